@@ -1,7 +1,9 @@
 #!/bin/bash
-# cell-join.sh NAME HOST [with=stock|PATH] [flags="..."] [vice=DIR]   add a file server, HOST fs3 to fs9, with the
-# address 10.88.0.3 to .9, to the cell that is up: OpenAFS's or ours, whatever the cell's other servers are. Prints
-# "ready ADDRESS" when the cell's VLDB has it.
+# cell-join.sh NAME HOST [with=stock|PATH|none] [roles=file|databases] [flags="..."] [vice=DIR]   add a machine, HOST fs3 to
+# fs9, with the address 10.88.0.3 to .9, to the cell that is up: OpenAFS's or ours, whatever the cell's other servers are.
+# Its configuration and key are those that srv has then. Prints "ready ADDRESS" when the cell's VLDB has the file server;
+# with roles=databases when vlserver and ptserver run, which serve if CellServDB names the machine on all of them; with=none
+# starts no servers.
 . "$(dirname "${BASH_SOURCE[0]}")"/common.sh
 set_host "${2:-}"
 [ "$HOST" != srv ] || die "srv comes with the cell"
@@ -11,6 +13,7 @@ export CELL_FLAGS= CELL_VICE=
 for setting; do
     case $setting in
         with=*) WITH=${setting#*=} ;;
+        roles=*) ROLES=${setting#*=} ;;
         flags=*) CELL_FLAGS=${setting#*=} ;;
         vice=*) CELL_VICE=${setting#*=} ;;
         *) die "no such setting: $setting" ;;

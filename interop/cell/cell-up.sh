@@ -1,7 +1,7 @@
 #!/bin/bash
 # cell-up.sh NAME [SETTING=VALUE]...   start the servers of a cell, one of each: an OpenAFS cell's bosserver,
 # vlserver, ptserver, dafileserver, davolserver, or ours. Prints "ready ADDRESS" when they answer. Settings:
-#   with=stock|PATH          OpenAFS's from Debian (default), or the program afar, as "afar server"
+#   with=stock|PATH|none     OpenAFS's from Debian (default), or the program afar, as "afar server", or no servers
 #   flags="-L -p 128"        of dafileserver, or of afar server
 #   vice=DIR                 the partition's folder; default is one that goes with the cell
 # See README.md.
@@ -23,7 +23,7 @@ for program in bosserver asetkey rxdebug vos unshare nsenter ip setsid \
     command -v "$program" > /dev/null \
         || die "$program is missing: install openafs-fileserver openafs-dbserver openafs-krb5 openafs-client iproute2 util-linux"
 done
-[ "$WITH" = stock ] || [ -x "$WITH" ] || die "with=$WITH is neither \"stock\" nor a program"
+[ "$WITH" = stock ] || [ "$WITH" = none ] || [ -x "$WITH" ] || die "with=$WITH is neither \"stock\" nor \"none\" nor a program"
 [ ! -e "$STATE" ] && [ ! -e /run/netns/"$NS" ] && [ ! -e /run/netns/"$CLI" ] \
     || die "a cell \"$NAME\" is up already, or was not taken down: cell-down.sh $NAME"
 

@@ -11,8 +11,8 @@ NETWORK=10.88.0 CLI_ADDR=10.88.0.2
 CELL=interop.test
 LIBEXEC=/usr/lib/openafs
 
-# A machine of the cell is srv, which has all servers, or one of fs3 to fs9, file servers. Its name is also
-# the end of its namespace's.
+# A machine of the cell is srv, which has all servers unless it is told otherwise, or one of fs3 to fs9, file servers. Its
+# name is also the end of its namespace's.
 set_host() {
     HOST=$1
     case $HOST in
@@ -32,8 +32,8 @@ init_pid() {
     [ ! /proc/"$pid"/ns/net -ef /run/netns/"$NS" ] || echo "$pid"
 }
 
-# start_host: makes the machine that set_host named, and starts its servers. WITH is "stock" or the path of afar,
-# ROLES "all" or "file".
+# start_host: makes the machine that set_host named, and starts its servers. WITH is "stock", "none" or the path of afar,
+# ROLES "all", "file" or "databases".
 start_host() {
     mkdir -m 755 "$AT"
     ip netns add "$NS"
@@ -58,8 +58,16 @@ start_host() {
     echo ${inner:?} > "$AT"/init.pid
 }
 
-# serves: whether the databases answer and know this file server, and its volume server answers too
+# serves: whether the databases answer and know this file server, and its volume server answers too; whether a machine of
+# other roles has started what it has
 serves() {
+    if [ "$WITH" = none ]; then
+        [ -e "$AT"/idle ]
+        return
+    elif [ "$ROLES" = databases ]; then
+        [ "$("$HERE"/cell-run.sh "$NAME" bos status "$ADDRESS" -localauth 2>/dev/null | grep -c "running normally")" = 2 ]
+        return
+    fi
     "$HERE"/cell-run.sh "$NAME" vos listaddrs -noresolve -localauth 2>/dev/null | grep -qx "$ADDRESS" \
         && "$HERE"/cell-run.sh "$NAME" vos partinfo "$ADDRESS" a -localauth 2>/dev/null | grep -q /vicepa
 }

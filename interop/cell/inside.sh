@@ -6,7 +6,7 @@
 set_host "$2"
 WITH=$4 ROLES=$5
 FIRST=$NETWORK.1
-[ "$WITH" = stock ] || WITH=$(realpath "$WITH")
+[ "$WITH" = stock ] || [ "$WITH" = none ] || WITH=$(realpath "$WITH")
 
 if [ -z "${CELL_INSIDE:-}" ]; then
     hostname "$HOST" # the same in all cells, as tools print it
@@ -39,13 +39,13 @@ if [ -z "${CELL_INSIDE:-}" ]; then
     CELL_INSIDE=yes exec chroot "$AT"/tree "$HERE"/inside.sh "$@"
 fi
 
-for d in /etc/openafs /etc/openafs/server; do
-    echo "$CELL" > $d/ThisCell
-    printf '>%s\n%s #srv\n' "$CELL" "$FIRST" > $d/CellServDB
-done
-echo admin > /etc/openafs/server/UserList
 echo "$ADDRESS" > /var/lib/openafs/local/NetInfo
 if [ "$HOST" = srv ]; then
+    for d in /etc/openafs /etc/openafs/server; do
+        echo "$CELL" > $d/ThisCell
+        printf '>%s\n%s #srv\n' "$CELL" "$FIRST" > $d/CellServDB
+    done
+    echo admin > /etc/openafs/server/UserList
     # A key nobody else knows, good for -localauth; no Kerberos realm stands behind it. asetkey takes
     # such keys (aes256-cts, number 18) only from a keytab, so write one: format 0x0502, then one entry.
     counted() { printf '%04x%s' ${#1} "$(printf %s "$1" | od -An -tx1 | tr -d ' \n')"; } # length, text
@@ -58,12 +58,25 @@ if [ "$HOST" = srv ]; then
     asetkey add rxkad_krb5 1 18 "$AT"/keytab $SERVICE/"$CELL"@$REALM
     rm "$AT"/keytab
 else
+    for d in etc etc/server; do
+        cp "$STATE"/srv/$d/{ThisCell,CellServDB} /etc/openafs/"${d#etc}"
+    done
+    echo admin > /etc/openafs/server/UserList
     cp -p "$STATE"/srv/etc/server/KeyFileExt /etc/openafs/server/
+fi
+
+if [ "$WITH" = none ]; then
+    touch "$AT"/idle
+    # Not exec: process 1 has to look after every orphan.
+    sleep infinity &
+    wait $!
+    exit
 fi
 
 if [ "$WITH" != stock ]; then
     roles=file,vol,vl,pt,bos
-    [ "$ROLES" = all ] || roles=file,vol,bos
+    [ "$ROLES" != file ] || roles=file,vol,bos
+    [ "$ROLES" != databases ] || roles=vl,pt,bos
     # The configuration folder of OpenAFS is that of our state.
     mkdir -p "$AT"/afar/etc
     mount --bind /etc/openafs "$AT"/afar/etc
@@ -87,12 +100,14 @@ fi
     echo "restrictmode 0"
     echo "restarttime 16 0 0 0 0"
     echo "checkbintime 16 0 0 0 0"
-    if [ "$ROLES" = all ]; then
+    if [ "$ROLES" != file ]; then
         printf 'bnode simple ptserver 1\nparm %s\nend\n' "$LIBEXEC/ptserver"
         printf 'bnode simple vlserver 1\nparm %s\nend\n' "$LIBEXEC/vlserver"
     fi
-    printf 'bnode dafs dafs 0\nparm %s\nparm %s\nparm %s\nparm %s\nend\n' \
-        "$LIBEXEC/dafileserver${CELL_FLAGS:+ $CELL_FLAGS}" "$LIBEXEC/davolserver" "$LIBEXEC/salvageserver" "$LIBEXEC/dasalvager"
+    if [ "$ROLES" != databases ]; then
+        printf 'bnode dafs dafs 0\nparm %s\nparm %s\nparm %s\nparm %s\nend\n' \
+            "$LIBEXEC/dafileserver${CELL_FLAGS:+ $CELL_FLAGS}" "$LIBEXEC/davolserver" "$LIBEXEC/salvageserver" "$LIBEXEC/dasalvager"
+    fi
 } > /etc/openafs/BosConfig
 # Not exec: as process 1 bosserver would have to look after every orphan.
 bosserver -nofork &
@@ -100,7 +115,7 @@ bosserver=$!
 
 # The fileserver comes after the databases: one that finds no ptserver sleeps for 30 s. Where these are on another machine, the bosserver
 # here may not listen yet.
-for _ in $(seq 300); do
+for _ in $([ "$ROLES" = databases ] || seq 300); do
     if vos listvldb -localauth > /dev/null 2>&1 && pts listentries -localauth > /dev/null 2>&1 &&
         bos start "$ADDRESS" dafs -localauth; then
         break

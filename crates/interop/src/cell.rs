@@ -33,6 +33,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a command may take that is run in a cell. The tools give a silent server some 60 s.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(150);
 
+/// The setting of a machine without servers.
+const IDLE: &str = "with=none";
+
 /// The name of every cell that is made here.
 pub const CELL_NAME: &str = "interop.test";
 
@@ -126,12 +129,25 @@ impl Cell {
     ///
     /// When it does not come up, with what the servers said last.
     pub fn up(root: &Path, machine: &Machine) -> Result<Self, String> {
+        Self::up_with(root, machine.settings())
+    }
+
+    /// The same with no servers: `srv` has the configuration and the key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::up`].
+    pub fn up_idle(root: &Path) -> Result<Self, String> {
+        Self::up_with(root, vec![IDLE.to_owned()])
+    }
+
+    fn up_with(root: &Path, settings: Vec<String>) -> Result<Self, String> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let scripts = root.join("interop/cell");
         remove_stale(&scripts);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let cell = Self { scripts, name: format!("{NAME_PREFIX}{}-{number}", std::process::id()) };
-        cell.script("cell-up.sh", machine.settings(), UP_PATIENCE)?;
+        cell.script("cell-up.sh", settings, UP_PATIENCE)?;
         Ok(cell)
     }
 
@@ -141,8 +157,29 @@ impl Cell {
     ///
     /// When it does not register with the cell, with what it said last.
     pub fn join(&self, number: u8, machine: &Machine) -> Result<Ipv4Addr, String> {
-        let mut words = vec![format!("fs{number}")];
-        words.extend(machine.settings());
+        self.join_with(number, machine.settings())
+    }
+
+    /// The same for a machine with no servers. It has the configuration and the key that `srv` has now.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn join_idle(&self, number: u8) -> Result<Ipv4Addr, String> {
+        self.join_with(number, vec![IDLE.to_owned()])
+    }
+
+    /// The same for one with database servers only, of which the configuration of `srv` tells already.
+    ///
+    /// # Errors
+    ///
+    /// When they do not start. They may not serve yet.
+    pub fn join_databases(&self, number: u8, machine: &Machine) -> Result<Ipv4Addr, String> {
+        self.join_with(number, [machine.settings(), vec!["roles=databases".to_owned()]].concat())
+    }
+
+    fn join_with(&self, number: u8, settings: Vec<String>) -> Result<Ipv4Addr, String> {
+        let words = [vec![format!("fs{number}")], settings].concat();
         self.script("cell-join.sh", words, UP_PATIENCE)?;
         Ok(Ipv4Addr::new(10, 88, 0, number))
     }

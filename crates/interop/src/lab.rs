@@ -100,6 +100,16 @@ impl Lab {
         Ok(Cell::up(&self.root, machine)?)
     }
 
+    /// The same with no servers yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::cell`].
+    pub fn idle_cell(&self) -> Result<Cell, Trouble> {
+        cell::available().map_err(Trouble::Skipped)?;
+        Ok(Cell::up_idle(&self.root)?)
+    }
+
     /// Our servers, for a machine of a cell.
     ///
     /// # Errors
@@ -107,6 +117,20 @@ impl Lab {
     /// When `afar` could not be built.
     pub fn our_servers(&self) -> Result<Servers, Trouble> {
         self.afar.clone().map(Servers::Afar).map_err(Trouble::Failed)
+    }
+
+    /// Whether our program can be built with etcd.
+    ///
+    /// # Errors
+    ///
+    /// What is missing.
+    pub fn etcd_feature(&self) -> Result<(), Trouble> {
+        match features(&self.root)?.contains("afar/etcd") {
+            true => Ok(()),
+            false => {
+                Err(Trouble::Skipped("afar is built without etcd: there is no protoc that works".to_owned()))
+            }
+        }
     }
 
     /// The folder of this repository.
@@ -147,6 +171,7 @@ fn build_afar(root: &Path, profile: &Path) -> Result<PathBuf, String> {
     }
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(["build", "--quiet", "--package", "afar", "--bin", "afar"]);
+    command.args(features(root)?.split_whitespace());
     if profile.ends_with("release") {
         command.arg("--release");
     }
@@ -154,6 +179,11 @@ fn build_afar(root: &Path, profile: &Path) -> Result<PathBuf, String> {
         command.arg("--target-dir").arg(target);
     }
     build(&mut command, program)
+}
+
+/// What is built beside the default, as options of cargo.
+fn features(root: &Path) -> Result<String, String> {
+    Ok(process::run(&mut Command::new(root.join("scripts/features.sh")), BUILD_PATIENCE)?.stdout)
 }
 
 fn build_oafs_peer(root: &Path, profile: &Path) -> Result<PathBuf, Trouble> {

@@ -200,17 +200,23 @@ impl<'a> OurDatabases<'a> {
 
     fn end(&mut self, signal: &str) -> Verdict {
         let Some(server) = self.server.take() else { return Ok(()) };
-        // Of the processes of this machine of the cell.
-        self.cell.run(&["pkill", signal, "-x", "afar"])?;
-        for _ in 0..PATIENCE.as_millis() / 20 {
-            if self.cell.run(&["pgrep", "-x", "afar"])?.status != Some(0) {
-                drop(server);
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        Err("our databases do not end".to_owned().into())
+        end(self.cell, "srv", "afar", signal)?;
+        drop(server);
+        Ok(())
     }
+}
+
+/// Ends all processes of a machine that run a program, by a signal, and waits until they have ended.
+pub(crate) fn end(cell: &Cell, machine: &str, program: &str, signal: &str) -> Verdict {
+    let run = |words: &[&str]| process::run(&mut cell.command_at(machine, words), PATIENCE);
+    run(&["pkill", signal, "-x", program])?;
+    for _ in 0..PATIENCE.as_millis() / 20 {
+        if run(&["pgrep", "-x", program])?.status != Some(0) {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Err(format!("{program} on {machine} does not end").into())
 }
 
 impl Drop for OurDatabases<'_> {

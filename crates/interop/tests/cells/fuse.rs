@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,7 +15,7 @@ use afar_interop::cell::{self, ADDRESS, CELL_NAME, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict};
 use afs_testclient::{AccessList, Who};
-use afs_wire::ids::AfsFid;
+use afs_wire::ids::{AfsFid, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
@@ -46,21 +47,38 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 /// A cell with root.afs, in it the cell's name for root.cell, and in that `scratch`, which anyone may write.
 pub(crate) fn scene(lab: &Lab, servers: &Servers) -> Result<Scene, Trouble> {
     let scene = Scene::new(lab, servers)?;
+    make_volumes(&scene, ADDRESS)?;
+    Ok(scene)
+}
+
+/// Makes these volumes on a server, and gives that of root.cell.
+pub(crate) fn make_volumes(scene: &Scene, server: Ipv4Addr) -> Result<VolumeId, Trouble> {
     let admin = ("system:administrators", AccessList::ALL);
     let readable = AccessList::granting([admin, ("system:anyuser", AccessList::READ)]);
     let writable = AccessList::granting([admin, ("system:anyuser", AccessList::WRITE)]);
-    let afs = scene.volume(ADDRESS, "root.afs", &readable)?;
-    let root = scene.volume(ADDRESS, "root.cell", &readable)?;
-    scene.volume(ADDRESS, "scratch", &writable)?;
+    let afs = scene.volume(server, "root.afs", &readable)?;
+    let root = scene.volume(server, "root.cell", &readable)?;
+    scene.volume(server, "scratch", &writable)?;
+    mount_point(scene, server, afs, CELL_NAME, "root.cell")?;
+    mount_point(scene, server, root, "scratch", "scratch")?;
+    Ok(root)
+}
+
+/// Makes a mount point in the root directory of a volume of this server.
+pub(crate) fn mount_point(
+    scene: &Scene,
+    server: Ipv4Addr,
+    parent: VolumeId,
+    name: &str,
+    volume: &str,
+) -> Verdict {
     scene.at_clients(async || {
         let client = scene.client()?;
-        let admin = scene.files(&client, &scene.user("admin")?);
-        for (volume, name, target) in [(afs, CELL_NAME, "#root.cell."), (root, "scratch", "#scratch.")] {
-            admin.symlink(AfsFid::root_of(volume), name, target).await.map_err(told("a mount point"))?;
-        }
+        let admin = client.file_server(server, &scene.user("admin")?);
+        let made = admin.symlink(AfsFid::root_of(parent), name, &format!("#{volume}.")).await;
+        made.map_err(told("a mount point"))?;
         admin.give_up_all().await.map_err(told("giving up callbacks"))
-    })?;
-    Ok(scene)
+    })
 }
 
 /// `afsd.fuse` of Debian crashes now and then (SIGSEGV); that is not what is looked for, so it may do so once.
@@ -108,7 +126,7 @@ fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
     let volume = scene.cell.expect("vos listvldb -name scratch -quiet -localauth")?;
     let number =
         volume.split("RWrite: ").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    let root = AfsFid::root_of(afs_wire::ids::VolumeId(number.ok_or("no number of scratch".to_owned())?));
+    let root = AfsFid::root_of(VolumeId(number.ok_or("no number of scratch".to_owned())?));
     scene.at_clients(async || {
         let client = scene.client()?;
         let server = scene.files(&client, &Who::Anonymous);

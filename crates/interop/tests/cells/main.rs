@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod database_machines;
 mod databases;
 mod dumps;
 mod fuse;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let mut cases = Vec::new();
     for module in [
         commands::cases,
+        database_machines::cases,
         databases::cases,
         dumps::cases,
         rxkad::cases,

@@ -37,14 +37,25 @@ pub(crate) fn for_both(
 impl Scene {
     /// A fresh cell.
     pub(crate) fn new(lab: &Lab, servers: &Servers) -> Result<Self, Trouble> {
-        let cell = lab.cell(&Machine::new(servers.clone()))?;
-        for (user, id) in USERS {
-            cell.expect(&format!("pts createuser {user} -id {id} -localauth"))?;
-        }
-        cell.expect("pts adduser admin system:administrators -localauth")?;
+        let scene = Self::without_users(lab.cell(&Machine::new(servers.clone()))?)?;
+        scene.make_users()?;
+        Ok(scene)
+    }
+
+    /// A cell that may have no servers yet.
+    pub(crate) fn without_users(cell: Cell) -> Result<Self, Trouble> {
         let folder = cell.folder("srv").join("etc/server");
         let keys = KeySet::load(&folder).map_err(|error| format!("reading the cell's key: {error}"))?;
         Ok(Self { cell, keys })
+    }
+
+    /// Makes the users, which [`Self::new`] does by itself.
+    pub(crate) fn make_users(&self) -> Verdict {
+        for (user, id) in USERS {
+            self.cell.expect(&format!("pts createuser {user} -id {id} -localauth"))?;
+        }
+        self.cell.expect("pts adduser admin system:administrators -localauth")?;
+        Ok(())
     }
 
     /// Makes a volume on a server and gives its root directory an access list.
