@@ -39,13 +39,13 @@ if [ -z "${CELL_INSIDE:-}" ]; then
     CELL_INSIDE=yes exec chroot "$AT"/tree "$HERE"/inside.sh "$@"
 fi
 
+echo admin > /etc/openafs/server/UserList
 echo "$ADDRESS" > /var/lib/openafs/local/NetInfo
 if [ "$HOST" = srv ]; then
     for d in /etc/openafs /etc/openafs/server; do
         echo "$CELL" > $d/ThisCell
         printf '>%s\n%s #srv\n' "$CELL" "$FIRST" > $d/CellServDB
     done
-    echo admin > /etc/openafs/server/UserList
     # A key nobody else knows, good for -localauth; no Kerberos realm stands behind it. asetkey takes
     # such keys (aes256-cts, number 18) only from a keytab, so write one: format 0x0502, then one entry.
     counted() { printf '%04x%s' ${#1} "$(printf %s "$1" | od -An -tx1 | tr -d ' \n')"; } # length, text
@@ -61,7 +61,6 @@ else
     for d in etc etc/server; do
         cp "$STATE"/srv/$d/{ThisCell,CellServDB} /etc/openafs/"${d#etc}"
     done
-    echo admin > /etc/openafs/server/UserList
     cp -p "$STATE"/srv/etc/server/KeyFileExt /etc/openafs/server/
 fi
 

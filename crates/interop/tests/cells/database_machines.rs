@@ -112,6 +112,11 @@ impl<'a> DatabaseMachines<'a> {
     pub(crate) fn kill(&self, site: Site) -> Verdict {
         end(self.cell, site.0, "afar", "-KILL")
     }
+
+    /// Stops all servers in order; etcd stays.
+    pub(crate) fn stop(&self) -> Verdict {
+        self.sites.iter().try_for_each(|(name, _)| end(self.cell, name, "afar", "-TERM"))
+    }
 }
 
 impl Drop for DatabaseMachines<'_> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afar_interop::cell::{Cell, Machine, Servers};
 use afar_interop::lab::Lab;
@@ -228,12 +228,21 @@ impl Drop for OurDatabases<'_> {
 /// Starts OpenAFS's database servers, or stops them, and waits until they are. Servers that start have an entry of this volume.
 pub(crate) fn set_stock(cell: &Cell, run: bool, volume: &str) -> Verdict {
     if !run {
-        cell.expect("bos shutdown 10.88.0.1 ptserver vlserver -wait -localauth")?;
+        cell.expect("bos stop 10.88.0.1 ptserver vlserver -wait -localauth")?;
         return Ok(());
     }
-    cell.expect("bos startup 10.88.0.1 ptserver vlserver -localauth")?;
+    for server in ["ptserver", "vlserver"] {
+        cell.expect(&format!("bos start 10.88.0.1 {server} -localauth"))?;
+    }
+    wait_for_stock(cell, volume)
+}
+
+/// Waits until OpenAFS's database servers take changes, and have an entry of this volume.
+pub(crate) fn wait_for_stock(cell: &Cell, volume: &str) -> Verdict {
     let mut why = String::new();
-    for _ in 0..PATIENCE.as_secs() * 2 {
+    // Several of them elect a sync site first, which takes a minute and a half.
+    let end = Instant::now() + 4 * PATIENCE;
+    while Instant::now() < end {
         // A lock needs a server that takes changes.
         let ready = ["pts setmax -user 6000 -localauth", &format!("vos unlock {volume} -localauth")];
         match ready.iter().try_for_each(|line| cell.expect(line).map(drop)) {

@@ -1,30 +1,46 @@
 //! A whole cell that moves from OpenAFS's servers to ours, one machine after another, as docs/migration.md tells it, each step with its
-//! way back. After each one a client finds its files through the databases, whoever has them.
+//! way back. After each one a client finds its files through the databases, whoever has them. While the databases move, programs write and
+//! read through a mount of OpenAFS's client and one of ours.
 
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
 
-use afar_interop::cell::{ADDRESS, Cell, Machine, Servers};
+use afar_interop::cell::{self, ADDRESS, CELL_NAME, Cell, Machine, Servers};
 use afar_interop::lab::Lab;
+use afar_interop::our_mount::OurMount;
 use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_testclient::{AccessList, Who};
 use afs_wire::ids::{AfsFid, VolumeId, VolumeType};
 use afs_wire::vl::GetEntryByIDN;
 
-use crate::databases::{FILES, OurDatabases, PATIENCE, STATE, program, set_stock};
+use crate::database_machines::{self, CONFIG, DatabaseMachines, Site, name_database_servers};
+use crate::databases::{FILES, OurDatabases, PATIENCE, STATE, program, set_stock, wait_for_stock};
+use crate::fuse;
+use crate::moving::while_programs_work;
 use crate::scene::{Scene, told};
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
-    let lab = Arc::clone(lab);
-    vec![Case::new("migration/a_cell_moves_one_machine_at_a_time_and_back", Weight::Waiting, move || {
-        migrate(&lab)
-    })]
+    type Check = fn(&Lab) -> Verdict;
+    let checks: [(&str, Check); 2] = [
+        ("migration/a_cell_moves_one_machine_at_a_time_and_back", migrate),
+        ("migration/two_database_servers_of_openafs_move_into_etcd_and_back", into_etcd),
+    ];
+    let case = |(name, check): (&str, Check)| {
+        let lab = Arc::clone(lab);
+        Case::new(name, Weight::Waiting, move || check(&lab))
+    };
+    checks.into_iter().map(case).collect()
 }
 
 /// The machine that joins, where the volumes go.
 const NEW: &str = "10.88.0.3";
 const OLD: &str = "10.88.0.1";
+
+/// What programs do at least while the databases move, in rounds of a file each.
+const ROUNDS: usize = 20;
 
 /// What the files of a volume have in them.
 const BYTES: usize = 200_000;
@@ -109,6 +125,21 @@ impl Migration {
         Ok(())
     }
 
+    /// Does something while programs write and read files through OpenAFS's client and through ours; they meet no error, and each client then has
+    /// what was written through the other.
+    fn under_programs(&self, lab: &Lab, doing: impl FnOnce(&Self) -> Verdict) -> Verdict {
+        let ours = OurMount::start(self.cell(), &lab.afar()?, &[])?;
+        let stock = self.cell().mount("programs")?;
+        let scratch = |mount: &Path| mount.join(CELL_NAME).join("scratch");
+        let (our_scratch, stock_scratch) = (scratch(&ours.path()), scratch(stock.path()));
+        let programs = [("ours", our_scratch.join("ours")), ("afsd.fuse", stock_scratch.join("stock"))];
+        let works = while_programs_work(programs, ROUNDS, |_| doing(self))?;
+        for (work, folder) in works.iter().zip([stock_scratch.join("ours"), our_scratch.join("stock")]) {
+            work.check_at(&folder)?;
+        }
+        Ok(ours.stop()?)
+    }
+
     /// What is on a server, read-write volumes and others, by name.
     fn volumes_on(&self, server: &str) -> Result<Vec<String>, Trouble> {
         let said = self.does(&format!("vos listvldb -server {server} -noresolve -quiet"))?;
@@ -117,9 +148,10 @@ impl Migration {
     }
 }
 
-fn migrate(lab: &Lab) -> Verdict {
-    let afar = program(lab)?;
-    let scene = Scene::new(lab, &Servers::Stock)?;
+/// A cell of OpenAFS's with all volumes on one machine.
+fn begin(lab: &Lab) -> Result<Migration, Trouble> {
+    cell::can_mount().map_err(Trouble::Skipped)?;
+    let scene = fuse::scene(lab, &Servers::Stock)?;
     let everybody = AccessList::granting([("system:anyuser", AccessList::WRITE)]);
     let make = |name: &str| -> Result<AfsFid, Trouble> {
         let volume: VolumeId = scene.volume(ADDRESS, name, &everybody)?;
@@ -139,6 +171,12 @@ fn migrate(lab: &Lab) -> Verdict {
     migration.does(&format!("vos addsite {OLD} a test.root"))?;
     migration.does("vos release test.root")?;
     migration.check("the beginning")?;
+    Ok(migration)
+}
+
+fn migrate(lab: &Lab) -> Verdict {
+    let afar = program(lab)?;
+    let migration = begin(lab)?;
 
     // 1. Look: at the servers that run, and at copies of their files.
     let state = format!("--state {STATE}");
@@ -176,22 +214,25 @@ fn migrate(lab: &Lab) -> Verdict {
     migration.check("test.root moved")?;
 
     // 4. The databases move, back, and again.
-    let before = migration.answers()?;
     let import = format!("{afar} import {files} {state}");
-    set_stock(migration.cell(), false, "test.root")?;
-    migration.cell().expect(&import)?;
-    let ours = OurDatabases::start(migration.cell(), &afar)?;
-    migration.compare("our databases", &before)?;
-    migration.check("the databases moved")?;
-    migration.does("pts createuser carol")?;
-    migration.does(&format!("vos move test.volume {NEW} a {OLD} a"))?;
-    ours.stop()?;
-    migration.cell().expect(&format!("{afar} export {files} {state} --force"))?;
-    migration.cell().expect(&format!("rm -f {FILES}/vldb.DBSYS1 {FILES}/prdb.DBSYS1"))?;
-    set_stock(migration.cell(), true, "test.root")?;
-    migration.does("pts examine carol")?;
-    migration.check("the databases moved back")?;
-    migration.does(&format!("vos move test.volume {OLD} a {NEW} a"))?;
+    migration.under_programs(lab, |migration| {
+        let before = migration.answers()?;
+        set_stock(migration.cell(), false, "test.root")?;
+        migration.cell().expect(&import)?;
+        let ours = OurDatabases::start(migration.cell(), &afar)?;
+        migration.compare("our databases", &before)?;
+        migration.check("the databases moved")?;
+        migration.does("pts createuser carol")?;
+        migration.does(&format!("vos move test.volume {NEW} a {OLD} a"))?;
+        ours.stop()?;
+        migration.cell().expect(&format!("{afar} export {files} {state} --force"))?;
+        migration.cell().expect(&format!("rm -f {FILES}/vldb.DBSYS1 {FILES}/prdb.DBSYS1"))?;
+        set_stock(migration.cell(), true, "test.root")?;
+        migration.does("pts examine carol")?;
+        migration.check("the databases moved back")?;
+        migration.does(&format!("vos move test.volume {OLD} a {NEW} a"))?;
+        Ok(())
+    })?;
     let before = migration.answers()?;
     set_stock(migration.cell(), false, "test.root")?;
     migration.cell().expect(&format!("{import} --replace"))?;
@@ -199,13 +240,112 @@ fn migrate(lab: &Lab) -> Verdict {
     migration.compare("our databases, the second time,", &before)?;
     migration.check("the databases moved again")?;
 
-    // 5. The last file server of OpenAFS's goes.
-    for name in migration.volumes_on(OLD)? {
-        migration.does(&format!("vos move {name} {OLD} a {NEW} a"))?;
+    // 5. The last file server of OpenAFS's goes, comes back, and goes again.
+    for is_last in [false, true] {
+        for name in migration.volumes_on(OLD)? {
+            migration.does(&format!("vos move {name} {OLD} a {NEW} a"))?;
+        }
+        migration.does(&format!("bos stop {OLD} dafs -wait"))?;
+        migration.does(&format!("vos changeaddr {OLD} -remove"))?;
+        migration.is_listed(OLD, false)?;
+        migration.check("the old file server went")?;
+        if !is_last {
+            migration.does(&format!("bos start {OLD} dafs"))?;
+            database_machines::until("the old file server registers itself and serves", || {
+                let partitions = migration.does(&format!("vos partinfo {OLD} a"));
+                Ok(migration.is_listed(OLD, true).is_ok() && partitions.is_ok())
+            })?;
+            migration.does(&format!("vos move test.volume {NEW} a {OLD} a"))?;
+            migration.check("the old file server came back")?;
+        }
     }
-    migration.does(&format!("bos shutdown {OLD} -wait"))?;
-    migration.does(&format!("vos changeaddr {OLD} -remove"))?;
-    migration.is_listed(OLD, false)?;
-    migration.check("the old file server went")?;
     ours.stop()
+}
+
+/// Where the databases are in the end: on the machines of OpenAFS's database servers, and on a new one.
+const SITES: [Site; 3] =
+    [("srv", ADDRESS), ("fs3", Ipv4Addr::new(10, 88, 0, 3)), ("fs4", Ipv4Addr::new(10, 88, 0, 4))];
+
+/// Those of them that OpenAFS's database servers are on.
+const UBIK: [Site; 2] = [SITES[0], SITES[1]];
+
+/// Step 4, and back, with two database servers of OpenAFS's, which elect a sync site, and three of ours over an etcd.
+fn into_etcd(lab: &Lab) -> Verdict {
+    database_machines::available(lab)?;
+    let afar = program(lab)?;
+    let migration = begin(lab)?;
+    let cell = migration.cell();
+    // Clients know the third before it serves.
+    name_database_servers(cell, "srv", "etc", &SITES)?;
+    name_database_servers(cell, "srv", "etc/server", &UBIK)?;
+    migration.does(&format!("bos restart {OLD} ptserver vlserver"))?;
+    cell.join_databases(3, &Machine::new(Servers::Stock))?;
+    cell.join_idle(4)?;
+    wait_for_stock(cell, "test.root")?;
+    // It has a copy of what there was before it came.
+    database_machines::until("both have the same databases", || {
+        let said = cell.expect(&format!("udebug {OLD} 7003"))?;
+        Ok(said.contains("I am sync site") && said.contains("Recovery state 1f"))
+    })?;
+    let mut ours = DatabaseMachines::new(lab, cell, SITES)?;
+    let set_ubik = |run: bool| -> Verdict {
+        for (_, address) in UBIK {
+            if run {
+                for server in ["ptserver", "vlserver"] {
+                    migration.does(&format!("bos start {address} {server}"))?;
+                }
+            } else {
+                migration.does(&format!("bos stop {address} ptserver vlserver -wait"))?;
+            }
+        }
+        Ok(())
+    };
+    let name_servers = |sites: &[Site]| {
+        SITES.iter().try_for_each(|(name, _)| name_database_servers(cell, name, "etc/server", sites))
+    };
+    let import = format!("{afar} import --vldb {FILES}/vldb.DB0 --prdb {FILES}/prdb.DB0 --config {CONFIG}");
+    migration.under_programs(lab, |migration| {
+        let before = migration.answers()?;
+        set_ubik(false)?;
+        name_servers(&SITES)?;
+        cell.expect(&import)?;
+        ours.start()?;
+        migration.compare("our databases", &before)?;
+        migration.check("the databases moved into etcd")?;
+        migration.does("pts createuser carol")?;
+        migration.does(&format!("vos create {OLD} a made.by.ours"))?;
+
+        let before = migration.answers()?;
+        ours.stop()?;
+        let back = "/var/lib/openafs/back";
+        cell.expect(&format!("mkdir {back}"))?;
+        cell.expect(&format!(
+            "{afar} export --vldb {back}/vldb.DB0 --prdb {back}/prdb.DB0 --config {CONFIG}"
+        ))?;
+        for file in ["vldb", "prdb"] {
+            let exported = cell.folder("srv").join("lib/back").join(file).with_extension("DB0");
+            for (name, _) in UBIK {
+                let to = cell.folder(name).join("lib/db").join(file);
+                std::fs::copy(&exported, to.with_extension("DB0")).map_err(told("copying a database"))?;
+                drop(std::fs::remove_file(to.with_extension("DBSYS1")));
+            }
+        }
+        name_servers(&UBIK)?;
+        set_ubik(true)?;
+        wait_for_stock(cell, "test.root")?;
+        migration.compare("OpenAFS's servers again", &before)?;
+        migration.check("the databases moved back from etcd")?;
+        migration.does("pts createuser dave")?;
+        Ok(())
+    })?;
+    let before = migration.answers()?;
+    set_ubik(false)?;
+    name_servers(&SITES)?;
+    cell.expect(&format!("{import} --replace"))?;
+    ours.start()?;
+    migration.compare("our databases, the second time,", &before)?;
+    migration.check("the databases moved into etcd again")?;
+    ours.kill(SITES[1])?;
+    migration.does("pts createuser erin")?;
+    migration.check("one of three database servers died")
 }

@@ -102,21 +102,36 @@ impl Program {
 
     /// Works until it is told to end, and tells what it has written. afsd.fuse stores a file when it is closed, and not before.
     fn run(mut self, has_ended: &AtomicBool) -> Result<Work, String> {
+        let mut longest = Duration::ZERO;
         while !has_ended.load(Ordering::Acquire) {
+            let begun = Instant::now();
             self.step()?;
+            longest = longest.max(begun.elapsed());
             thread::sleep(Duration::from_millis(20));
         }
         self.log.sync_all().map_err(|error| format!("{}: the end: {error}", self.name))?;
-        Ok(Work { name: self.name, rounds: self.rounds, files: self.files, logged: self.logged })
+        let Self { name, rounds, files, logged, .. } = self;
+        Ok(Work { name, rounds, longest, files, logged })
     }
 }
 
 /// What a program has written.
-struct Work {
+pub(crate) struct Work {
     name: &'static str,
     rounds: usize,
+    longest: Duration,
     files: Vec<(PathBuf, Vec<u8>)>,
     logged: Vec<u8>,
+}
+
+impl Work {
+    /// Whether all of it is there in a folder, as another client shows it.
+    pub(crate) fn check_at(&self, folder: &Path) -> Verdict {
+        for (path, bytes) in &self.files {
+            check(&folder.join(path.file_name().unwrap_or_default()), bytes)?;
+        }
+        Ok(check(&folder.join("log"), &self.logged)?)
+    }
 }
 
 fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
@@ -135,53 +150,67 @@ fn under_programs(lab: &Lab, servers: &Servers) -> Verdict {
     let stock = scene.cell.mount("one")?;
     let scratch = |mount: &Path| mount.join(CELL_NAME).join("scratch");
     let (our_scratch, stock_scratch) = (scratch(&ours.path()), scratch(stock.path()));
+    let programs = [("ours", our_scratch.join("ours")), ("afsd.fuse", stock_scratch.join("stock"))];
+    let done = while_programs_work(programs, MOVES, |has_ended| {
+        for number in 0..MOVES {
+            thread::sleep(BETWEEN);
+            if has_ended() {
+                break;
+            }
+            let (from, to) = if number % 2 == 0 { (ADDRESS, other) } else { (other, ADDRESS) };
+            scene.cell.expect(&format!("vos move scratch {from} a {to} a -localauth"))?;
+        }
+        Ok(())
+    });
+    let programs = done.map_err(|trouble| match trouble {
+        Trouble::Failed(why) => Trouble::Failed(format!("{why}\nthe client: {}", ours.said())),
+        skipped => skipped,
+    })?;
+    // Each client finds what the other has written.
+    for (program, folder) in programs.iter().zip([stock_scratch.join("ours"), our_scratch.join("stock")]) {
+        program.check_at(&folder)?;
+    }
+    Ok(ours.stop()?)
+}
+
+/// Has programs, each with a folder that it makes, write and read files while something is done, which is told whether one of them has failed.
+/// Gives what they have written, in so many rounds at least.
+pub(crate) fn while_programs_work<const N: usize>(
+    programs: [(&'static str, PathBuf); N],
+    rounds: usize,
+    doing: impl FnOnce(&dyn Fn() -> bool) -> Verdict,
+) -> Result<Vec<Work>, Trouble> {
+    let programs = programs.map(|(name, folder)| Program::new(name, folder));
+    let programs =
+        programs.into_iter().collect::<io::Result<Vec<_>>>().map_err(told("a folder in the mount"))?;
     let has_ended = AtomicBool::new(false);
-    let programs = thread::scope(|scope| {
-        let work = |name, folder: PathBuf| {
-            let program = Program::new(name, folder).map_err(told("a folder in the mount"))?;
-            Ok::<_, Trouble>(scope.spawn(|| {
+    let works = thread::scope(|scope| {
+        let work = |program: Program| {
+            scope.spawn(|| {
                 let done = program.run(&has_ended);
                 if done.is_err() {
                     has_ended.store(true, Ordering::Release);
                 }
                 done
-            }))
+            })
         };
-        let running =
-            [work("ours", our_scratch.join("ours")), work("afsd.fuse", stock_scratch.join("stock"))];
-        let mut moved = Ok(String::new());
-        for number in 0..MOVES {
-            thread::sleep(BETWEEN);
-            if has_ended.load(Ordering::Acquire) || moved.is_err() {
-                break;
-            }
-            let (from, to) = if number % 2 == 0 { (ADDRESS, other) } else { (other, ADDRESS) };
-            moved = scene.cell.expect(&format!("vos move scratch {from} a {to} a -localauth"));
-        }
+        let running: Vec<_> = programs.into_iter().map(work).collect();
+        let done = doing(&|| has_ended.load(Ordering::Acquire));
         has_ended.store(true, Ordering::Release);
-        let mut programs = Vec::new();
+        let mut works = Vec::new();
         for running in running {
-            let done = running?.join().map_err(|_| "a program panicked".to_owned())?;
-            programs.push(done.map_err(|error| format!("{error}\nthe client: {}", ours.said()))?);
+            works.push(running.join().map_err(|_| "a program panicked".to_owned())??);
         }
-        moved?;
-        Ok::<_, Trouble>(programs)
+        done?;
+        Ok::<_, Trouble>(works)
     })?;
-    for program in &programs {
-        println!("{} has written {} times", program.name, program.rounds);
-        if program.rounds < MOVES {
-            return Err(format!("{} has written {} times only", program.name, program.rounds).into());
+    for Work { name, rounds: written, longest, .. } in &works {
+        println!("{name} has written {written} times; the longest round took {longest:?}");
+        if *written < rounds {
+            return Err(format!("{name} has written {written} times only").into());
         }
     }
-    // Each client finds what the other has written.
-    for (program, folder) in programs.iter().zip([stock_scratch.join("ours"), our_scratch.join("stock")]) {
-        for (path, bytes) in &program.files {
-            let name = path.file_name().unwrap_or_default();
-            check(&folder.join(name), bytes)?;
-        }
-        check(&folder.join("log"), &program.logged)?;
-    }
-    Ok(ours.stop()?)
+    Ok(works)
 }
 
 /// Bytes of a released file: more than is read ahead of a program.
