@@ -192,7 +192,7 @@ impl Clients {
         let resets =
             tables.callbacks.make_room(newest, |host| hosts.whereabouts(host).map(|(_, at)| at.ip()));
         for host in resets {
-            tables.hosts.owe_reset(now, host);
+            tables.hosts.set_reset_pending(now, host);
             self.due.notify_one();
         }
     }

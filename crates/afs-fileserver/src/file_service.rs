@@ -113,7 +113,7 @@ struct Seen {
 /// Answers a call.
 pub(crate) async fn answer(server: Arc<Parts>, mut call: ServerCall) -> Result<(), Abort> {
     let opcode = receive_opcode(&mut call).await?;
-    if !AT_ONCE.contains(&opcode) || !server.at_once.is_open(server.runtime.now()) {
+    if !AT_ONCE.contains(&opcode) || !server.inline_starts.is_open(server.runtime.now()) {
         become_task().await;
     }
     let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
@@ -411,7 +411,7 @@ impl Session {
     ) -> Outcome<T> {
         let changed = Arc::clone(volume);
         let server = &self.server;
-        let result = server.shortcut.run(&*server.runtime, move || change(&changed)).await;
+        let result = server.inline.run(&*server.runtime, move || change(&changed)).await;
         result.map_err(|error| self.failed(volume, error))
     }
 

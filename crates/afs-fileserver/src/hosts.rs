@@ -8,7 +8,7 @@
 //! UUID, and a cloned machine has that of the first. So a client that comes with a known UUID from another address
 //! takes nothing away from the one that was there: it is a host of its own, with promises of its own, and is told to
 //! forget first. A client that has moved is known by its UUID and its Rx epoch, which says that it is the same process:
-//! it keeps its promises, and so does its old address until it is found silent. Then the old address owes a reset, in
+//! it keeps its promises, and so does its old address until it is found silent. Then a reset is pending for the old address, in
 //! case its client is still there and only could not be reached.
 //!
 //! ```text
@@ -16,9 +16,10 @@
 //!                                 |
 //!                              (asked: who are you?)
 //!                                 |
-//!   unknown, restored or restarted: owes a reset     known or moved: nothing more owed
+//!   unknown, restored or restarted: a reset is       known or moved: nothing is
+//!   pending                                          pending
 //!                                 |                       |
-//!    +-----> OWED --told--------> UP <--------------------+
+//!    +-----> PENDING --told-----> UP <--------------------+
 //!    |                             |
 //!    |      not answered           | a message not answered
 //!    +---------- DOWN <------------+      (its break is remembered)
@@ -174,7 +175,7 @@ pub struct Hosts {
     restored: BTreeSet<HostId>,
     /// Hosts that were forgotten, whose promises are to end.
     forgotten: Vec<HostId>,
-    /// Hosts that owe a reset for all their promises, which are to end.
+    /// Hosts for which a reset of all their promises is pending.
     dropped: Vec<HostId>,
     /// Hosts whose promises the second ones are to have too.
     moved: Vec<(HostId, HostId)>,
@@ -292,7 +293,7 @@ impl Hosts {
         host.down = None;
         if !host.epochs.is_empty() && !host.epochs.contains(&epoch) {
             // Started anew, or another machine with the same UUID behind the same translator of addresses.
-            host.owes_reset = true;
+            host.reset_pending = true;
             host.delayed.clear();
         }
         host.epochs.retain(|known| *known != epoch);
@@ -303,7 +304,7 @@ impl Hosts {
         self.admit(now, id)
     }
 
-    /// A new host has the UUID of others: of the same process it takes over what it was promised and what it is owed. The one that
+    /// A new host has the UUID of others: of the same process it takes over what it was promised and what is pending for it. The one that
     /// had the UUID last is asked whether it is still where it was, before somebody waits for it in vain.
     fn look_for_the_same_elsewhere(&mut self, now: Instant, id: HostId, epoch: Epoch) {
         let Some(uuid) = self.hosts[&id].uuid else { return };
@@ -318,10 +319,10 @@ impl Hosts {
         if let Some(from) = moved {
             let old = self.hosts.get_mut(&from).expect("it was found above");
             old.has_moved = true;
-            let (owes_reset, delayed, may_hold) =
-                (old.owes_reset, old.delayed.clone(), old.may_hold_promises);
+            let (reset_pending, delayed, may_hold) =
+                (old.reset_pending, old.delayed.clone(), old.may_hold_promises);
             let new = self.hosts.get_mut(&id).expect("the caller has it");
-            (new.owes_reset, new.delayed, new.may_hold_promises) = (owes_reset, delayed, may_hold);
+            (new.reset_pending, new.delayed, new.may_hold_promises) = (reset_pending, delayed, may_hold);
             self.moved.push((from, id));
         }
         if let Some(other) = moved.or(others.first().copied()) {
@@ -329,7 +330,7 @@ impl Hosts {
         }
     }
 
-    /// The host is asked soon whether it is still there; one that does not answer anyway owes a reset at once if it has moved.
+    /// The host is asked soon whether it is still there; for one that does not answer anyway a reset is pending at once if it has moved.
     fn doubt(&mut self, now: Instant, id: HostId) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         if host.down.is_some() {
@@ -342,10 +343,10 @@ impl Hosts {
         }
     }
 
-    /// The host loses its promises, and owes a reset for them.
+    /// The host loses its promises, and a reset is pending for them.
     fn drop_promises(&mut self, id: HostId) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
-        host.owes_reset = true;
+        host.reset_pending = true;
         host.delayed.clear();
         self.dropped.push(id);
     }
@@ -367,7 +368,7 @@ impl Hosts {
                 host.down = None;
                 match &delivery.message {
                     Message::Reset => {
-                        host.owes_reset = false;
+                        host.reset_pending = false;
                         host.delayed.clear();
                         host.held_before.clear();
                         host.may_hold_promises = false;
@@ -423,9 +424,9 @@ impl Hosts {
     }
 
     /// The host's promises were dropped without a word: it has to be told to forget everything.
-    pub fn owe_reset(&mut self, now: Instant, host: HostId) {
+    pub fn set_reset_pending(&mut self, now: Instant, host: HostId) {
         if let Some(h) = self.hosts.get_mut(&host) {
-            h.owes_reset = true;
+            h.reset_pending = true;
             h.delayed.clear();
             self.schedule(host, now);
         }
@@ -459,7 +460,7 @@ impl Hosts {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// What is to be told now, of itself: what is owed to hosts that did not answer or do not know of the restart, and whether
+    /// What is to be told now, of itself: what is pending for hosts that did not answer or do not know of the restart, and whether
     /// the silent ones are still there. A call of such a host waits meanwhile.
     pub fn poll_deliveries(&mut self, now: Instant) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
@@ -473,14 +474,14 @@ impl Hosts {
             debug_assert_eq!(at, host.due);
             let silent = now.since(host.last_heard);
             if host.is_being_told
-                || (!host.is_owed() && host.down.is_none() && !host.is_doubted && silent < PROBE_AFTER)
+                || (!host.has_pending() && host.down.is_none() && !host.is_doubted && silent < PROBE_AFTER)
             {
                 let next =
                     if host.is_being_told { now + RETRY_AFTER.0 } else { host.last_heard + PROBE_AFTER };
                 self.schedule(id, next);
                 continue;
             }
-            host.is_being_told = host.is_owed();
+            host.is_being_told = host.has_pending();
             let message = host.message();
             deliveries.push(Delivery { host: id, address: host.address, uuid: host.uuid, message });
             self.schedule(id, now + PROBE_AFTER);
@@ -512,7 +513,7 @@ impl Hosts {
             return Admission::Wait;
         }
         let may_try = host.down.as_ref().is_none_or(|down| now >= down.retry_at);
-        if (host.is_owed() || host.down.is_some()) && may_try {
+        if (host.has_pending() || host.down.is_some()) && may_try {
             host.is_being_told = true;
             let message = host.message();
             return Admission::Deliver(Delivery {
@@ -538,7 +539,7 @@ impl Hosts {
             last_heard: now,
             due,
             down: None,
-            owes_reset: true,
+            reset_pending: true,
             delayed: BTreeSet::new(),
             is_being_told: false,
             held_before: Vec::new(),

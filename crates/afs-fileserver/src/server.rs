@@ -28,7 +28,7 @@ use crate::locks::Locks;
 use crate::protection::{Memberships, Protection};
 use crate::statistics::Statistics;
 use crate::turns::Turns;
-use crate::work::{self, ShortWay, Shortcut};
+use crate::work::{self, FastPath, Inline};
 
 /// Where a file server finds its volumes.
 pub trait Volumes: Send + Sync + 'static {
@@ -91,9 +91,9 @@ pub(crate) struct Parts {
     pub(crate) alarms: Alarms,
     pub(crate) procedures: Procedures,
     pub(crate) buffers: Buffers,
-    pub(crate) shortcut: Shortcut,
+    pub(crate) inline: Inline,
     /// For calls that are answered on the thread that brings them.
-    pub(crate) at_once: ShortWay,
+    pub(crate) inline_starts: FastPath,
     pub(crate) writers: Writers,
     pub(crate) implicit_rights: Rights,
     pub(crate) takes_old_acls: bool,
@@ -131,8 +131,8 @@ impl FileServer {
             alarms: Alarms::default(),
             procedures: Procedures::of::<Rxafs>(),
             buffers: Buffers::default(),
-            shortcut: Shortcut::default(),
-            at_once: ShortWay::default(),
+            inline: Inline::default(),
+            inline_starts: FastPath::default(),
             writers: config.writers,
             implicit_rights: config.implicit_rights,
             takes_old_acls: config.takes_old_acls,
@@ -159,7 +159,7 @@ impl FileServer {
             let server = Arc::clone(&inner);
             async move {
                 let answer = file_service::answer(Arc::clone(&server), call);
-                work::begun_at_once(&*server.runtime, &server.at_once, answer).await
+                work::begun_inline(&*server.runtime, &server.inline_starts, answer).await
             }
         });
         config.answers_at_once = true;

@@ -15,23 +15,23 @@ use rx_proto::time::Instant;
 const SLOW: Duration = Duration::from_millis(1);
 /// Or the thread had to wait for a processor, or the whole machine for its host. That meets one piece of work among many, the disk one
 /// after the other: what is slow counts if one of so many before was.
-const NEIGHBOURS: u32 = 32;
-/// How long a shorter way is not taken after that, at first and at most. It is twice as long each time that it was too short.
-const DETOUR: Duration = Duration::from_millis(5);
-const DETOUR_MAX: Duration = Duration::from_secs(1);
+const QUICK_BETWEEN: u32 = 32;
+/// How long the fast path is not taken after that, at first and at most. It is twice as long each time that it was too short.
+const BACKOFF_MIN: Duration = Duration::from_millis(5);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// A shorter way for work that hardly ever waits for the disk, closed for a while after some that did.
+/// A fast path for work that hardly ever waits for the disk, closed for a while after some that did, with exponential back-off.
 #[derive(Debug, Default)]
-pub(crate) struct ShortWay {
+pub(crate) struct FastPath {
     /// In nanoseconds of the runtime's clock.
     closed_until: AtomicU64,
     /// How long it was closed last, nanoseconds.
-    detour: AtomicU64,
+    backoff: AtomicU64,
     /// So many pieces of work have to be quick until a slow one counts as the only one.
     quick_wanted: AtomicU32,
 }
 
-impl ShortWay {
+impl FastPath {
     /// Whether it may be taken.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
         now.as_nanos() >= self.closed_until.load(Ordering::Relaxed)
@@ -43,29 +43,29 @@ impl ShortWay {
         if now.since(began) <= SLOW {
             return self.quick_wanted.store(near.saturating_sub(1), Ordering::Relaxed);
         }
-        self.quick_wanted.store(NEIGHBOURS, Ordering::Relaxed);
+        self.quick_wanted.store(QUICK_BETWEEN, Ordering::Relaxed);
         if near == 0 {
             return;
         }
-        // What is slow again within as long as the way was closed before closes it for twice as long.
-        let before = Duration::from_nanos(self.detour.load(Ordering::Relaxed));
+        // What is slow again within as long as the path was closed before closes it for twice as long.
+        let before = Duration::from_nanos(self.backoff.load(Ordering::Relaxed));
         let opened = Instant::from_nanos(self.closed_until.load(Ordering::Relaxed));
-        let detour = if began < opened + before.max(DETOUR) { 2 * before } else { DETOUR };
-        let detour = detour.clamp(DETOUR, DETOUR_MAX);
-        self.detour.store(detour.as_nanos() as u64, Ordering::Relaxed);
-        self.closed_until.store((now + detour).as_nanos(), Ordering::Relaxed);
+        let backoff = if began < opened + before.max(BACKOFF_MIN) { 2 * before } else { BACKOFF_MIN };
+        let backoff = backoff.clamp(BACKOFF_MIN, BACKOFF_MAX);
+        self.backoff.store(backoff.as_nanos() as u64, Ordering::Relaxed);
+        self.closed_until.store((now + backoff).as_nanos(), Ordering::Relaxed);
     }
 }
 
 /// Where changes are made, which most often write to the system's memory alone: right here, which saves the change of threads.
-/// One at a time takes this way: a disk that hangs holds up one of the runtime's threads and not all.
+/// One at a time takes this path: a disk that hangs holds up one of the runtime's threads and not all.
 #[derive(Debug, Default)]
-pub(crate) struct Shortcut {
+pub(crate) struct Inline {
     is_taken: AtomicBool,
-    way: ShortWay,
+    path: FastPath,
 }
 
-impl Shortcut {
+impl Inline {
     /// Does it and waits for it. A panic of the work is the caller's, who must be a task.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -75,33 +75,33 @@ impl Shortcut {
         let has_others = threads().is_none_or(|handle| handle.metrics().num_workers() > 1);
         let began = runtime.now();
         match self.enter(began).filter(|_| has_others) {
-            Some(_inside) => {
+            Some(_guard) => {
                 let value = work();
-                self.way.note(began, runtime.now());
+                self.path.note(began, runtime.now());
                 value
             }
             None => on_a_thread(work).await,
         }
     }
 
-    fn enter(&self, now: Instant) -> Option<Inside<'_>> {
-        (self.way.is_open(now) && !self.is_taken.swap(true, Ordering::Acquire)).then_some(Inside(self))
+    fn enter(&self, now: Instant) -> Option<InlineGuard<'_>> {
+        (self.path.is_open(now) && !self.is_taken.swap(true, Ordering::Acquire)).then_some(InlineGuard(self))
     }
 }
 
-/// Whoever has taken it.
-struct Inside<'a>(&'a Shortcut);
+/// Held by the work that runs inline.
+struct InlineGuard<'a>(&'a Inline);
 
-impl Drop for Inside<'_> {
+impl Drop for InlineGuard<'_> {
     fn drop(&mut self) {
         self.0.is_taken.store(false, Ordering::Release);
     }
 }
 
-/// Answers a call that begins on the thread that brought it, of which `way` is to know how long that was kept.
-pub(crate) async fn begun_at_once<T>(
+/// Answers a call that begins on the thread that brought it, of which `path` is to know how long that was kept.
+pub(crate) async fn begun_inline<T>(
     runtime: &dyn Runtime,
-    way: &ShortWay,
+    path: &FastPath,
     work: impl Future<Output = T>,
 ) -> T {
     let mut work = pin!(work);
@@ -112,7 +112,7 @@ pub(crate) async fn begun_at_once<T>(
         }
         let began = runtime.now();
         let polled = work.as_mut().poll(cx);
-        way.note(began, runtime.now());
+        path.note(began, runtime.now());
         polled
     })
     .await
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time_takes_the_shortcut() {
-        let shortcut = Shortcut::default();
+        let shortcut = Inline::default();
         let first = shortcut.enter(NOW);
         assert!(first.is_some());
         assert!(shortcut.enter(NOW).is_none(), "it is taken");
@@ -148,41 +148,41 @@ mod tests {
     }
 
     #[test]
-    fn a_short_way_is_closed_for_a_while_after_work_that_was_slow() {
-        let way = ShortWay::default();
-        assert!(way.is_open(NOW));
+    fn a_fast_path_is_closed_for_a_while_after_work_that_was_slow() {
+        let path = FastPath::default();
+        assert!(path.is_open(NOW));
         let slow = SLOW + Duration::from_nanos(1);
         for _ in 0..3 {
-            way.note(NOW - slow, NOW);
-            assert!(way.is_open(NOW), "one of many");
-            (0..NEIGHBOURS).for_each(|_| way.note(NOW - SLOW, NOW));
+            path.note(NOW - slow, NOW);
+            assert!(path.is_open(NOW), "one of many");
+            (0..QUICK_BETWEEN).for_each(|_| path.note(NOW - SLOW, NOW));
         }
-        way.note(NOW - slow, NOW);
-        way.note(NOW - SLOW, NOW);
-        way.note(NOW - slow, NOW);
-        assert!(!way.is_open(NOW));
-        assert!(!way.is_open(NOW + DETOUR - Duration::from_nanos(1)));
-        assert!(way.is_open(NOW + DETOUR));
+        path.note(NOW - slow, NOW);
+        path.note(NOW - SLOW, NOW);
+        path.note(NOW - slow, NOW);
+        assert!(!path.is_open(NOW));
+        assert!(!path.is_open(NOW + BACKOFF_MIN - Duration::from_nanos(1)));
+        assert!(path.is_open(NOW + BACKOFF_MIN));
     }
 
     #[test]
     fn a_disk_that_stays_slow_is_tried_ever_more_rarely() {
-        let way = ShortWay::default();
+        let path = FastPath::default();
         let slow = SLOW + Duration::from_micros(1);
         let mut now = NOW;
         let mut detours = Vec::new();
-        way.note(now - slow, now);
+        path.note(now - slow, now);
         for _ in 0..10 {
             now += slow;
-            way.note(now - slow, now);
-            let opens = Instant::from_nanos(way.closed_until.load(Ordering::Relaxed));
+            path.note(now - slow, now);
+            let opens = Instant::from_nanos(path.closed_until.load(Ordering::Relaxed));
             detours.push(opens.since(now).as_millis());
             now = opens;
         }
         assert_eq!(detours, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
         // It was quick for so long that this is a new matter.
-        now += DETOUR_MAX + slow;
-        way.note(now - slow, now);
-        assert!(!way.is_open(now) && way.is_open(now + DETOUR));
+        now += BACKOFF_MAX + slow;
+        path.note(now - slow, now);
+        assert!(!path.is_open(now) && path.is_open(now + BACKOFF_MIN));
     }
 }

@@ -12,7 +12,7 @@ use fuse_dev::{Backing, Caller, Handle, Reply};
 use crate::answer::Answer;
 use crate::file_system::{FileSystem, Fresh, outcome};
 use crate::handles::{FileHandle, Open};
-use crate::modes::{Way, Wish};
+use crate::modes::{IoPath, OpenKind};
 use crate::nodes::{Forget, Node, State};
 
 /// Set-uid and set-gid bits. Servers take both away together.
@@ -120,26 +120,26 @@ impl FileSystem {
         if state.is_retired {
             return Err(Stale);
         }
-        let mut wish = match (is_write, &whole) {
-            (true, _) => Wish::Write,
-            (false, Some(_)) => Wish::ReadWhole,
-            (false, None) => Wish::Read,
+        let mut kind = match (is_write, &whole) {
+            (true, _) => OpenKind::Write,
+            (false, Some(_)) => OpenKind::ReadWhole,
+            (false, None) => OpenKind::Read,
         };
-        if state.mode.open(wish).1 == Way::Through && state.backing.is_none() {
+        if state.mode.open(kind).1 == IoPath::Through && state.backing.is_none() {
             let whole = whole.as_ref().expect("only whole files are opened so at first");
             match self.device.open_backing(whole.as_fd()) {
                 Ok(backing) => state.backing = Some((Arc::new(backing), Arc::clone(whole))),
                 Err(error) => {
                     self.passthrough.switch_off(&error);
-                    wish = Wish::Read;
+                    kind = OpenKind::Read;
                 }
             }
         }
-        let (mode, way) = state.mode.open(wish);
+        let (mode, io) = state.mode.open(kind);
         let mut is_lent = false;
-        let backing = match way {
-            Way::Cached => None,
-            Way::Through | Way::Beside => {
+        let backing = match io {
+            IoPath::Cached => None,
+            IoPath::Through | IoPath::Beside => {
                 let (backing, of) = state.backing.as_ref().expect("the first open has made it");
                 let same = file.backing().is_some_and(|whole| Arc::ptr_eq(&whole, of));
                 if !same {
@@ -148,7 +148,7 @@ impl FileSystem {
                     self.nodes.retire(node);
                     return Err(Stale);
                 }
-                if way == Way::Beside && file.flags().read {
+                if io == IoPath::Beside && file.flags().read {
                     // What is written to a mapping is not told.
                     if let Err(error) = file.lend() {
                         tracing::warn!(fid = %node.fid, %error, "what is written to a mapping may not outlast a crash");
@@ -164,8 +164,8 @@ impl FileSystem {
         };
         state.mode = mode;
         let mut flags = fuse_dev::OpenFlags::NONE;
-        match way {
-            Way::Cached => {
+        match io {
+            IoPath::Cached => {
                 if version.is_some() && state.pages == version {
                     flags = flags.and(fuse_dev::OpenFlags::KEEP_CACHE);
                 }
@@ -176,8 +176,8 @@ impl FileSystem {
                 }
             }
             // The kernel drops its pages for this open.
-            Way::Through => state.pages = None,
-            Way::Beside => {
+            IoPath::Through => state.pages = None,
+            IoPath::Beside => {
                 state.pages = None;
                 flags = flags.and(fuse_dev::OpenFlags::DIRECT_IO);
             }

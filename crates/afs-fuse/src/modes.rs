@@ -27,7 +27,7 @@ pub(crate) enum Mode {
 
 /// How one file of it is to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum OpenKind {
     /// To be read; all of it is in the cache, and it is large enough for passthrough to pay.
     ReadWhole,
     /// To be read.
@@ -38,7 +38,7 @@ pub(crate) enum Wish {
 
 /// How it is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum IoPath {
     /// Through the page cache: reads of what is not in it and writes come here.
     Cached,
     /// By passthrough: neither reads nor writes come here.
@@ -59,13 +59,15 @@ pub(crate) enum OnChange {
 
 impl Mode {
     /// One more open.
-    pub(crate) fn open(self, wish: Wish) -> (Self, Way) {
-        match (self, wish) {
-            (Self::Closed, Wish::ReadWhole) => (Self::Through(1), Way::Through),
-            (Self::Closed, Wish::Read | Wish::Write) => (Self::Cached(1), Way::Cached),
-            (Self::Cached(n), _) => (Self::Cached(n + 1), Way::Cached),
-            (Self::Through(n), Wish::ReadWhole | Wish::Read) => (Self::Through(n + 1), Way::Through),
-            (Self::Through(n), Wish::Write) => (Self::Through(n + 1), Way::Beside),
+    pub(crate) fn open(self, kind: OpenKind) -> (Self, IoPath) {
+        match (self, kind) {
+            (Self::Closed, OpenKind::ReadWhole) => (Self::Through(1), IoPath::Through),
+            (Self::Closed, OpenKind::Read | OpenKind::Write) => (Self::Cached(1), IoPath::Cached),
+            (Self::Cached(n), _) => (Self::Cached(n + 1), IoPath::Cached),
+            (Self::Through(n), OpenKind::ReadWhole | OpenKind::Read) => {
+                (Self::Through(n + 1), IoPath::Through)
+            }
+            (Self::Through(n), OpenKind::Write) => (Self::Through(n + 1), IoPath::Beside),
         }
     }
 
@@ -97,12 +99,12 @@ impl Mode {
 mod tests {
     use super::*;
 
-    const WISHES: [Wish; 3] = [Wish::ReadWhole, Wish::Read, Wish::Write];
+    const KINDS: [OpenKind; 3] = [OpenKind::ReadWhole, OpenKind::Read, OpenKind::Write];
 
     #[test]
     fn every_mode_meets_every_wish_as_in_this_table() {
+        use IoPath as W;
         use Mode::*;
-        use Way as W;
         let table = [
             // mode, then: a whole file to read, a file to read, one to write
             (Closed, [(Through(1), W::Through), (Cached(1), W::Cached), (Cached(1), W::Cached)]),
@@ -110,18 +112,18 @@ mod tests {
             (Through(1), [(Through(2), W::Through), (Through(2), W::Through), (Through(2), W::Beside)]),
         ];
         for (mode, row) in table {
-            for (wish, expected) in WISHES.into_iter().zip(row) {
-                assert_eq!(mode.open(wish), expected, "{mode:?} meets {wish:?}");
+            for (kind, expected) in KINDS.into_iter().zip(row) {
+                assert_eq!(mode.open(kind), expected, "{mode:?} meets {kind:?}");
             }
         }
     }
 
     /// What the kernel takes for a second open while the first is there; anything else is EIO (FUSE notes 3).
-    fn kernel_takes(first: Way, second: Way) -> bool {
+    fn kernel_takes(first: IoPath, second: IoPath) -> bool {
         match (first, second) {
-            (Way::Cached, Way::Cached) => true,
-            (Way::Through | Way::Beside, Way::Through | Way::Beside) => true,
-            (Way::Cached, _) | (_, Way::Cached) => false,
+            (IoPath::Cached, IoPath::Cached) => true,
+            (IoPath::Through | IoPath::Beside, IoPath::Through | IoPath::Beside) => true,
+            (IoPath::Cached, _) | (_, IoPath::Cached) => false,
         }
     }
 
@@ -129,12 +131,12 @@ mod tests {
     fn no_order_of_opens_makes_a_pair_that_the_kernel_refuses() {
         for orders in 0..3usize.pow(4) {
             let mut mode = Mode::Closed;
-            let mut ways: Vec<Way> = Vec::new();
+            let mut paths: Vec<IoPath> = Vec::new();
             for step in 0..4 {
-                let wish = WISHES[orders / 3usize.pow(step) % 3];
-                let (next, way) = mode.open(wish);
-                assert!(ways.iter().all(|other| kernel_takes(*other, way)), "{ways:?} then {way:?}");
-                ways.push(way);
+                let kind = KINDS[orders / 3usize.pow(step) % 3];
+                let (next, io) = mode.open(kind);
+                assert!(paths.iter().all(|other| kernel_takes(*other, io)), "{paths:?} then {io:?}");
+                paths.push(io);
                 mode = next;
             }
             for _ in 0..4 {

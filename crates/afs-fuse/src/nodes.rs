@@ -407,7 +407,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modes::Wish;
+    use crate::modes::OpenKind;
     use afs_wire::ids::{AfsFid, Uniquifier, VnodeNumber};
 
     const NOW: Instant = Instant::ORIGIN;
@@ -473,7 +473,7 @@ mod tests {
     fn what_the_kernel_reads_by_itself_is_retired_and_the_fid_gets_a_new_node() {
         let nodes = Nodes::new(fid(1), 100);
         let old = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")), NOW);
-        let opened = old.state().mode.open(Wish::ReadWhole).0;
+        let opened = old.state().mode.open(OpenKind::ReadWhole).0;
         old.state().mode = opened;
         let forgets = nodes.on_change(fid(2), About::All);
         let expected = [Forget::Attributes(old.id), Forget::Name(NodeId::ROOT, b"film".to_vec())];
@@ -540,7 +540,7 @@ mod tests {
         let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"dir")), NOW);
         let [old, open, used, new] =
             [4, 6, 8, 10].map(|n| nodes.look_up(fid(n), Some((dir.id, n.to_string().as_bytes())), NOW));
-        let opened = open.state().mode.open(Wish::Read).0;
+        let opened = open.state().mode.open(OpenKind::Read).0;
         open.state().mode = opened;
         nodes.get(used.id);
         nodes.get(dir.id);

@@ -281,7 +281,7 @@ impl Session {
                 read()
             } else if length <= SEND_BYTES {
                 // Most often it is in the system's memory, and the way to a thread costs more than the copy.
-                self.server.shortcut.run(&*self.server.runtime, read).await
+                self.server.inline.run(&*self.server.runtime, read).await
             } else {
                 on_a_thread(read).await
             };

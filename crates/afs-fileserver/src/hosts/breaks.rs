@@ -14,14 +14,14 @@ impl Hosts {
         let mut deliveries = Vec::new();
         for id in hosts {
             let Some(host) = self.hosts.get_mut(id) else { continue };
-            if host.owes_reset && host.down.is_some() {
+            if host.reset_pending && host.down.is_some() {
                 continue;
             }
             if host.down.is_some() {
                 Self::delay(host, fid, self.limits.delayed_breaks);
                 continue;
             }
-            let message = if host.owes_reset { Message::Reset } else { Message::Break(vec![fid]) };
+            let message = if host.reset_pending { Message::Reset } else { Message::Break(vec![fid]) };
             deliveries.push(Delivery { host: *id, address: host.address, uuid: host.uuid, message });
         }
         deliveries
@@ -49,13 +49,13 @@ impl Hosts {
     }
 
     fn delay(host: &mut Host, fid: AfsFid, limit: usize) {
-        if host.owes_reset {
+        if host.reset_pending {
             return;
         }
         host.delayed.insert(fid);
         if host.delayed.len() > limit {
             host.delayed.clear();
-            host.owes_reset = true;
+            host.reset_pending = true;
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Host {
     /// `Some` while it does not answer.
     pub(super) down: Option<Down>,
     /// It has to be told to forget everything.
-    pub(super) owes_reset: bool,
+    pub(super) reset_pending: bool,
     /// Breaks that it did not take.
     pub(super) delayed: BTreeSet<AfsFid>,
     /// Somebody is telling it something that calls wait for.
@@ -75,12 +75,12 @@ impl Host {
         self.may_hold_promises || !self.delayed.is_empty() || !self.held_before.is_empty()
     }
 
-    pub(super) fn is_owed(&self) -> bool {
-        self.owes_reset || !self.delayed.is_empty()
+    pub(super) fn has_pending(&self) -> bool {
+        self.reset_pending || !self.delayed.is_empty()
     }
 
     pub(super) fn message(&self) -> Message {
-        match (self.owes_reset, self.delayed.is_empty()) {
+        match (self.reset_pending, self.delayed.is_empty()) {
             (true, _) => Message::Reset,
             (false, false) => Message::Break(self.delayed.iter().copied().collect()),
             (false, true) => Message::Probe,
@@ -88,7 +88,7 @@ impl Host {
     }
 
     pub(super) fn admitted(&self, id: HostId) -> Admitted {
-        let gets_promises = self.down.is_none() && !self.is_owed();
+        let gets_promises = self.down.is_none() && !self.has_pending();
         Admitted { host: id, gets_promises, capabilities: self.capabilities }
     }
 }

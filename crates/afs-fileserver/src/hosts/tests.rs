@@ -76,7 +76,7 @@ fn state(state: State) -> (Hosts, Instant) {
         }
         State::OwesReset => {
             let id = up(&mut hosts, NOW, 1);
-            hosts.owe_reset(NOW, id);
+            hosts.set_reset_pending(NOW, id);
         }
         State::Restored => drop(hosts.restore(NOW, Some(uuid(1)), address(1), vec![VolumeId(7)]).unwrap()),
     }
@@ -191,14 +191,14 @@ fn a_new_host_is_told_to_forget_before_it_gets_promises() {
 }
 
 /// What becomes of a client of UUID 1 and epoch 7 at address 1 when somebody at address 9 says that it is UUID 1: whether the newcomer
-/// is told to forget first, whether it has the old promises too, and what the old address is owed by what it answers.
+/// is told to forget first, whether it has the old promises too, and what is pending for the old address by what it answers.
 #[test]
 fn a_known_uuid_at_another_address_takes_nothing_from_whoever_was_there() {
     const ANOTHER: Epoch = Epoch(8);
     type Row = (&'static str, Epoch, Outcome, &'static str, bool, &'static str);
     let table: &[Row] = &[
         ("a second address of the same process", EPOCH, Outcome::Told, "ready", true, "break 1"),
-        ("it has moved", EPOCH, Outcome::NoAnswer, "ready", true, "owes reset"),
+        ("it has moved", EPOCH, Outcome::NoAnswer, "ready", true, "reset pending"),
         ("it has moved, another is there", EPOCH, Outcome::SomebodyElse, "ready", true, "gone"),
         (
             "a copy, or somebody who asked for the UUID",
@@ -208,7 +208,7 @@ fn a_known_uuid_at_another_address_takes_nothing_from_whoever_was_there() {
             false,
             "break 1",
         ),
-        ("a copy, while the first sleeps", ANOTHER, Outcome::NoAnswer, "first reset", false, "owes break"),
+        ("a copy, while the first sleeps", ANOTHER, Outcome::NoAnswer, "first reset", false, "break pending"),
         ("moved and started anew", ANOTHER, Outcome::SomebodyElse, "first reset", false, "gone"),
     ];
     for (what, epoch, answer, newcomer, has_promises_too, old) in table {
@@ -233,16 +233,16 @@ fn a_known_uuid_at_another_address_takes_nothing_from_whoever_was_there() {
         let got = match breaks.first() {
             Some(delivery) => message(delivery),
             None if !is_there => "gone".into(),
-            None => format!("owes {}", hosts.hosts[&id].message().word()),
+            None => format!("{} pending", hosts.hosts[&id].message().word()),
         };
         assert_eq!(got, *old, "{what}");
-        assert_eq!(hosts.poll_dropped() == [id], *old == "owes reset", "{what}");
+        assert_eq!(hosts.poll_dropped() == [id], *old == "reset pending", "{what}");
         assert!(hosts.poll_deliveries(NOW).is_empty(), "{what}: it is not asked again");
     }
 }
 
 #[test]
-fn promises_are_carried_to_another_address_once_and_what_is_owed_with_them() {
+fn promises_are_carried_to_another_address_once_and_what_is_pending_with_them() {
     let mut hosts = Hosts::new(HostLimits::default());
     let id = down(&mut hosts, NOW, 1, fid(2));
     hosts.handle_call(NOW, address(8), EPOCH);
@@ -534,7 +534,7 @@ fn random_histories_leave_the_tables_consistent() {
                 }
             }
             5 if next(10) == 0 => hosts.handle_farewell(HostId(next(hosts.next))),
-            6 if next(10) == 0 => hosts.owe_reset(now, HostId(next(hosts.next))),
+            6 if next(10) == 0 => hosts.set_reset_pending(now, HostId(next(hosts.next))),
             _ if !open.is_empty() => {
                 let delivery = open.swap_remove(next(open.len() as u64) as usize);
                 hosts.handle_delivery(now, &delivery, outcome);

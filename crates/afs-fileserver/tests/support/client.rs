@@ -31,7 +31,7 @@ pub(crate) enum Heard {
 }
 
 /// What a client answers with.
-pub(crate) struct Ears {
+pub(crate) struct CallbackLog {
     uuid: Uuid,
     heard: Mutex<Vec<Heard>>,
     /// A client from before UUIDs: knows neither TellMeAboutYourself nor WhoAreYou nor InitCallBackState3.
@@ -44,7 +44,7 @@ pub(crate) struct Ears {
 pub(crate) struct Client {
     pub(crate) endpoint: Endpoint,
     pub(crate) peer: Peer,
-    pub(crate) ears: Arc<Ears>,
+    pub(crate) ears: Arc<CallbackLog>,
 }
 
 /// How a client is made.
@@ -70,7 +70,7 @@ impl Client {
     }
 
     pub(crate) fn at(endpoint: Endpoint, server: SocketAddr, uuid: u32, kind: &Kind) -> Self {
-        let ears = Arc::new(Ears {
+        let ears = Arc::new(CallbackLog {
             uuid: Uuid { time_low: uuid, ..Uuid::default() },
             heard: Mutex::default(),
             is_old: kind.is_old,
@@ -259,7 +259,7 @@ pub(crate) fn mod_time(seconds: u32) -> AfsStoreStatus {
     }
 }
 
-impl Ears {
+impl CallbackLog {
     /// Whether messages are answered from now on.
     pub(crate) fn be_silent(&self, is_silent: bool) {
         self.is_silent.store(is_silent, Ordering::Relaxed);
@@ -274,7 +274,7 @@ impl Ears {
     }
 }
 
-impl Serve<rxafscb::CallBack> for Ears {
+impl Serve<rxafscb::CallBack> for CallbackLog {
     async fn serve(
         &self,
         _: ServerCall<'_, rxafscb::CallBack>,
@@ -289,7 +289,7 @@ impl Serve<rxafscb::CallBack> for Ears {
     }
 }
 
-impl Serve<rxafscb::InitCallBackState> for Ears {
+impl Serve<rxafscb::InitCallBackState> for CallbackLog {
     async fn serve(
         &self,
         _: ServerCall<'_, rxafscb::InitCallBackState>,
@@ -300,7 +300,7 @@ impl Serve<rxafscb::InitCallBackState> for Ears {
     }
 }
 
-impl Serve<rxafscb::InitCallBackState3> for Ears {
+impl Serve<rxafscb::InitCallBackState3> for CallbackLog {
     async fn serve(
         &self,
         _: ServerCall<'_, rxafscb::InitCallBackState3>,
@@ -313,7 +313,7 @@ impl Serve<rxafscb::InitCallBackState3> for Ears {
     }
 }
 
-impl Serve<rxafscb::TellMeAboutYourself> for Ears {
+impl Serve<rxafscb::TellMeAboutYourself> for CallbackLog {
     async fn serve(
         &self,
         _: ServerCall<'_, rxafscb::TellMeAboutYourself>,
@@ -326,7 +326,7 @@ impl Serve<rxafscb::TellMeAboutYourself> for Ears {
     }
 }
 
-impl Serve<rxafscb::Probe> for Ears {
+impl Serve<rxafscb::Probe> for CallbackLog {
     async fn serve(
         &self,
         _: ServerCall<'_, rxafscb::Probe>,
@@ -337,7 +337,7 @@ impl Serve<rxafscb::Probe> for Ears {
     }
 }
 
-impl Serve<rxafscb::ProbeUuid> for Ears {
+impl Serve<rxafscb::ProbeUuid> for CallbackLog {
     async fn serve(
         &self,
         _: ServerCall<'_, rxafscb::ProbeUuid>,
@@ -350,7 +350,7 @@ impl Serve<rxafscb::ProbeUuid> for Ears {
 
 macro_rules! not_served {
     ($($rpc:ident)*) => { $(
-        impl Serve<rxafscb::$rpc> for Ears {
+        impl Serve<rxafscb::$rpc> for CallbackLog {
             async fn serve(
                 &self,
                 _: ServerCall<'_, rxafscb::$rpc>,
