@@ -47,7 +47,7 @@ struct Cli {
     /// A server's configuration folder in OpenAFS's format, to be used as it is
     #[arg(long, value_name = "DIR")]
     config_dir: Option<PathBuf>,
-    /// OpenAFS's BosConfig: runs the servers that it starts, with its options
+    /// OpenAFS's BosConfig; afar runs the servers that this file starts, with the options in it
     #[arg(long, value_name = "FILE")]
     bos_config: Option<PathBuf>,
     /// Checks the configuration, the other database servers and etcd, and starts nothing
