@@ -1,12 +1,10 @@
 //! `afar celldb copy`: the cell's databases from the file of a server into etcd, or back.
 
-use crate::database_files::{chance, configuration, now, place_of, store_of, wait};
+use crate::database_files::{configuration, fill, place_of, store_of, wait};
 use crate::{arguments, output};
-use afs_celldb::database::Image;
 use afs_celldb::ptdb::Ptdb;
-use afs_celldb::store::{CellStore, Row};
 use afs_celldb::vldb::Vldb;
-use afs_celldb::{Existing, FillError, check_empty, fill, rows_of};
+use afs_celldb::{Existing, FillError, rows_of};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -75,22 +73,13 @@ fn copy(cli: &Cli) -> Result<(), String> {
                 place_of(from)
             ));
         }
-        // Both are looked at before one is filled, so that it is both or none.
-        if existing == Existing::Keep {
-            check_empty::<Vldb>(&*target).await.map_err(|error| told_of(&error))?;
-            check_empty::<Ptdb>(&*target).await.map_err(|error| told_of(&error))?;
-        }
-        let volumes = put::<Vldb>(volumes, &*target, existing).await?;
-        Ok((volumes, put::<Ptdb>(users, &*target, existing).await?))
+        let (volumes, users) = (Some(volumes.into_iter()), Some(users.into_iter()));
+        fill(&*target, existing, volumes, users).await.map_err(|error| told_of(&error))
     });
     drop((source, target));
-    let (volumes, users) = copied?;
+    let [volumes, users] = copied?;
     let text = format!("VLDB: {volumes} rows, PTDB: {users} rows, copied to {}\n", place_of(to));
     output::write(&text).map_err(|error| error.to_string())
-}
-
-async fn put<I: Image>(rows: Vec<Row>, target: &dyn CellStore, existing: Existing) -> Result<u64, String> {
-    fill::<I>(target, rows.into_iter(), existing, now(), chance()?).await.map_err(|error| told_of(&error))
 }
 
 fn told_of(error: &FillError) -> String {

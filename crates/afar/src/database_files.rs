@@ -2,8 +2,12 @@
 //! meant, and how what is odd is told.
 
 use crate::output::harmless;
+use afs_celldb::database::Image;
 use afs_celldb::files::{MAX_FILE_BYTES, Oddities};
-use afs_celldb::store::CellStore;
+use afs_celldb::ptdb::Ptdb;
+use afs_celldb::store::{CellStore, Row};
+use afs_celldb::vldb::Vldb;
+use afs_celldb::{Existing, FillError, StoreError, begin, check_empty};
 use afs_config::{CellName, ServerFolder};
 use afs_server::{Config, databases};
 use rx::{Runtime, TokioRuntime};
@@ -71,6 +75,50 @@ pub(crate) fn wait<T>(work: impl Future<Output = Result<T, String>>) -> Result<T
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let work: Pin<&mut dyn Future<Output = Result<T, String>>> = pin!(work);
     runtime.map_err(|error| format!("no threads can be started: {error}"))?.block_on(work)
+}
+
+/// Fills databases, those that there are rows for: all of them, or none if one may not be filled. How many rows each has.
+pub(crate) async fn fill(
+    store: &dyn CellStore,
+    existing: Existing,
+    volumes: Option<impl Iterator<Item = Row>>,
+    users: Option<impl Iterator<Item = Row>>,
+) -> Result<[u64; 2], FillError> {
+    // All are looked at before one is begun, and begun before one is filled.
+    if existing == Existing::Keep && volumes.is_some() {
+        check_empty::<Vldb>(store).await?;
+    }
+    if existing == Existing::Keep && users.is_some() {
+        check_empty::<Ptdb>(store).await?;
+    }
+    let writer = chance().map_err(|reason| FillError::Store {
+        database: Vldb::NAME,
+        source: StoreError::new("filling the cell's databases", reason),
+    })?;
+    let vldb = match volumes {
+        Some(rows) => Some((begin::<Vldb>(store, existing, now(), writer).await?, rows)),
+        None => None,
+    };
+    let ptdb = match users {
+        Some(rows) => match begin::<Ptdb>(store, existing, now(), writer).await {
+            Ok(filling) => Some((filling, rows)),
+            Err(error) => {
+                if let Some((filling, _)) = vldb {
+                    filling.give_up().await?;
+                }
+                return Err(error);
+            }
+        },
+        None => None,
+    };
+    let mut counts = [0; 2];
+    if let Some((filling, rows)) = vldb {
+        counts[0] = filling.fill(rows).await?;
+    }
+    if let Some((filling, rows)) = ptdb {
+        counts[1] = filling.fill(rows).await?;
+    }
+    Ok(counts)
 }
 
 /// What is odd, a line for each kind and one for each example.

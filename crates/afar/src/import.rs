@@ -4,15 +4,11 @@
 mod servers;
 
 use crate::database_files::{
-    chance, configuration, json_of, log_path, now, place_of, read, store_of, text_of, wait,
+    configuration, fill, json_of, log_path, place_of, read, store_of, text_of, wait,
 };
 use crate::{arguments, output};
-use afs_celldb::database::Image;
 use afs_celldb::files::{FileError, Oddities, PrdbContents, VldbContents, read_prdb, read_vldb};
-use afs_celldb::ptdb::Ptdb;
-use afs_celldb::store::{CellStore, Row};
-use afs_celldb::vldb::Vldb;
-use afs_celldb::{Existing, FillError, check_empty, fill};
+use afs_celldb::{Existing, FillError};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -91,22 +87,10 @@ fn import(cli: &Cli) -> Result<(), String> {
     if !cli.dry_run {
         let existing = if cli.replace { Existing::Replace } else { Existing::Keep };
         let store = store_of(&config)?;
-        let filled = wait(async {
-            // Both are looked at before one is filled, so that it is both or none.
-            if existing == Existing::Keep && vldb.is_some() {
-                check_empty::<Vldb>(&*store).await.map_err(|error| told_of(&error))?;
-            }
-            if existing == Existing::Keep && prdb.is_some() {
-                check_empty::<Ptdb>(&*store).await.map_err(|error| told_of(&error))?;
-            }
-            if let Some((contents, _)) = &vldb {
-                put::<Vldb>(&*store, contents.rows(), existing).await?;
-            }
-            if let Some((contents, _)) = &prdb {
-                put::<Ptdb>(&*store, contents.rows(), existing).await?;
-            }
-            Ok(())
-        });
+        let volumes = vldb.as_ref().map(|(contents, _)| contents.rows());
+        let users = prdb.as_ref().map(|(contents, _)| contents.rows());
+        let filled =
+            wait(async { fill(&*store, existing, volumes, users).await.map_err(|error| told_of(&error)) });
         drop(store);
         filled?;
     }
@@ -125,14 +109,6 @@ fn open<T>(path: &Path, reader: Reader<T>) -> Result<(T, Oddities), String> {
     let bytes = read(path, false)?.unwrap_or_default();
     let log = read(&log_path(path), true)?;
     reader(&bytes, log.as_deref()).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-async fn put<I: Image>(
-    store: &dyn CellStore,
-    rows: impl Iterator<Item = Row>,
-    existing: Existing,
-) -> Result<(), String> {
-    fill::<I>(store, rows, existing, now(), chance()?).await.map(drop).map_err(|error| told_of(&error))
 }
 
 fn told_of(error: &FillError) -> String {

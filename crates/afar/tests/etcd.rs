@@ -133,10 +133,12 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
         owner: ViceId(0),
     };
     let knows = async |name: &str| {
-        let mut known = [false; 2];
+        // A server that reads everything anew says that it does not know.
+        let mut known = [None; 2];
         for (known, server) in known.iter_mut().zip([&first, &second]) {
             let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
-            *known = server.rpc(&NameToID { names }).await.unwrap().ids[0].0 != 32766;
+            let answer = server.rpc(&NameToID { names }).await;
+            *known = answer.ok().map(|reply| reply.ids[0] != ViceId::ANONYMOUS);
         }
         known
     };
@@ -145,7 +147,7 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
     let (is_saved, text) = cell.etcd.control(&["snapshot", "save", &snapshot]);
     assert!(is_saved, "{text}");
     second.rpc(&new("lost")).await.unwrap();
-    assert_eq!((knows("before").await, knows("lost").await), ([true; 2], [true; 2]));
+    assert_eq!((knows("before").await, knows("lost").await), ([Some(true); 2], [Some(true); 2]));
 
     cell.etcd.kill(0);
     let data = cell.etcd.folder().join("m0");
@@ -160,15 +162,15 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
     cell.etcd.restart(0);
     cell.etcd.wait_for(0);
     let until = Instant::now() + Duration::from_secs(60);
-    while knows("lost").await != [false; 2] {
+    while knows("lost").await != [Some(false); 2] {
         assert!(Instant::now() < until, "a server goes on with what etcd does not have");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(knows("before").await, [true; 2]);
+    assert_eq!(knows("before").await, [Some(true); 2]);
     // Their watches go on too.
     for (server, name) in [(&first, "again"), (&second, "once-more")] {
         server.rpc(&new(name)).await.unwrap();
-        assert_eq!(knows(name).await, [true; 2], "{name}");
+        assert_eq!(knows(name).await, [Some(true); 2], "{name}");
     }
 }
 
@@ -367,6 +369,71 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     assert_eq!(make("third").await.0, second.0 + 1);
     found(&[("first", first), ("second", second)], &[("a.volume", volume), ("another", another)]).await;
     assert!(server.stop().success());
+}
+
+/// Servers went on making changes while `afar import --replace` removed their rows, until one of the changes made it fail.
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_running_servers() {
+    let test = "databases_that_servers_change_are_not_replaced_and_others_are_taken_by_running_servers";
+    if !is_here(test) {
+        return;
+    }
+    let cell = EtcdCell::start("replaced", 1, 2, "");
+    let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let superuser = cell.superuser();
+    let servers: Vec<_> =
+        cell.addresses.iter().map(|address| client.protection_server(*address, &superuser)).collect();
+    let make = async |server: usize, name: &str| {
+        let name = XdrString::new(name.as_bytes().to_vec()).unwrap();
+        servers[server].rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await
+    };
+    let find = async |server: usize, name: &str| {
+        let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
+        servers[server].rpc(&NameToID { names }).await.map(|reply| reply.ids[0])
+    };
+    let file = cell.states[0].path().join("prdb.DB0");
+    let afar = |verb: &str, more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+        command.arg(verb).arg("--config").arg(cell.config(0)).arg("--prdb").arg(&file).args(more);
+        command
+    };
+    let kept = make(0, "kept").await.unwrap().id;
+    let exported = run(afar("export", &[]));
+    assert!(exported.status.success(), "{}", said(&exported));
+
+    let import = afar("import", &["--replace"]);
+    let import = tokio::task::spawn_blocking(move || run(import));
+    let mut made = Vec::new();
+    while !import.is_finished() {
+        let name = format!("busy{}", made.len());
+        let id = make(made.len() % 2, &name).await.unwrap().id;
+        made.push((name, id));
+    }
+    let refused = import.await.unwrap();
+    assert!(
+        !refused.status.success() && said(&refused).contains("servers change the PTDB"),
+        "{}",
+        said(&refused)
+    );
+    for (name, id) in &made {
+        assert_eq!(find(1, name).await.unwrap(), *id, "{name}");
+    }
+
+    let imported = run(afar("import", &["--replace"]));
+    assert!(imported.status.success(), "{}", said(&imported));
+    let until = Instant::now() + Duration::from_secs(30);
+    for server in 0..2 {
+        // Each reads the database anew, and says that it does not know while it does.
+        while make(server, &format!("new{server}")).await.is_err() {
+            assert!(Instant::now() < until, "server {server} takes no change");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    for server in 0..2 {
+        assert_eq!(find(server, "kept").await.unwrap(), kept);
+        assert_eq!(find(server, "new0").await.unwrap().0, kept.0 + 1);
+        assert_eq!(find(server, "busy0").await.unwrap(), ViceId::ANONYMOUS);
+    }
 }
 
 #[test]

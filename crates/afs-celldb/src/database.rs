@@ -5,9 +5,10 @@
 //! (`batch.rs`). Each rests on the revision that it was made from, and
 //! is made anew if another machine has changed the database since. After an error of a store that nobody else has, which may or may not
 //! have made the change, everything is read again before the next one. How an image keeps up with a store that
-//! other machines change too is in `following.rs`.
+//! other machines change too is in `following.rs` and `follower.rs`.
 
 mod batch;
+mod follower;
 mod following;
 mod mirror;
 mod revision;
@@ -25,7 +26,8 @@ use crate::record::BadRow;
 use crate::store::{CellStore, Known, RowChange, StoreError};
 
 use batch::GroupCommit;
-use following::{Follower, Following};
+use follower::Follower;
+use following::Following;
 pub use following::{Freshness, NoQuorum};
 use mirror::Mirror;
 pub use mirror::rows_of;

@@ -25,6 +25,6 @@ pub mod vldb;
 
 pub use caller::{Authority, Caller, Identity};
 pub use database::{Database, Freshness, NoQuorum, OpenError, Options, Version, rows_of, was_changed_by};
-pub use fill::{Existing, FillError, check_empty, fill};
+pub use fill::{Existing, FillError, Filling, begin, check_empty, fill};
 pub use serving::{Clock, rx_service};
 pub use store::{CellStore, StoreError};

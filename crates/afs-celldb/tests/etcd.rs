@@ -191,6 +191,51 @@ async fn one_of_three_members_may_die_or_hang() {
     }
 }
 
+/// Each look-up took 2 s then, and each change 4 s.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_two_of_three_members_hang_nobody_waits_for_them() {
+    if !is_here("while_two_of_three_members_hang_nobody_waits_for_them") {
+        return;
+    }
+    let etcd = Etcd::start("hang", 3);
+    let forgetful = open_with(store(etcd.endpoints(), "/afar/a.cell/"), Duration::ZERO).await;
+    let (ours, theirs) = (open(&etcd).await, open(&etcd).await);
+    let mut id = take(&ours).await.unwrap();
+    make(&ours, id).await.unwrap();
+    for round in 0..3 {
+        for member in 0..2 {
+            etcd.stop((member + round) % 3, true);
+        }
+        for server in [&ours, &theirs, &forgetful] {
+            eventually("it is noticed", async || !server.freshness().unwrap().has_quorum).await;
+        }
+        let begun = Instant::now();
+        for _ in 0..10 {
+            assert!(has(&ours, id).await && has(&theirs, id).await);
+            assert_eq!(forgetful.catch_up().await, Err(NoQuorum));
+            for server in [&ours, &theirs, &forgetful] {
+                assert_eq!(take(server).await, Err(VlError::NoQuorum));
+            }
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        for member in 0..2 {
+            etcd.stop((member + round) % 3, false);
+        }
+        eventually("changes are made again", async || match take(&ours).await {
+            Ok(taken) => {
+                id = taken;
+                true
+            }
+            Err(_) => false,
+        })
+        .await;
+        eventually("and entries", async || make(&ours, id).await.is_ok()).await;
+        assert!(has(&theirs, id).await, "the other one sees what was acknowledged");
+        eventually("the third too", async || forgetful.catch_up().await.is_ok()).await;
+        assert!(has(&forgetful, id).await);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_was_lost_over_a_compaction_is_no_loss() {
     if !is_here("a_watch_that_was_lost_over_a_compaction_is_no_loss") {

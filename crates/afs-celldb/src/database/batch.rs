@@ -3,13 +3,15 @@
 //! refuses; the image has none of it before the store does.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{self, Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use super::following::{FRESH_FOR, Following};
+use super::following::{Doubt, FRESH_FOR, Following, refusal};
 use super::mirror::Mirror;
 use super::{ChangeError, Image, MAX_CONFLICTS, REVISION, Revision, Rows, key};
 use crate::store::{Outcome, StoreError, Transaction};
@@ -20,6 +22,10 @@ const MAX_CHANGES: usize = 256;
 /// Bytes of the rows of a transaction with several changes: a third of what etcd takes (`--max-request-bytes`, 1.5 MiB). A
 /// larger change is made alone.
 const MAX_BYTES: usize = 512 << 10;
+
+/// How long a transaction is waited for while the store is silent: a new leader is there by then. Whoever waits longer learns no more, as it
+/// may have been made or not.
+const UNDECIDED: Duration = Duration::from_secs(5);
 
 /// What the one who makes transactions knows of them.
 #[derive(Debug, Default)]
@@ -117,7 +123,7 @@ impl<I: Image> GroupCommit<I> {
             writer.sequence += 1;
             let stamp = self.following.as_ref().map(|following| following.stamp(writer.sequence));
             let to = from.next(now, stamp);
-            let made = match self.mirror.store.commit(transaction::<I>(&rows, from, to, now)).await {
+            let made = match self.decide(transaction::<I>(&rows, from, to, now)).await {
                 Ok(Outcome::Committed) => {
                     let committed = Instant::now();
                     let taken = self.mirror.take(&rows.0, from, to).expect("rows are made as they are read");
@@ -141,6 +147,31 @@ impl<I: Image> GroupCommit<I> {
             return changes.into_iter().for_each(|change| change.tell(made.clone()));
         }
         self.waiting.refuse_all(&ChangeError::Contended);
+    }
+
+    /// Sends a transaction, and waits until it is known what became of it. If the store falls silent, the changes behind it are refused at
+    /// once.
+    async fn decide(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        let commit = self.mirror.store.commit(transaction);
+        let Some(following) = &self.following else { return commit.await };
+        tokio::select! {
+            biased;
+            outcome = commit => outcome,
+            () = following.silence(UNDECIDED) => {
+                let why = format!("etcd has not answered for {UNDECIDED:?}; the change may have been made, or may yet be");
+                Err(StoreError::new("changing the cell's databases", why))
+            }
+            never = self.refuse_in_silence(following) => match never {},
+        }
+    }
+
+    /// Refuses changes that wait whenever the store is silent.
+    async fn refuse_in_silence(&self, following: &Following) -> Infallible {
+        loop {
+            following.silence(Duration::ZERO).await;
+            self.waiting.refuse_all(&refusal(Doubt::Silent));
+            sleep(FRESH_FOR).await;
+        }
     }
 
     /// Plans changes that wait. Those that come before all that change rows, and change none, are told at once; none is left

@@ -60,7 +60,7 @@ pub(crate) struct Revision {
 
 impl Revision {
     /// The state after one more change.
-    pub(super) fn next(self, now: u32, stamp: Option<Stamp>) -> Self {
+    pub(crate) fn next(self, now: u32, stamp: Option<Stamp>) -> Self {
         let Version { epoch, counter } = self.version;
         let epoch = if epoch == 0 { now.max(1) } else { epoch };
         Self { version: Version { epoch, counter: counter + 1 }, stamp }

@@ -11,7 +11,13 @@ use crate::testing::{Plan, now, together};
 
 /// Words by number.
 #[derive(Debug)]
-struct Words(BTreeMap<Vec<u8>, Vec<u8>>);
+pub(super) struct Words(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Words {
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key.as_bytes())
+    }
+}
 
 impl Image for Words {
     const PREFIX: &'static [u8] = b"w/";

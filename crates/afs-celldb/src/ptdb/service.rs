@@ -146,22 +146,25 @@ fn text(name: &[u8]) -> String {
 }
 
 macro_rules! serves {
-    ($($rpc:ident($self:ident, $call:ident, $args:ident) $body:block)*) => { $(
+    ($($kind:ident $rpc:ident($self:ident, $call:ident, $args:ident) $body:block)*) => { $(
         impl Serve<$rpc> for PtService {
             async fn serve(
                 &$self,
                 $call: ServerCall<'_, $rpc>,
                 $args: $rpc,
             ) -> Result<reply::$rpc, Abort> {
-                $self.database.catch_up().await.map_err(|NoQuorum| NO_QUORUM)?;
+                serves!(@$kind $self);
                 $body
             }
         }
     )* };
+    (@look $self:ident) => { $self.database.catch_up().await.map_err(|NoQuorum| NO_QUORUM)?; };
+    // What makes a change sees to that.
+    (@change $self:ident) => {};
 }
 
 serves! {
-    INewEntry(self, call, args) {
+    change INewEntry(self, call, args) {
         let new = NewPrincipal { name: lower(&args.name), flag: 0, id: None, owner: args.owner.0 };
         let what = text(&new.name);
         self.change(call, what, move |ptdb, rules, caller, now, rows| {
@@ -170,7 +173,7 @@ serves! {
         .await?;
         Ok(reply::INewEntry {})
     }
-    NewEntry(self, call, args) {
+    change NewEntry(self, call, args) {
         let new = NewPrincipal { name: lower(&args.name), flag: args.flag, id: None, owner: args.owner.0 };
         let what = text(&new.name);
         let id = self
@@ -178,11 +181,11 @@ serves! {
             .await?;
         Ok(reply::NewEntry { id: ViceId(id) })
     }
-    WhereIsIt(self, call, args) {
+    look WhereIsIt(self, call, args) {
         let pos = self.look(&call, |ptdb, rules, caller| ptdb.where_is(rules, caller, args.id.0))?;
         Ok(reply::WhereIsIt { pos })
     }
-    DumpEntry(self, call, args) {
+    look DumpEntry(self, call, args) {
         let dump = self.look(&call, |ptdb, rules, caller| ptdb.dump(rules, caller, args.pos))?;
         let entry = dump.entry;
         let mut entries = [ViceId(0); 10];
@@ -213,7 +216,7 @@ serves! {
             },
         })
     }
-    AddToGroup(self, call, args) {
+    change AddToGroup(self, call, args) {
         let (id, group) = (args.uid.0, args.gid.0);
         self.change(call, format!("{id} to {group}"), move |ptdb, rules, caller, now, rows| {
             ptdb.add_to_group(rules, caller, id, group, now, rows)
@@ -221,7 +224,7 @@ serves! {
         .await?;
         Ok(reply::AddToGroup {})
     }
-    RemoveFromGroup(self, call, args) {
+    change RemoveFromGroup(self, call, args) {
         let (id, group) = (args.id.0, args.gid.0);
         self.change(call, format!("{id} from {group}"), move |ptdb, rules, caller, now, rows| {
             ptdb.remove_from_group(rules, caller, id, group, now, rows)
@@ -229,7 +232,7 @@ serves! {
         .await?;
         Ok(reply::RemoveFromGroup {})
     }
-    NameToID(self, _call, args) {
+    look NameToID(self, _call, args) {
         if args.names.len() > MAX_LOOKED_UP {
             return Err(aborts(PtError::TooMany));
         }
@@ -248,7 +251,7 @@ serves! {
         let ids = XdrArray::new(ids).map_err(|_| aborts(PtError::TooMany))?;
         Ok(reply::NameToID { ids })
     }
-    IDToName(self, call, args) {
+    look IDToName(self, call, args) {
         if args.ids.len() > MAX_LOOKED_UP {
             return Err(aborts(PtError::TooMany));
         }
@@ -264,32 +267,32 @@ serves! {
         let names = XdrArray::new(names).map_err(|_| aborts(PtError::TooMany))?;
         Ok(reply::IDToName { names })
     }
-    Delete(self, call, args) {
+    change Delete(self, call, args) {
         self.change(call, args.id, move |ptdb, rules, caller, now, rows| {
             ptdb.delete(rules, caller, args.id.0, now, rows)
         })
         .await?;
         Ok(reply::Delete {})
     }
-    GetCPS(self, call, args) {
+    look GetCPS(self, call, args) {
         let ids = self.look(&call, |ptdb, rules, caller| ptdb.get_cps(rules, caller, args.id.0))?;
         Ok(reply::GetCPS { ids: id_list(&ids)?, over: 0 })
     }
-    GetCPS2(self, call, args) {
+    look GetCPS2(self, call, args) {
         let ids = self.look(&call, |ptdb, rules, caller| {
             ptdb.get_cps_at(rules, caller, args.id.0, args.host.0)
         })?;
         Ok(reply::GetCPS2 { ids: id_list(&ids)?, over: 0 })
     }
-    GetHostCPS(self, call, args) {
+    look GetHostCPS(self, call, args) {
         let ids = self.look(&call, |ptdb, rules, caller| ptdb.host_cps(rules, caller, args.host.0))?;
         Ok(reply::GetHostCPS { ids: id_list(&ids)?, over: 0 })
     }
-    ListMax(self, call, _args) {
+    look ListMax(self, call, _args) {
         let (uid, gid) = self.look(&call, Ptdb::list_max)?;
         Ok(reply::ListMax { uid: ViceId(uid), gid: ViceId(gid) })
     }
-    SetMax(self, call, args) {
+    change SetMax(self, call, args) {
         let of_groups = args.gflag & PRGRP != 0;
         self.change(call, args.id, move |ptdb, rules, caller, _, rows| {
             ptdb.set_max(rules, caller, args.id.0, of_groups, rows)
@@ -297,13 +300,13 @@ serves! {
         .await?;
         Ok(reply::SetMax {})
     }
-    ListEntry(self, call, args) {
+    look ListEntry(self, call, args) {
         let entry = self.look(&call, |ptdb, rules, caller| {
             ptdb.list_entry(rules, caller, args.id.0).map(|entry| check_entry(rules, entry))
         })?;
         Ok(reply::ListEntry { entry })
     }
-    ListEntries(self, call, args) {
+    look ListEntries(self, call, args) {
         give_way().await;
         let kinds = Kinds {
             users: args.flags.intersects(ListEntriesFlags::USERS),
@@ -317,7 +320,7 @@ serves! {
         let entries = XdrArray::new(entries).map_err(|_| aborts(PtError::TooMany))?;
         Ok(reply::ListEntries { entries, next_start_index: next.unwrap_or(-1) })
     }
-    ChangeEntry(self, call, args) {
+    change ChangeEntry(self, call, args) {
         let to = Renaming { name: lower(&args.name), owner: args.owner.0, id: args.new_id.0 };
         let what = format!("{} to {} {} {}", args.id, text(&to.name), to.owner, to.id);
         self.change(call, what, move |ptdb, rules, caller, now, rows| {
@@ -326,7 +329,7 @@ serves! {
         .await?;
         Ok(reply::ChangeEntry {})
     }
-    SetFieldsEntry(self, call, args) {
+    change SetFieldsEntry(self, call, args) {
         if args.mask.is_empty() {
             return Ok(reply::SetFieldsEntry {});
         }
@@ -342,13 +345,13 @@ serves! {
         .await?;
         Ok(reply::SetFieldsEntry {})
     }
-    ListElements(self, call, args) {
+    look ListElements(self, call, args) {
         let ids = self.look(&call, |ptdb, rules, caller| {
             ptdb.list_elements(rules, caller, args.id.0).map(<[i32]>::to_vec)
         })?;
         Ok(reply::ListElements { ids: id_list(&ids)?, over: 0 })
     }
-    ListSuperGroups(self, call, args) {
+    look ListSuperGroups(self, call, args) {
         if self.rules.supergroups.is_none() {
             return Err(Abort::OPCODE);
         }
@@ -357,19 +360,19 @@ serves! {
         })?;
         Ok(reply::ListSuperGroups { ids: id_list(&ids)?, over: 0 })
     }
-    IsAMemberOf(self, call, args) {
+    look IsAMemberOf(self, call, args) {
         let is_member = self.look(&call, |ptdb, rules, caller| {
             ptdb.is_member_of(rules, caller, args.uid.0, args.gid.0)
         })?;
         Ok(reply::IsAMemberOf { flag: is_member.into() })
     }
-    ListOwned(self, call, args) {
+    look ListOwned(self, call, args) {
         let page = self.look(&call, |ptdb, rules, caller| {
             ptdb.list_owned(rules, caller, args.id.0, args.last)
         })?;
         Ok(reply::ListOwned { ids: id_list(&page.items)?, last: page.next.unwrap_or(0) })
     }
-    UpdateEntry(self, call, args) {
+    look UpdateEntry(self, call, args) {
         self.look(&call, |ptdb, rules, caller| ptdb.repair(rules, caller, args.id.0, &lower(&args.name)))?;
         Ok(reply::UpdateEntry {})
     }

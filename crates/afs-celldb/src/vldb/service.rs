@@ -253,18 +253,21 @@ fn text(name: &[u8]) -> String {
 }
 
 macro_rules! serves {
-    ($($rpc:ident($self:ident, $call:ident, $args:ident) $body:block)*) => { $(
+    ($($kind:ident $rpc:ident($self:ident, $call:ident, $args:ident) $body:block)*) => { $(
         impl Serve<$rpc> for VlService {
             async fn serve(
                 &$self,
                 $call: ServerCall<'_, $rpc>,
                 $args: $rpc,
             ) -> Result<reply::$rpc, Abort> {
-                $self.database.catch_up().await.map_err(|NoQuorum| NO_QUORUM)?;
+                serves!(@$kind $self);
                 $body
             }
         }
     )* };
+    (@look $self:ident) => { $self.database.catch_up().await.map_err(|NoQuorum| NO_QUORUM)?; };
+    // What makes a change sees to that.
+    (@change $self:ident) => {};
 }
 
 impl Serve<ProbeServer> for VlService {
@@ -278,45 +281,45 @@ impl Serve<ProbeServer> for VlService {
 }
 
 serves! {
-    GetEntryByID(self, _call, args) {
+    look GetEntryByID(self, _call, args) {
         let entry = self.look::<GetEntryByID, _>(|vldb| by_id(vldb, args.volid.0, check_type(args.kind.0)?))?;
         Ok(reply::GetEntryByID { entry })
     }
-    GetEntryByIDN(self, _call, args) {
+    look GetEntryByIDN(self, _call, args) {
         let entry = self.look::<GetEntryByIDN, _>(|vldb| by_id(vldb, args.volid.0, check_type(args.kind.0)?))?;
         Ok(reply::GetEntryByIDN { entry })
     }
-    GetEntryByNameO(self, _call, args) {
+    look GetEntryByNameO(self, _call, args) {
         let entry = self.look::<GetEntryByNameO, _>(|vldb| by_name(vldb, &args.name))?;
         Ok(reply::GetEntryByNameO { entry })
     }
-    GetEntryByNameN(self, _call, args) {
+    look GetEntryByNameN(self, _call, args) {
         let entry = self.look::<GetEntryByNameN, _>(|vldb| by_name(vldb, &args.name))?;
         Ok(reply::GetEntryByNameN { entry })
     }
-    GetEntryByNameU(self, _call, args) {
+    look GetEntryByNameU(self, _call, args) {
         let entry = self.look::<GetEntryByNameU, _>(|vldb| by_name(vldb, &args.name))?;
         Ok(reply::GetEntryByNameU { entry })
     }
-    CreateEntry(self, call, args) {
+    change CreateEntry(self, call, args) {
         let new = NewEntry::from(&args.entry);
         self.change(call, text(&new.name), move |vldb, rows| vldb.create(&new, rows)).await?;
         Ok(reply::CreateEntry {})
     }
-    CreateEntryN(self, call, args) {
+    change CreateEntryN(self, call, args) {
         let new = NewEntry::from(&args.entry);
         self.change(call, text(&new.name), move |vldb, rows| vldb.create(&new, rows)).await?;
         Ok(reply::CreateEntryN {})
     }
-    DeleteEntry(self, call, args) {
+    change DeleteEntry(self, call, args) {
         self.change(call, args.volid, move |vldb, rows| vldb.delete(args.volid.0, args.kind.0, rows)).await?;
         Ok(reply::DeleteEntry {})
     }
-    GetNewVolumeId(self, call, args) {
+    change GetNewVolumeId(self, call, args) {
         let first = self.change(call, args.bump_count, move |vldb, rows| vldb.take_ids(args.bump_count, rows)).await?;
         Ok(reply::GetNewVolumeId { new_volid: VolumeId(first) })
     }
-    ReplaceEntry(self, call, args) {
+    change ReplaceEntry(self, call, args) {
         let new = NewEntry::from(&args.entry);
         let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.replace(args.volid.0, args.kind.0, &new, args.release.0, true, rows)
@@ -324,7 +327,7 @@ serves! {
         self.change(call, args.volid, plan).await?;
         Ok(reply::ReplaceEntry {})
     }
-    ReplaceEntryN(self, call, args) {
+    change ReplaceEntryN(self, call, args) {
         let new = NewEntry::from(&args.entry);
         let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.replace(args.volid.0, args.kind.0, &new, args.release.0, false, rows)
@@ -332,7 +335,7 @@ serves! {
         self.change(call, args.volid, plan).await?;
         Ok(reply::ReplaceEntryN {})
     }
-    UpdateEntry(self, call, args) {
+    change UpdateEntry(self, call, args) {
         let update = Update::from(&args.update);
         let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.update(args.volid.0, args.kind.0, &update, args.release.0, rows)
@@ -340,7 +343,7 @@ serves! {
         self.change(call, args.volid, plan).await?;
         Ok(reply::UpdateEntry {})
     }
-    UpdateEntryByName(self, call, args) {
+    change UpdateEntryByName(self, call, args) {
         let update = Update::from(&args.update);
         let name = text(&args.name);
         let plan = move |vldb: &Vldb, rows: &mut Rows| {
@@ -349,7 +352,7 @@ serves! {
         self.change(call, name, plan).await?;
         Ok(reply::UpdateEntryByName {})
     }
-    SetLock(self, call, args) {
+    change SetLock(self, call, args) {
         let now = (self.clock)();
         let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.lock(args.volid.0, args.kind.0, args.operation.0, now, rows)
@@ -357,44 +360,44 @@ serves! {
         self.change(call, args.volid, plan).await?;
         Ok(reply::SetLock {})
     }
-    ReleaseLock(self, call, args) {
+    change ReleaseLock(self, call, args) {
         let plan = move |vldb: &Vldb, rows: &mut Rows| vldb.unlock(args.volid.0, args.kind.0, args.release.0, rows);
         self.change(call, args.volid, plan).await?;
         Ok(reply::ReleaseLock {})
     }
-    ListEntry(self, call, args) {
+    look ListEntry(self, call, args) {
         let caller = self.caller(&call);
         let (count, next_index, entry) = self.entry_behind::<ListEntry, _>(&caller, args.previous_index)?;
         Ok(reply::ListEntry { count, next_index, entry })
     }
-    ListEntryN(self, call, args) {
+    look ListEntryN(self, call, args) {
         let caller = self.caller(&call);
         let (count, next_index, entry) = self.entry_behind::<ListEntryN, _>(&caller, args.previous_index)?;
         Ok(reply::ListEntryN { count, next_index, entry })
     }
-    ListAttributes(self, call, args) {
+    look ListAttributes(self, call, args) {
         let caller = self.caller(&call);
         let entries = self.counted::<ListAttributes, _>(self.list_all(&caller, &args.attributes, Listing::Old)).await?;
         Ok(reply::ListAttributes { n_entries: entries.len() as i32, entries: within_limits(entries) })
     }
-    ListAttributesN(self, call, args) {
+    look ListAttributesN(self, call, args) {
         let caller = self.caller(&call);
         let entries = self.counted::<ListAttributesN, _>(self.list_all(&caller, &args.attributes, Listing::New)).await?;
         Ok(reply::ListAttributesN { n_entries: entries.len() as i32, entries: within_limits(entries) })
     }
-    LinkedList(self, call, args) {
+    look LinkedList(self, call, args) {
         let caller = self.caller(&call);
         let entries = self.counted::<LinkedList, _>(self.list_all(&caller, &args.attributes, Listing::Old)).await?;
         let n_entries = entries.len() as i32;
         Ok(reply::LinkedList { n_entries, entries: VldbList::new(entries).expect("MAX_LISTED is below") })
     }
-    LinkedListN(self, call, args) {
+    look LinkedListN(self, call, args) {
         let caller = self.caller(&call);
         let entries = self.counted::<LinkedListN, _>(self.list_all(&caller, &args.attributes, Listing::New)).await?;
         let n_entries = entries.len() as i32;
         Ok(reply::LinkedListN { n_entries, entries: NvldbList::new(entries).expect("MAX_LISTED is below") })
     }
-    ListAttributesN2(self, call, args) {
+    look ListAttributesN2(self, call, args) {
         let caller = self.caller(&call);
         let work = async {
             self.may_list(&caller)?;
@@ -426,7 +429,7 @@ serves! {
             next_start_index: next.map_or(-1, |slot| index_of(slot - 1)),
         })
     }
-    GetStats(self, call, _args) {
+    look GetStats(self, call, _args) {
         let caller = self.caller(&call);
         let header = self.look::<GetStats, _>(|vldb| {
             self.may_list(&caller)?;
@@ -450,7 +453,7 @@ serves! {
         };
         Ok(reply::GetStats { stats, header })
     }
-    GetAddrs(self, _call, _args) {
+    look GetAddrs(self, _call, _args) {
         let addrs: Vec<HostAddr> =
             self.look::<GetAddrs, _>(|vldb| Ok(vldb.addresses().into_iter().map(HostAddr).collect()))?;
         Ok(reply::GetAddrs {
@@ -459,18 +462,18 @@ serves! {
             addrs: within_limits(addrs),
         })
     }
-    ChangeAddr(self, call, args) {
+    change ChangeAddr(self, call, args) {
         let what = format!("{} to {}", args.old, args.new);
         self.change(call, what, move |vldb, rows| vldb.change_address(args.old.0, args.new.0, rows)).await?;
         Ok(reply::ChangeAddr {})
     }
-    RegisterAddrs(self, call, args) {
+    change RegisterAddrs(self, call, args) {
         let addresses: Vec<u32> = args.addrs.iter().map(|address| address.0).collect();
         let uuid = args.uuid.to_bytes();
         self.change(call, &args.uuid, move |vldb, rows| vldb.register(uuid, &addresses, rows)).await?;
         Ok(reply::RegisterAddrs {})
     }
-    GetAddrsU(self, _call, args) {
+    look GetAddrsU(self, _call, args) {
         let server = self.look::<GetAddrsU, _>(|vldb| vldb.registration(query_of(&args.by)?))?;
         Ok(reply::GetAddrsU {
             uuid: Uuid::from_bytes(server.uuid),

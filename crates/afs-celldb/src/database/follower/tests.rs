@@ -1,0 +1,314 @@
+//! Servers over a store in memory that several of them share: what they tell of while it is silent, while somebody fills it, and while it
+//! has more than they know.
+
+use std::sync::Mutex;
+
+use tokio::sync::watch;
+
+use super::*;
+use crate::database::tests::Words;
+use crate::database::{ChangeError, Database, NoQuorum, Options};
+use crate::fill::{Existing, begin};
+use crate::store::memory::MemoryStore;
+use crate::store::{CellStore, Changes, Outcome, Page, RowChange, StoreFuture};
+
+/// How long it may take until something is there that was to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Rows that several servers share, and the transactions that made them.
+#[derive(Debug, Default)]
+struct Shared {
+    rows: MemoryStore,
+    made: watch::Sender<Vec<Vec<RowChange>>>,
+    /// Held while a transaction is made.
+    turn: Mutex<()>,
+}
+
+/// A server's way to them.
+#[derive(Debug)]
+struct Way {
+    shared: Arc<Shared>,
+    /// Whether there are answers, and whether changes are told of.
+    answers: watch::Sender<bool>,
+    tells: watch::Sender<bool>,
+}
+
+impl Way {
+    fn to(shared: &Arc<Shared>) -> Arc<Self> {
+        let open = || watch::Sender::new(true);
+        Arc::new(Self { shared: Arc::clone(shared), answers: open(), tells: open() })
+    }
+
+    async fn answer(&self) {
+        self.answers.subscribe().wait_for(|answers| *answers).await.unwrap();
+    }
+
+    fn make(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        let _turn = self.shared.turn.lock().unwrap();
+        let rows = transaction.changes.clone();
+        let outcome = crate::testing::now(self.shared.rows.commit(transaction))?;
+        if outcome == Outcome::Committed {
+            self.shared.made.send_modify(|made| made.push(rows));
+        }
+        Ok(outcome)
+    }
+}
+
+impl CellStore for Way {
+    fn read<'a>(&'a self, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            self.answer().await;
+            self.shared.rows.read(key).await
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        after: Option<&'a [u8]>,
+        limit: usize,
+        at: Option<Position>,
+    ) -> StoreFuture<'a, Page> {
+        Box::pin(async move {
+            self.answer().await;
+            let position = Position(self.shared.made.borrow().len() as u64);
+            Ok(Page { position, ..self.shared.rows.scan(prefix, after, limit, at).await? })
+        })
+    }
+
+    fn commit(&self, transaction: Transaction) -> StoreFuture<'_, Outcome> {
+        Box::pin(async move {
+            self.answer().await;
+            self.make(transaction)
+        })
+    }
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        Some(self)
+    }
+}
+
+impl SharedStore for Way {
+    fn watch<'a>(&'a self, prefix: &'a [u8], after: Position) -> StoreFuture<'a, Box<dyn Changes>> {
+        let (made, tells) = (self.shared.made.subscribe(), self.tells.subscribe());
+        let prefix = prefix.to_vec();
+        let told: Box<dyn Changes> = Box::new(Told { prefix, made, tells, at: after.0 as usize });
+        Box::pin(std::future::ready(Ok(told)))
+    }
+
+    fn machines(&self) -> usize {
+        3
+    }
+}
+
+struct Told {
+    prefix: Vec<u8>,
+    made: watch::Receiver<Vec<Vec<RowChange>>>,
+    tells: watch::Receiver<bool>,
+    at: usize,
+}
+
+impl Changes for Told {
+    fn next(&mut self) -> StoreFuture<'_, Changed> {
+        Box::pin(async move {
+            let at = self.at;
+            let made = self.made.wait_for(|made| made.len() > at).await.unwrap().clone();
+            self.tells.wait_for(|tells| *tells).await.unwrap();
+            self.at = made.len();
+            let own = |rows: &Vec<RowChange>| {
+                rows.iter().filter(|(key, _)| key.starts_with(&self.prefix)).cloned().collect()
+            };
+            let transactions: Vec<Vec<RowChange>> = made[at..].iter().map(own).collect();
+            Ok(Changed { transactions, position: Position(made.len() as u64) })
+        })
+    }
+}
+
+async fn open(way: &Arc<Way>, writer: u64, memory_limit: Duration) -> Database<Words> {
+    let options = Options { writer, memory_limit };
+    Database::open_with(Arc::clone(way) as Arc<dyn CellStore>, options).await.unwrap()
+}
+
+async fn put(words: &Database<Words>, key: &str) -> Result<(), ChangeError> {
+    let key = key.to_owned();
+    let plan = move |_: &Words, rows: &mut crate::database::Rows| {
+        rows.put(key.clone().into(), b"x".to_vec());
+        Ok(())
+    };
+    words.change(1000, plan).await
+}
+
+/// Whether a word is there, for a caller who comes now.
+async fn has(words: &Database<Words>, key: &str) -> Result<bool, NoQuorum> {
+    words.catch_up().await?;
+    Ok(words.read(|words| words.has(key)))
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn is_silent(words: &Database<Words>) {
+    eventually("the silence is noticed", async || !words.freshness().unwrap().has_quorum).await;
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Each look-up waited until a question of its own had failed, a second, and each change up to four.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_a_store_that_is_known_to_be_silent() {
+    let way = Way::to(&Arc::default());
+    let (words, forgetful) = (open(&way, 1, HOUR).await, open(&way, 2, Duration::ZERO).await);
+    put(&words, "a").await.unwrap();
+    assert_eq!(has(&forgetful, "a").await, Ok(true));
+    way.answers.send_replace(false);
+    is_silent(&words).await;
+    is_silent(&forgetful).await;
+    let begun = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(has(&words, "a").await, Ok(true));
+        assert!(matches!(put(&words, "b").await, Err(ChangeError::NoQuorum(_))));
+        assert_eq!(has(&forgetful, "a").await, Err(NoQuorum));
+        assert!(matches!(put(&forgetful, "b").await, Err(ChangeError::NoQuorum(_))));
+    }
+    assert!(begun.elapsed() < 4 * ROUND, "{:?}", begun.elapsed());
+    assert_eq!(words.freshness().unwrap().from_memory, 10, "changes are none");
+    way.answers.send_replace(true);
+    eventually("changes are made again", async || put(&words, "b").await.is_ok()).await;
+    eventually("and seen", async || has(&forgetful, "b").await == Ok(true)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_when_the_store_is_there_again_is_seen_by_those_that_knew_of_its_silence() {
+    let shared = Arc::default();
+    let ways = [Way::to(&shared), Way::to(&shared)];
+    let (ours, theirs) = (open(&ways[0], 1, HOUR).await, open(&ways[1], 2, HOUR).await);
+    for round in 0..4 {
+        for way in &ways {
+            way.answers.send_replace(false);
+        }
+        is_silent(&ours).await;
+        is_silent(&theirs).await;
+        assert_eq!(has(&theirs, "x").await, Ok(false));
+        for way in &ways {
+            way.answers.send_replace(true);
+        }
+        let key = format!("w{round}");
+        eventually("changes are made again", async || put(&ours, &key).await.is_ok()).await;
+        assert_eq!(has(&theirs, &key).await, Ok(true), "{key}");
+    }
+}
+
+/// The caller was told after 20 s, and all who came behind it waited as long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_under_way_when_the_store_falls_silent_is_not_known_and_those_behind_it_are_refused() {
+    let way = Way::to(&Arc::default());
+    let words = Arc::new(open(&way, 1, HOUR).await);
+    put(&words, "a").await.unwrap();
+    let (turn, begun) = (words.turn().lock_owned().await, Instant::now());
+    let change = |key: &'static str| {
+        let (words, way) = (Arc::clone(&words), Arc::clone(&way));
+        tokio::spawn(async move {
+            let plan = move |_: &Words, rows: &mut crate::database::Rows| {
+                // It goes on its way, and the store falls silent.
+                way.answers.send_replace(false);
+                rows.put(key.into(), vec![b'x'; 400 << 10]);
+                Ok::<_, ChangeError>(())
+            };
+            let result = words.change(1000, plan).await;
+            (result, begun.elapsed())
+        })
+    };
+    // Too large to be made together.
+    let (first, second) = (change("b"), change("c"));
+    sleep(Duration::from_millis(100)).await;
+    drop(turn);
+    let results = [first.await.unwrap(), second.await.unwrap()];
+    let (unknown, refused): (Vec<_>, Vec<_>) =
+        results.into_iter().partition(|(result, _)| matches!(result, Err(ChangeError::Store(_))));
+    assert_eq!((unknown.len(), refused.len()), (1, 1), "{unknown:?} {refused:?}");
+    assert!(matches!(refused[0].0, Err(ChangeError::NoQuorum(_))), "{refused:?}");
+    assert!(refused[0].1 < unknown[0].1, "{refused:?} {unknown:?}");
+    assert!(unknown[0].1 < Duration::from_secs(15), "{unknown:?}");
+    way.answers.send_replace(true);
+    eventually("changes are made again", async || put(&words, "d").await.is_ok()).await;
+    assert_eq!(has(&words, "b").await, Ok(false), "nobody has made it, nor will");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_knows_of_changes_that_it_has_not_got_says_so() {
+    let shared = Arc::default();
+    let ways = [Way::to(&shared), Way::to(&shared)];
+    let (ours, theirs) = (open(&ways[0], 1, HOUR).await, open(&ways[1], 2, HOUR).await);
+    ways[1].tells.send_replace(false);
+    put(&ours, "a").await.unwrap();
+    assert_eq!(has(&theirs, "a").await, Err(NoQuorum));
+    assert!(matches!(put(&theirs, "b").await, Err(ChangeError::NoQuorum(_))));
+    ways[1].tells.send_replace(true);
+    eventually("it is told", async || has(&theirs, "a").await == Ok(true)).await;
+}
+
+/// Servers went on making changes while their rows were removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_somebody_fills_a_database_its_servers_change_nothing_and_then_have_what_it_was_filled_with() {
+    let shared = Arc::default();
+    let ways: Vec<_> = (0..4).map(|_| Way::to(&shared)).collect();
+    let (ours, theirs) = (open(&ways[0], 1, HOUR).await, open(&ways[1], 2, HOUR).await);
+    let forgetful = open(&ways[2], 3, Duration::ZERO).await;
+    put(&ours, "old").await.unwrap();
+    let filling = begin::<Words>(&*ways[3], Existing::Replace, 1000, 4).await.unwrap();
+    for server in [&ours, &theirs] {
+        let begun = Instant::now();
+        for _ in 0..10 {
+            assert!(matches!(put(server, "late").await, Err(ChangeError::NoQuorum(_))));
+            assert_eq!(has(server, "old").await, Ok(true));
+        }
+        assert!(begun.elapsed() < 5 * ROUND, "{:?}", begun.elapsed());
+    }
+    assert_eq!(has(&forgetful, "old").await, Err(NoQuorum));
+    assert!(matches!(put(&forgetful, "late").await, Err(ChangeError::NoQuorum(_))));
+    let rows = [(b"new".to_vec(), b"x".to_vec())];
+    assert_eq!(filling.fill(rows.into_iter()).await, Ok(1));
+    eventually("changes are made again", async || put(&ours, "later").await.is_ok()).await;
+    for server in [&ours, &theirs, &forgetful] {
+        eventually("it has what is new", async || has(server, "later").await == Ok(true)).await;
+        let words = ["old", "late", "new", "later"].map(|word| server.read(|words| words.has(word)));
+        assert_eq!(words, [false, false, true, true]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_servers_change_is_not_filled() {
+    let shared = Arc::default();
+    let ways = [Way::to(&shared), Way::to(&shared)];
+    let words = Arc::new(open(&ways[0], 1, HOUR).await);
+    put(&words, "a").await.unwrap();
+    let busy = tokio::spawn({
+        let words = Arc::clone(&words);
+        async move {
+            for count in 0.. {
+                put(&words, &format!("b{count}")).await.unwrap();
+            }
+        }
+    });
+    let refused = begin::<Words>(&*ways[1], Existing::Replace, 1000, 4).await.map(drop);
+    assert_eq!(refused, Err(crate::fill::FillError::InUse { database: "words" }));
+    assert!(!busy.is_finished(), "the server goes on");
+    busy.abort();
+    assert_eq!(has(&words, "a").await, Ok(true));
+}
+
+#[test]
+fn a_database_that_cannot_be_read_anew_is_tried_ever_less_often_and_told_of_once() {
+    let mut attempts = Attempts::default();
+    let pauses: Vec<_> = (0..10).map(|_| attempts.pause().as_millis()).collect();
+    assert_eq!(pauses, [0, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+    let unfinished = OpenError::Unfinished { database: "VLDB" };
+    assert!(attempts.is_news(&unfinished) && !attempts.is_news(&unfinished));
+    let other = OpenError::Unfinished { database: "PTDB" };
+    assert!(attempts.is_news(&other) && attempts.is_news(&unfinished));
+}
