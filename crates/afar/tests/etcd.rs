@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use afs_testclient::etcd::{Etcd, skip};
 use afs_testclient::{Client, Who};
-use afs_wire::ids::{ViceId, VolumeId};
+use afs_wire::ids::{Name, ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
+use afs_wire::rxafs::GetVolumeInfo;
 use afs_wire::ubik::vote::{Debug, Vote};
 use afs_wire::vl::{CreateEntryN, GetEntryByNameN, GetNewVolumeId, VlName};
 use etcd_cell::{EtcdCell, is_here, volume_entry};
@@ -433,6 +434,48 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
         assert_eq!(find(server, "kept").await.unwrap(), kept);
         assert_eq!(find(server, "new0").await.unwrap().0, kept.0 + 1);
         assert_eq!(find(server, "busy0").await.unwrap(), ViceId::ANONYMOUS);
+    }
+}
+
+/// A file server answered from its own copy of the VLDB, however old that was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
+    if !is_here("a_file_server_that_cannot_know_where_a_volume_is_says_so") {
+        return;
+    }
+    let etcd = Etcd::start("located", 1);
+    let (state, address) = (StateFolder::new("located"), own_address());
+    let text = format!(
+        "[server]\nroles = [\"file\", \"vol\", \"vl\", \"pt\"]\ncell = \"located.test\"\nstate = {:?}\nbind = \"{address}\"\n\
+         [databases]\netcd = {:?}\nservers = [\"{address}\"]\nmemory_seconds = 0\n",
+        state.path(),
+        etcd.endpoints(),
+    );
+    let config = state.write("server.toml", &text);
+    let mut start = command(["--config"]);
+    start.arg(config);
+    let _server = ServerProcess::of(start, address);
+    let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
+    let vl = client.location_server(address, &Who::superuser(&keys).unwrap());
+    let id = vl.rpc(&GetNewVolumeId { bump_count: 1 }).await.unwrap().new_volid;
+    vl.rpc(&CreateEntryN { entry: volume_entry("a.volume", id) }).await.unwrap();
+    let files = client.file_server(address, &Who::Anonymous);
+    let ask = async || {
+        let name = Name::new(b"a.volume".to_vec()).unwrap();
+        files.rpc(&GetVolumeInfo { name }).await.map(drop).map_err(|error| error.code())
+    };
+    assert_eq!(ask().await, Ok(()));
+    let until = Instant::now() + Duration::from_secs(30);
+    etcd.stop(0, true);
+    // What it knew a moment ago counts for 20 ms.
+    while ask().await != Err(Some(5376)) {
+        assert!(Instant::now() < until, "it goes on telling what it cannot know");
+    }
+    etcd.stop(0, false);
+    while ask().await != Ok(()) {
+        assert!(Instant::now() < until, "etcd is back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

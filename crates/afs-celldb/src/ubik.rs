@@ -17,7 +17,7 @@ use crate::serving::Clock;
 const BAD_HOST: Abort = Abort(5385);
 
 /// UNOQUORUM: there is no quorum for changes. Clients ask the next server.
-pub(crate) const NO_QUORUM: Abort = Abort(5376);
+pub const NO_QUORUM: Abort = Abort(5376);
 
 /// What says that there are no more servers to be shown.
 const NO_MORE_SERVERS: Abort = Abort(2);

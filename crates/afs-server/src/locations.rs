@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use afs_admin::DatabaseServers;
-use afs_celldb::Database;
+use afs_celldb::ubik::NO_QUORUM;
 use afs_celldb::vldb::Vldb;
+use afs_celldb::{Database, NoQuorum};
 use afs_fileserver::Locations;
 use afs_wire::abort::VL_BADNAME;
 use afs_wire::ids::Name;
@@ -21,7 +22,10 @@ pub(crate) struct LocalLocations(pub(crate) Arc<Database<Vldb>>);
 
 impl Locations for LocalLocations {
     fn entry<'a>(&'a self, name: &'a Name) -> Entry<'a> {
-        Box::pin(async move { self.0.read(|vldb| vldb.old_entry(name)).map_err(|error| Abort(error.code())) })
+        Box::pin(async move {
+            self.0.catch_up().await.map_err(|NoQuorum| NO_QUORUM)?;
+            self.0.read(|vldb| vldb.old_entry(name)).map_err(|error| Abort(error.code()))
+        })
     }
 }
 
