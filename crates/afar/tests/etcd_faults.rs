@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use afs_testclient::etcd::Etcd;
 use afs_testclient::{Client, Server, Who};
 use afs_wire::abort::{PREXIST, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
@@ -30,6 +31,10 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long it may take until all is well after a fault has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long after etcd has a leader each server takes changes again: in most cases, and always. A machine may be busy with much else.
+const MOSTLY: Duration = Duration::from_secs(2);
+const ALWAYS: Duration = Duration::from_secs(15);
 
 /// UNOQUORUM.
 const NO_QUORUM: i32 = 5376;
@@ -198,18 +203,24 @@ async fn look(servers: Servers, known: Arc<Known>, seed: u64) {
     }
 }
 
-/// Waits until each server takes a change again.
-async fn wait_for_changes(servers: &Servers, known: &Known) {
+/// Waits until etcd has a leader, then until each server takes a change again: how long that took each.
+async fn wait_for_changes(etcd: &Etcd, servers: &Servers, known: &Known) -> Vec<Duration> {
+    let until = Instant::now() + PATIENCE;
+    while etcd.leader().is_none() {
+        assert!(Instant::now() < until, "etcd has no leader");
+    }
+    let (begun, mut took) = (Instant::now(), Vec::new());
     for (index, server) in servers.vl.iter().enumerate() {
-        let until = Instant::now() + PATIENCE;
         loop {
             match said(server.rpc(&GetNewVolumeId { bump_count: 1 })).await {
                 Ok(reply) => break known.give("volume", reply.new_volid.0.into()),
-                Err(error) => assert!(Instant::now() < until, "server {index} takes no change: {error:?}"),
+                Err(error) => assert!(begun.elapsed() < ALWAYS, "server {index} takes no change: {error:?}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        took.push(begun.elapsed());
     }
+    took
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,11 +244,11 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
         .map(|n| tokio::spawn(look(servers(), Arc::clone(&known), seed * 100 + 50 + n)))
         .collect();
     let own = servers();
-    let begun = Instant::now();
+    let (begun, mut took) = (Instant::now(), Vec::new());
     while begun.elapsed() < length {
         tokio::time::sleep(Duration::from_millis(random.random_range(200..1500))).await;
         cell.fault(&mut random).await;
-        wait_for_changes(&own, &known).await;
+        took.extend(wait_for_changes(&cell.etcd, &own, &known).await);
         // Whoever has found something wrong has ended.
         assert!(changers.iter().chain(&lookers).all(|work| !work.is_finished()), "a client has failed");
     }
@@ -254,6 +265,12 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
         count(&known.unanswered),
         count(&known.lookups)
     );
+    took.sort();
+    let (half, longest) = (took[took.len() / 2], took[took.len() - 1]);
+    println!(
+        "changes were taken again within {half:?} of a leader in half of the cases, {longest:?} at most"
+    );
+    assert!(half <= MOSTLY, "changes are taken again too late: {took:?}");
     assert!(made.len() > 100 && count(&known.lookups) > 100, "there was no load");
     // A server that has just read everything has what the others have.
     cell.servers[0].take().unwrap().kill();

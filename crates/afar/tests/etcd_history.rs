@@ -2,14 +2,15 @@
 //! not reach each other: what clients asked for and were told, and when, is given to a checker of linearizability, which is not ours (`todc-utils`, the algorithm of
 //! Wing, Gong and Lowe).
 //!
-//! Each name of a user is an object of its own, since linearizability of all follows from that of each. Of what changes the database the
+//! Each name of a user or volume is an object of its own, since linearizability of all follows from that of each. Of what changes the database the
 //! history has to be linearizable as a whole. A look-up, and a change that was refused, has to fit in with all changes; that two look-ups
 //! within 20 ms at different servers fit to each other while a change is not acknowledged yet is not promised (docs/decisions/0008-etcd.md).
+//! When all faults are over, every name is looked up at every server once more.
 
 mod etcd_cell;
 mod server_process;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,10 +19,12 @@ use std::time::{Duration, Instant};
 
 use afs_testclient::etcd::skip;
 use afs_testclient::{Client, Server, Who};
-use afs_wire::abort::{PREXIST, PRNOENT};
-use afs_wire::ids::ViceId;
+use afs_wire::abort::{PREXIST, PRNOENT, VL_NAMEEXIST, VL_NOENT};
+use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{Delete, NameToID, NewEntry, PRUSER};
-use etcd_cell::{EtcdCell, faults::number, is_here};
+use afs_wire::vl::{CreateEntryN, DeleteEntry, GetEntryByNameN, GetNewVolumeId, VlName};
+use etcd_cell::faults::{Apart, number};
+use etcd_cell::{EtcdCell, is_here, volume_entry};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
@@ -42,8 +45,15 @@ const NO_MEMORY: &str = "memory_seconds = 0\n";
 /// How long a client waits for a server.
 const SERVER_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long it may take until all is well when the faults are over.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// UNOQUORUM: nothing was changed.
 const NO_QUORUM: i32 = 5376;
+
+/// What a server says when a name is taken, and when there is no such thing: of users, and of volumes.
+const EXISTS: [i32; 2] = [PREXIST.0, VL_NAMEEXIST.0];
+const MISSING: [i32; 2] = [PRNOENT.0, VL_NOENT.0];
 
 /// What was asked for, and what it came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +63,7 @@ enum Operation {
     Created(i32),
     Exists,
     Deleted(i32),
-    /// The user of this id was not there to be deleted.
+    /// What has this id was not there to be deleted.
     Missing(i32),
     Found(Option<i32>),
     /// What may or may not have been made.
@@ -68,7 +78,7 @@ impl Operation {
     }
 }
 
-/// A name: whether it has a user, and which, if that is known.
+/// A name: whether something has it, and which id that has, if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
     Absent,
@@ -142,7 +152,87 @@ async fn said<T>(call: impl Future<Output = Result<T, afs_testclient::Error>>) -
     }
 }
 
-async fn run(servers: Vec<Server>, log: Arc<Log>, seed: u64, begun: Instant) {
+/// A server, as a client sees it. Names of odd numbers are those of volumes, the others those of users.
+struct Asked {
+    pt: Server,
+    vl: Server,
+}
+
+impl Asked {
+    fn all(client: &Client, addresses: &[Ipv4Addr], who: &Who) -> Vec<Self> {
+        let asked = |address: &Ipv4Addr| Self {
+            pt: client.protection_server(*address, who),
+            vl: client.location_server(*address, who),
+        };
+        addresses.iter().map(asked).collect()
+    }
+
+    async fn create(&self, name: u64) -> Option<Operation> {
+        let made = if is_volume(name) {
+            let id = match said(self.vl.rpc(&GetNewVolumeId { bump_count: 1 })).await {
+                Some(Ok(reply)) => reply.new_volid,
+                // No name was asked for yet.
+                _ => return None,
+            };
+            let entry = volume_entry(&text(name), id);
+            said(self.vl.rpc(&CreateEntryN { entry })).await.map(|made| made.map(|_| id.0 as i32))
+        } else {
+            let name = XdrString::new(text(name).into_bytes()).unwrap();
+            let made = said(self.pt.rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) })).await;
+            made.map(|made| made.map(|reply| reply.id.0))
+        };
+        match made {
+            Some(Ok(id)) => Some(Operation::Created(id)),
+            Some(Err(code)) if EXISTS.contains(&code) => Some(Operation::Exists),
+            Some(Err(NO_QUORUM)) => None,
+            _ => Some(Operation::MaybeCreated),
+        }
+    }
+
+    async fn delete(&self, name: u64, id: i32) -> Option<Operation> {
+        let deleted = if is_volume(name) {
+            let volume = DeleteEntry { volid: VolumeId(id as u32), kind: VolumeType(-1) };
+            said(self.vl.rpc(&volume)).await.map(|deleted| deleted.map(drop))
+        } else {
+            said(self.pt.rpc(&Delete { id: ViceId(id) })).await.map(|deleted| deleted.map(drop))
+        };
+        match deleted {
+            Some(Ok(())) => Some(Operation::Deleted(id)),
+            Some(Err(code)) if MISSING.contains(&code) => Some(Operation::Missing(id)),
+            Some(Err(NO_QUORUM)) => None,
+            _ => Some(Operation::MaybeDeleted(id)),
+        }
+    }
+
+    async fn look_up(&self, name: u64) -> Option<Operation> {
+        if is_volume(name) {
+            let name = VlName::new(text(name).into_bytes()).unwrap();
+            return match said(self.vl.rpc(&GetEntryByNameN { name })).await {
+                Some(Ok(reply)) => Some(Operation::Found(Some(reply.entry.volume_id[0].0 as i32))),
+                Some(Err(code)) if MISSING.contains(&code) => Some(Operation::Found(None)),
+                _ => None,
+            };
+        }
+        let names = XdrArray::new(vec![CharVec::from_text(text(name)).unwrap()]).unwrap();
+        match said(self.pt.rpc(&NameToID { names })).await {
+            Some(Ok(reply)) => {
+                let found = Some(reply.ids[0]).filter(|id| *id != ViceId::ANONYMOUS).map(|id| id.0);
+                Some(Operation::Found(found))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_volume(name: u64) -> bool {
+    name % 2 == 1
+}
+
+fn text(name: u64) -> String {
+    format!("h{name}")
+}
+
+async fn run(servers: Vec<Asked>, log: Arc<Log>, seed: u64, begun: Instant) {
     let mut random = StdRng::seed_from_u64(seed);
     // Who was there when this client looked last.
     let mut known: BTreeMap<u64, i32> = BTreeMap::new();
@@ -152,33 +242,10 @@ async fn run(servers: Vec<Server>, log: Arc<Log>, seed: u64, begun: Instant) {
         let server = &servers[random.random_range(0..servers.len())];
         let kind = random.random_range(0..10);
         let number = log.call(name);
-        let text = format!("h{name}");
         let operation = match (kind, known.remove(&name)) {
-            (0..2, _) => {
-                let name = XdrString::new(text.into_bytes()).unwrap();
-                match said(server.rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) })).await {
-                    Some(Ok(reply)) => Some(Operation::Created(reply.id.0)),
-                    Some(Err(code)) if code == PREXIST.0 => Some(Operation::Exists),
-                    Some(Err(NO_QUORUM)) => None,
-                    _ => Some(Operation::MaybeCreated),
-                }
-            }
-            (2..5, Some(id)) => match said(server.rpc(&Delete { id: ViceId(id) })).await {
-                Some(Ok(_)) => Some(Operation::Deleted(id)),
-                Some(Err(code)) if code == PRNOENT.0 => Some(Operation::Missing(id)),
-                Some(Err(NO_QUORUM)) => None,
-                _ => Some(Operation::MaybeDeleted(id)),
-            },
-            _ => {
-                let names = XdrArray::new(vec![CharVec::from_text(text).unwrap()]).unwrap();
-                match said(server.rpc(&NameToID { names })).await {
-                    Some(Ok(reply)) => {
-                        let found = Some(reply.ids[0]).filter(|id| *id != ViceId::ANONYMOUS).map(|id| id.0);
-                        Some(Operation::Found(found))
-                    }
-                    _ => None,
-                }
-            }
+            (0..2, _) => server.create(name).await,
+            (2..5, Some(id)) => server.delete(name, id).await,
+            _ => server.look_up(name).await,
         };
         if let Some(operation) = operation {
             log.answer(number, operation);
@@ -189,6 +256,20 @@ async fn run(servers: Vec<Server>, log: Arc<Log>, seed: u64, begun: Instant) {
         if operation.is_none() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+}
+
+/// Looks a name up at a server until it answers.
+async fn look_up_at_last(server: &Asked, log: &Log, name: u64) -> Operation {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let number = log.call(name);
+        if let Some(operation) = server.look_up(name).await {
+            log.answer(number, operation);
+            return operation;
+        }
+        assert!(Instant::now() < until, "{} is not looked up at the end", text(name));
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -271,8 +352,9 @@ async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_history_is_linearizable_while_members_are_cut_from_each_other_and_disks_are_slow() {
-    let test = "the_history_is_linearizable_while_members_are_cut_from_each_other_and_disks_are_slow";
+async fn the_history_is_linearizable_while_members_are_cut_from_each_other_and_networks_and_disks_are_slow() {
+    let test =
+        "the_history_is_linearizable_while_members_are_cut_from_each_other_and_networks_and_disks_are_slow";
     if !is_here(test) {
         return;
     }
@@ -283,14 +365,20 @@ async fn the_history_is_linearizable_while_members_are_cut_from_each_other_and_d
         Ok(cell) => cell,
         Err(reason) => return skip(test, &format!("members cannot have networks of their own: {reason}")),
     };
-    let slow = cell.etcd.slow_disk(0, Duration::from_millis(1)).map(drop);
-    let slows_disks = slow.is_ok();
-    if let Err(reason) = slow {
-        skip(&format!("{test}, slow disks"), &reason);
-    }
+    let is_done = |what: &str, result: Result<(), String>| {
+        if let Err(reason) = &result {
+            skip(&format!("{test}, slow {what}"), reason);
+        }
+        result.is_ok()
+    };
+    let disk = cell.etcd.slow_disk(0, Duration::from_millis(1)).map(drop);
+    let network = cell.etcd.slow_network(0, Some(1000)).and_then(|()| cell.etcd.slow_network(0, None));
+    let faults = Cell::new(Apart::new(is_done("networks", network), is_done("disks", disk)));
     let slow = RefCell::new(Vec::new());
     let fault = async |cell: &mut EtcdCell, random: &mut StdRng| {
-        let syncs = cell.fault_apart(random, slows_disks).await;
+        let mut kinds = faults.take();
+        let syncs = cell.fault_apart(random, &mut kinds).await;
+        faults.set(kinds);
         slow.borrow_mut().extend(syncs);
     };
     check_history(cell, seed, length, fault).await;
@@ -312,8 +400,8 @@ async fn check_history(
     let begun = Instant::now();
     let clients: Vec<_> = (0..CLIENTS)
         .map(|n| {
-            let servers = cell.addresses.iter().map(|address| client.protection_server(*address, &who));
-            tokio::spawn(run(servers.collect(), Arc::clone(&log), seed * 100 + n, begun))
+            let servers = Asked::all(&client, &cell.addresses, &who);
+            tokio::spawn(run(servers, Arc::clone(&log), seed * 100 + n, begun))
         })
         .collect();
     while begun.elapsed() < length {
@@ -324,10 +412,26 @@ async fn check_history(
     for client in clients {
         client.await.unwrap();
     }
+    let names: Vec<u64> = by_name(&log.events.lock().unwrap()).into_keys().collect();
+    let mut at_last = BTreeMap::new();
+    for server in Asked::all(&client, &cell.addresses, &who) {
+        for name in &names {
+            let found = look_up_at_last(&server, &log, *name).await;
+            at_last.entry(*name).or_insert_with(Vec::new).push(found);
+        }
+    }
     let names = by_name(&log.events.lock().unwrap());
     let mut counts = [0; 3];
     for (name, all) in &names {
         check(*name, all);
+        // What nobody knows of may have been made between two of them.
+        let is_known = all.iter().all(|done| done.answered != usize::MAX);
+        let at_last = &at_last[name];
+        assert!(
+            !is_known || at_last.iter().all(|found| *found == at_last[0]),
+            "{} is not the same at all servers: {at_last:?}",
+            text(*name)
+        );
         for done in all {
             let is_open = done.answered == usize::MAX;
             counts[if is_open { 2 } else { usize::from(done.operation.is_change()) }] += 1;

@@ -168,6 +168,19 @@ impl Etcd {
         self.networks.as_ref().expect("networks of their own").cut(from, to, is_cut);
     }
 
+    /// Lets so many kilobits a second leave a member's network, and keeps what comes faster for up to a second; or lets all leave.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be done here.
+    ///
+    /// # Panics
+    ///
+    /// If the members have no networks of their own.
+    pub fn slow_network(&self, member: usize, kilobits: Option<u32>) -> Result<(), String> {
+        self.networks.as_ref().expect("networks of their own").slow(member, kilobits)
+    }
+
     /// Has each sync of a member's disk take so much longer, for as long as what is returned is there; strace does it.
     ///
     /// # Errors
@@ -402,6 +415,16 @@ impl Networks {
         let verb = if is_cut { "replace" } else { "del" };
         let route = format!("ip -n {}-{from} route {verb} blackhole {}/32", self.name, self.address(to));
         self.run(&route).expect("a route");
+    }
+
+    fn slow(&self, member: usize, kilobits: Option<u32>) -> Result<(), String> {
+        let queue = format!("{}-{member} qdisc", self.name);
+        self.run(&match kilobits {
+            Some(rate) => {
+                format!("tc -n {queue} replace dev eth0 root tbf rate {rate}kbit burst 4kb latency 1s")
+            }
+            None => format!("tc -n {queue} del dev eth0 root"),
+        })
     }
 
     fn run(&self, script: &str) -> Result<(), String> {

@@ -13,6 +13,32 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
+/// The faults of members that have networks of their own: all that there can be here, before one comes again.
+#[derive(Debug, Default)]
+pub(crate) struct Apart {
+    slows_networks: bool,
+    slows_disks: bool,
+    left: Vec<usize>,
+}
+
+impl Apart {
+    pub(crate) fn new(slows_networks: bool, slows_disks: bool) -> Self {
+        Self { slows_networks, slows_disks, left: Vec::new() }
+    }
+
+    fn next(&mut self, random: &mut StdRng) -> usize {
+        if self.left.is_empty() {
+            let can_be = |kind: &usize| match kind {
+                0..4 => true,
+                4 | 5 => self.slows_networks,
+                _ => self.slows_disks,
+            };
+            self.left = (0..8).filter(can_be).collect();
+        }
+        self.left.swap_remove(random.random_range(0..self.left.len()))
+    }
+}
+
 impl EtcdCell {
     /// One fault, and its end.
     pub(crate) async fn fault(&mut self, random: &mut StdRng) {
@@ -108,14 +134,15 @@ impl EtcdCell {
         }
     }
 
-    /// A fault between the members of an etcd that have networks of their own, or of a member's disk, and its end. How many syncs were slow, if
-    /// it was of a disk and long enough for some.
-    pub(crate) async fn fault_apart(&mut self, random: &mut StdRng, slows_disks: bool) -> Option<usize> {
+    /// A fault between the members of an etcd that have networks of their own, or of a member's network or disk, and its end. How many syncs
+    /// were slow, if it was of a disk and long enough for some.
+    pub(crate) async fn fault_apart(&mut self, random: &mut StdRng, faults: &mut Apart) -> Option<usize> {
         let seconds = Duration::from_millis(random.random_range(500..6000));
-        let kind = random.random_range(if slows_disks { 0..6 } else { 0..4 });
+        let kind = faults.next(random);
         let leader = self.etcd.leader().unwrap_or_default();
         let (other, third) = ((leader + 1) % 3, (leader + 2) % 3);
         let one = random.random_range(0..3);
+        let kilobits = random.random_range(50..1000);
         println!("fault {kind}: member {leader} leads, {seconds:?}");
         let cuts: &[(usize, usize)] = match kind {
             // The leader by itself, which clients reach: it must not take what it is the only one to know.
@@ -129,9 +156,15 @@ impl EtcdCell {
             _ => &[],
         };
         cuts.iter().for_each(|(from, to)| self.etcd.cut(*from, *to, true));
-        let slow: &[usize] = match kind {
+        let far: &[usize] = match kind {
             4 => &[leader],
-            5 => &[leader, one],
+            5 => &[0, 1, 2],
+            _ => &[],
+        };
+        far.iter().for_each(|member| self.etcd.slow_network(*member, Some(kilobits)).unwrap());
+        let slow: &[usize] = match kind {
+            6 => &[leader],
+            7 => &[leader, one],
             _ => &[],
         };
         let mut members: Vec<usize> = slow.to_vec();
@@ -145,6 +178,7 @@ impl EtcdCell {
             println!("{slow} syncs took {delay:?}");
         }
         drop(disks);
+        far.iter().for_each(|member| self.etcd.slow_network(*member, None).unwrap());
         cuts.iter().for_each(|(from, to)| self.etcd.cut(*from, *to, false));
         // One that has not ended is not counted.
         slow.filter(|_| seconds >= 3 * delay)
