@@ -152,8 +152,12 @@ pub(super) fn assemble(
         vnodes: Arc::clone(&vnodes),
         invalidations: Arc::clone(&invalidations),
     };
-    let suspended =
-        SuspendDetector::new(runtime.boot_time(), Arc::clone(&servers), Arc::clone(&invalidations));
+    let suspended = SuspendDetector::new(
+        runtime.boot_time(),
+        Arc::clone(&servers),
+        Arc::clone(&invalidations),
+        Arc::clone(&calls.locks),
+    );
     Ok(Parts {
         uuid,
         users,

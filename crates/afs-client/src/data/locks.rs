@@ -15,19 +15,29 @@ use std::time::Duration;
 
 use afs_wire::ids::VolumeId;
 use afs_wire::rxafs::{ReleaseLock, ViceLockType};
+use futures_util::{StreamExt, stream};
 use rx::Runtime;
+use rx_proto::time::Instant;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use crate::client::Client;
-use crate::data::locks::grants::{Grant, Lock};
+use crate::data::locks::grants::{Given, Grant, Lock};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
+use crate::wait;
+
+/// How long a server keeps a lock that nobody prolongs. It does not ask whose lock it prolongs or takes back (File service notes 6.7): what
+/// is asked later than that is about the lock of the next who has it.
+const LIFE: Duration = Duration::from_secs(300);
 
 /// How often a lock is prolonged: twice could fail before its five minutes are over.
 const EXTEND_EVERY: Duration = Duration::from_secs(100);
 
 /// How often a lock is tried that another client has. Servers do not tell when it is free.
 const TRY_EVERY: Duration = Duration::from_secs(1);
+
+/// Locks of one volume that are prolonged at once: as many as there may be take less than [`EXTEND_EVERY`] over 12.5 ms of round trip.
+const EXTENDED_AT_ONCE: usize = 16;
 
 /// Files that are locked at once, and holders of one: more than any program uses, so that none can fill the memory.
 const LOCKS_MAX: usize = 100_000;
@@ -51,18 +61,19 @@ impl LockKind {
 }
 
 /// What a server answered to a request about a lock.
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// The calls to file servers that locks are made of, as a user.
 pub(crate) trait LockServer: Send + Sync {
-    /// Asks for a lock; [`Error::Locked`] if another client has it.
-    fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_>;
+    /// Asks for a lock; [`Error::Locked`] if another client has it. Tells when the call was made that was answered, by
+    /// [`Runtime::boot_time`]: the lock lasts [`LIFE`] from then on.
+    fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_, Instant>;
 
-    /// Has the lock last five minutes from now on; [`Error::Gone`] if the file was removed.
-    fn extend(&self, user: User, fid: Fid) -> Answer<'_>;
+    /// Has the lock last [`LIFE`] from a moment on that it tells, as [`Self::set`]; [`Error::Gone`] if the file was removed.
+    fn extend(&self, user: User, fid: Fid) -> Answer<'_, Instant>;
 
     /// Gives the lock back; [`Error::Gone`] likewise.
-    fn release(&self, user: User, fid: Fid) -> Answer<'_>;
+    fn release(&self, user: User, fid: Fid) -> Answer<'_, ()>;
 }
 
 /// The locks that this client has.
@@ -100,61 +111,90 @@ impl Shared {
 
     /// Gives a holder the lock, or says what that takes. The caller has a turn.
     fn try_grant(&self, fid: Fid, user: User, holder: u64, kind: LockKind) -> Result<Grant, Error> {
+        let now = self.runtime.boot_time();
         let mut table = self.table();
         table
             .files
             .get_mut(&fid)
-            .map_or(Ok(Grant::AskServer(None)), |lock| lock.try_grant(user, holder, kind))
+            .map_or(Ok(Grant::AskServer(None)), |lock| lock.try_grant(now, user, holder, kind))
     }
 
-    fn set_at_server(&self, fid: Fid, user: User, kind: Option<LockKind>) {
+    fn set_given(&self, fid: Fid, given: Option<Given>) {
         if let Some(lock) = self.table().files.get_mut(&fid) {
-            (lock.user, lock.at_server) = (user, kind);
+            lock.given = given;
         }
     }
 
-    /// What is to be given back to the server, and as whom, unless there is a holder again.
-    fn take_back(&self, fid: Fid) -> Option<User> {
+    /// What is to be given back to the server, unless there is a holder again.
+    fn take_back(&self, fid: Fid) -> Option<Given> {
         let mut table = self.table();
         let lock = table.files.get_mut(&fid).filter(|lock| lock.holders.is_empty())?;
-        lock.at_server.take().map(|_| lock.user)
+        lock.given.take()
     }
 
-    /// What this client has locked at servers, and as whom.
-    fn at_servers(&self) -> Vec<(Fid, User)> {
+    /// What this client has locked at servers, in the order of fids.
+    fn given(&self) -> Vec<(Fid, Given)> {
         let table = self.table();
-        let given = table.files.iter().filter(|(_, lock)| lock.at_server.is_some());
-        given.map(|(&fid, lock)| (fid, lock.user)).collect()
+        let given = table.files.iter().filter_map(|(&fid, lock)| Some((fid, lock.given?)));
+        let mut given: Vec<_> = given.collect();
+        given.sort_unstable_by_key(|(fid, _)| *fid);
+        given
     }
 
-    /// What the server has given of a file, and to whom.
-    fn given(&self, fid: Fid) -> Option<(User, LockKind)> {
-        let table = self.table();
-        let lock = table.files.get(&fid)?;
-        Some((lock.user, lock.at_server?))
+    /// What a server says of a lock that it has given. `None` if the lock may have ended before the answer, of which then nothing can be
+    /// believed: it may be about another client's lock.
+    async fn while_given<T>(&self, given: Given, answer: impl Future<Output = T>) -> Option<T> {
+        let left = given.ends.since(self.runtime.boot_time());
+        if left.is_zero() {
+            return None;
+        }
+        let answer = wait::within(&self.runtime, left, answer).await;
+        // The timer does not know for how long the machine has slept.
+        answer.filter(|_| self.runtime.boot_time() < given.ends)
     }
 
-    /// Has a lock last on. A server that does not have it is asked for it anew: the volume has come to it without its locks, or it has
-    /// started anew without them.
+    /// Has a lock last on. A server that does not have it is asked for it anew: it has ended, the volume has come to it without its locks,
+    /// or it has started anew without them.
     async fn keep(&self, server: &dyn LockServer, fid: Fid) {
-        // Not while it is asked for or given back.
         let Some(asking) = self.table().files.get(&fid).map(|lock| Arc::clone(&lock.asking)) else { return };
-        let _asking = asking.lock().await;
-        let Some((user, kind)) = self.given(fid) else { return };
-        let outcome = match server.extend(user, fid).await {
-            Err(Error::Refused { .. }) => server.set(user, fid, kind).await,
-            other => other,
+        // It is being asked for, prolonged or given back, and the server may be silent.
+        let Ok(_asking) = asking.try_lock() else { return };
+        let Some(given) = self.table().files.get(&fid).and_then(|lock| lock.given) else { return };
+        let outcome = match self.while_given(given, server.extend(given.user, fid)).await {
+            Some(Err(Error::Refused { .. })) | None => server.set(given.user, fid, given.kind).await,
+            Some(other) => other,
         };
         match outcome {
-            Ok(()) | Err(Error::Gone { .. }) => {}
+            Ok(asked) => self.set_given(fid, Some(Given { ends: asked + LIFE, ..given })),
+            Err(Error::Gone { .. }) => {}
+            Err(Error::Locked { .. }) => {
+                self.set_given(fid, None);
+                tracing::warn!(
+                    %fid,
+                    "a lock is lost, though programs here hold it: it could not be prolonged in time, and another client has it"
+                );
+            }
             Err(error) => tracing::warn!(%fid, %error, "a lock could not be prolonged"),
+        }
+    }
+
+    /// Has locks last on, in the background. Those of each volume wait for nobody else's, as its server may be silent.
+    fn keep_all(self: &Arc<Self>, server: &Arc<dyn LockServer>, given: &[(Fid, Given)]) {
+        for locks in given.chunk_by(|(one, _), (next, _)| (one.cell, one.volume) == (next.cell, next.volume))
+        {
+            let fids: Vec<_> = locks.iter().map(|(fid, _)| *fid).collect();
+            let (shared, server) = (Arc::clone(self), Arc::clone(server));
+            self.runtime.spawn(Box::pin(async move {
+                let keep = |fid| shared.keep(&*server, fid);
+                stream::iter(fids).for_each_concurrent(EXTENDED_AT_ONCE, keep).await;
+            }));
         }
     }
 
     /// Whether the task that prolongs them goes on.
     fn are_prolonged(&self) -> bool {
         let mut table = self.table();
-        table.is_prolonged = table.files.values().any(|lock| lock.at_server.is_some());
+        table.is_prolonged = table.files.values().any(|lock| lock.given.is_some());
         table.is_prolonged
     }
 }
@@ -171,13 +211,13 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(shared: &Arc<Shared>, fid: Fid, user: User) -> Result<Self, Error> {
+    fn new(shared: &Arc<Shared>, fid: Fid) -> Result<Self, Error> {
         let server = shared.server()?;
         let mut table = shared.table();
         if table.files.len() >= LOCKS_MAX && !table.files.contains_key(&fid) {
             return Err(Error::Unsupported { what: "so many locks" });
         }
-        let lock = table.files.entry(fid).or_insert_with(|| Lock::new(user));
+        let lock = table.files.entry(fid).or_default();
         let asking = Some(Arc::clone(&lock.asking));
         drop(table);
         Ok(Self { shared: Arc::clone(shared), server, fid, asking })
@@ -209,8 +249,8 @@ impl Turn {
     /// Gives what the server has given back, unless there is a holder.
     async fn give_back(&self) {
         let _asking = self.come().await;
-        if let Some(user) = self.shared.take_back(self.fid) {
-            release(&*self.server, user, self.fid).await;
+        if let Some(given) = self.shared.take_back(self.fid) {
+            self.shared.release(&*self.server, given, self.fid).await;
         }
     }
 }
@@ -223,7 +263,7 @@ impl Drop for Turn {
         if Arc::strong_count(&lock.asking) > 1 || !lock.holders.is_empty() {
             return;
         }
-        if lock.at_server.is_none() {
+        if lock.given.is_none() {
             table.files.remove(&self.fid);
             return;
         }
@@ -253,7 +293,7 @@ impl Locks {
         loop {
             let mut freed = std::pin::pin!(shared.freed.notified());
             freed.as_mut().enable();
-            let turn = Turn::new(shared, fid, user)?;
+            let turn = Turn::new(shared, fid)?;
             match shared.try_grant(fid, user, holder, kind)? {
                 Grant::Covered => return Ok(()),
                 Grant::Conflict if !wait => return Err(Error::Locked { fid }),
@@ -306,23 +346,28 @@ impl Locks {
     }
 
     /// A volume has moved. No server takes locks with it: those that this client has are asked for at the new server.
+    /// The same for one whose server has forgotten what it knew of this client.
     pub(crate) fn renew(&self, cell: CellIndex, volume: VolumeId) {
-        let mut locked = self.shared.at_servers();
-        locked.retain(|(fid, _)| (fid.cell, fid.volume) == (cell, volume));
-        let Some(server) = self.shared.server.upgrade().filter(|_| !locked.is_empty()) else { return };
-        let shared = Arc::clone(&self.shared);
-        self.shared.runtime.spawn(Box::pin(async move {
-            for (fid, _) in locked {
-                shared.keep(&*server, fid).await;
-            }
-        }));
+        self.keep(|fid| (fid.cell, fid.volume) == (cell, volume));
+    }
+
+    /// This client did not run for a while: what may soon end is prolonged, and what has ended is asked for again.
+    pub(crate) fn renew_all(&self) {
+        self.keep(|_| true);
+    }
+
+    fn keep(&self, is_meant: impl Fn(Fid) -> bool) {
+        let Some(server) = self.shared.server.upgrade() else { return };
+        let mut given = self.shared.given();
+        given.retain(|(fid, _)| is_meant(*fid));
+        self.shared.keep_all(&server, &given);
     }
 
     /// Gives all locks back.
     pub(crate) async fn release_all(&self) {
         let Ok(server) = self.shared.server() else { return };
-        for (fid, user) in self.shared.at_servers() {
-            release(&*server, user, fid).await;
+        for (fid, given) in self.shared.given() {
+            self.shared.release(&*server, given, fid).await;
         }
     }
 }
@@ -339,24 +384,36 @@ impl Shared {
         user: User,
         fid: Fid,
         kind: LockKind,
-        before: Option<LockKind>,
+        before: Option<Given>,
     ) -> Result<(), Error> {
-        if before.is_some() {
+        if let Some(before) = before {
             // A read lock does not become a write lock (File service notes 14); for a moment there is none.
-            release(server, user, fid).await;
-            self.set_at_server(fid, user, None);
+            self.release(server, Given { user, ..before }, fid).await;
+            self.set_given(fid, None);
         }
-        let outcome = server.set(user, fid, kind).await;
-        match (&outcome, before) {
-            (Ok(()), _) => self.set_at_server(fid, user, Some(kind)),
-            (Err(_), Some(before)) => {
+        let given = |kind| move |asked| Given { user, kind, ends: asked + LIFE };
+        match (server.set(user, fid, kind).await.map(given(kind)), before) {
+            (Ok(given), _) => self.set_given(fid, Some(given)),
+            (Err(error), Some(before)) => {
                 // Those who had a read lock go on to have it, if nobody else was faster.
-                let kept = server.set(user, fid, before).await.is_ok();
-                self.set_at_server(fid, user, kept.then_some(before));
+                let kept = server.set(user, fid, before.kind).await;
+                self.set_given(fid, kept.ok().map(given(before.kind)));
+                return Err(error);
             }
-            (Err(_), None) => {}
+            (Err(error), None) => return Err(error),
         }
-        outcome
+        Ok(())
+    }
+
+    /// Gives the server a lock back, if it has not ended by itself.
+    async fn release(&self, server: &dyn LockServer, given: Given, fid: Fid) {
+        match self.while_given(given, server.release(given.user, fid)).await {
+            // The lock of a file that was removed has gone with it.
+            Some(Ok(()) | Err(Error::Gone { .. })) | None => {}
+            Some(Err(error)) => {
+                tracing::warn!(%fid, %error, "a lock was not given back; it ends by itself within five minutes");
+            }
+        }
     }
 
     /// Sees to it that what servers have given is prolonged.
@@ -364,16 +421,6 @@ impl Shared {
         let is_prolonged = std::mem::replace(&mut self.table().is_prolonged, true);
         if !is_prolonged {
             self.runtime.spawn(Box::pin(prolong(Arc::downgrade(self))));
-        }
-    }
-}
-
-async fn release(server: &dyn LockServer, user: User, fid: Fid) {
-    match server.release(user, fid).await {
-        // The lock of a file that was removed has gone with it.
-        Ok(()) | Err(Error::Gone { .. }) => {}
-        Err(error) => {
-            tracing::warn!(%fid, %error, "a lock was not given back; it ends by itself within five minutes");
         }
     }
 }
@@ -389,9 +436,7 @@ async fn prolong(locks: Weak<Shared>) {
         if !shared.are_prolonged() {
             break;
         }
-        for (fid, _) in shared.at_servers() {
-            shared.keep(&*server, fid).await;
-        }
+        shared.keep_all(&server, &shared.given());
     }
 }
 
@@ -452,7 +497,7 @@ mod tests {
     }
 
     impl Server {
-        fn answer(&self, what: String, answer: Result<(), Error>) -> Answer<'_> {
+        fn answer<T: Send + 'static>(&self, what: String, answer: Result<T, Error>) -> Answer<'_, T> {
             self.asked.lock().unwrap().push(what);
             Box::pin(std::future::ready(answer))
         }
@@ -463,23 +508,29 @@ mod tests {
     }
 
     impl LockServer for Server {
-        fn set(&self, _: User, fid: Fid, kind: LockKind) -> Answer<'_> {
+        fn set(&self, _: User, fid: Fid, kind: LockKind) -> Answer<'_, Instant> {
             let is_free = match *self.others.lock().unwrap() {
                 None => true,
                 Some(LockKind::Read) => kind == LockKind::Read,
                 Some(LockKind::Write) => false,
             };
-            self.answer(format!("{kind:?}"), if is_free { Ok(()) } else { Err(Error::Locked { fid }) })
+            self.answer(
+                format!("{kind:?}"),
+                if is_free { Ok(NEVER_ENDS) } else { Err(Error::Locked { fid }) },
+            )
         }
 
-        fn extend(&self, _: User, _: Fid) -> Answer<'_> {
-            self.answer("Extend".to_owned(), Ok(()))
+        fn extend(&self, _: User, _: Fid) -> Answer<'_, Instant> {
+            self.answer("Extend".to_owned(), Ok(NEVER_ENDS))
         }
 
-        fn release(&self, _: User, _: Fid) -> Answer<'_> {
+        fn release(&self, _: User, _: Fid) -> Answer<'_, ()> {
             self.answer("Release".to_owned(), Ok(()))
         }
     }
+
+    /// When a lock was asked for that lasts for ever.
+    const NEVER_ENDS: Instant = Instant::MAX;
 
     const FILE: Fid = Fid::root_of(crate::fid::CellIndex(1), afs_wire::ids::VolumeId(7));
 

@@ -222,6 +222,8 @@ impl Failure {
 pub(crate) struct Answer<T> {
     pub(crate) reply: T,
     pub(crate) responder: Responder,
+    /// When the call was made, by [`Runtime::boot_time`].
+    pub(crate) asked: Instant,
 }
 
 /// What it takes to get an answer from a server: who the servers are, where volumes are, as whom users call, and what is known of
@@ -478,11 +480,13 @@ impl Calls {
             let args = &args;
             async move {
                 let call = attempt.begin(&peer).await;
-                call.map_err(|source| RpcError::Call { rpc: R::NAME, source })?.rpc(args).await
+                let call = call.map_err(|source| RpcError::Call { rpc: R::NAME, source })?;
+                let asked = self.runtime.boot_time();
+                call.rpc(args).await.map(|reply| (reply, asked))
             }
         });
-        let (reply, responder) = asking.await?;
-        Ok(Answer { reply, responder })
+        let ((reply, asked), responder) = asking.await?;
+        Ok(Answer { reply, responder, asked })
     }
 
     /// Notes what a failed call says of a server, and starts to cure it; the call was made by somebody who has shown this.

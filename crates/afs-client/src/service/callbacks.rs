@@ -149,6 +149,8 @@ impl Promises {
             server.reset();
             let volumes = self.calls.locations.on_server(server);
             for (cell, volume) in volumes {
+                // It may have started anew, without the locks.
+                self.calls.locks.renew(cell, volume);
                 changes.extend(self.invalidations.changes(Fid::root_of(cell, volume), Change::Volume));
             }
         }

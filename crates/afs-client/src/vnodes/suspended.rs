@@ -1,5 +1,6 @@
 //! Finding out that this program did not run for a while: it was stopped by a signal, or its machine slept. Servers have given up telling
-//! it what changed meanwhile, and say so only when it next asks them for something: until then its promises would be believed.
+//! it what changed meanwhile, and say so only when it next asks them for something: until then its promises would be believed. Its locks
+//! may have ended, or are about to.
 //!
 //! A silent server is another matter: promises hold while it is away.
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use rx_proto::time::Instant;
 
 use crate::client::{Client, Parts};
+use crate::data::locks::Locks;
 use crate::events::{Change, Invalidations};
 use crate::fid::Fid;
 use crate::servers::table::Servers;
@@ -29,12 +31,24 @@ pub(crate) struct SuspendDetector {
     /// Whose promises are not believed then.
     servers: Arc<Servers>,
     invalidations: Arc<Invalidations>,
+    locks: Arc<Locks>,
 }
 
 impl SuspendDetector {
     /// It runs now.
-    pub(crate) fn new(now: Instant, servers: Arc<Servers>, invalidations: Arc<Invalidations>) -> Self {
-        Self { seen: AtomicU64::new(now.as_nanos()), finding: Mutex::default(), servers, invalidations }
+    pub(crate) fn new(
+        now: Instant,
+        servers: Arc<Servers>,
+        invalidations: Arc<Invalidations>,
+        locks: Arc<Locks>,
+    ) -> Self {
+        Self {
+            seen: AtomicU64::new(now.as_nanos()),
+            finding: Mutex::default(),
+            servers,
+            invalidations,
+            locks,
+        }
     }
 
     /// It runs now. If it did not until then, no promise is believed when this returns, and all is to be looked at again from this root on.
@@ -42,6 +56,7 @@ impl SuspendDetector {
         let Some(lapse) = self.see(now) else { return };
         tracing::info!(?lapse, "the client was suspended: it asks servers again what has changed");
         self.invalidations.mention(root, Change::Everything);
+        self.locks.renew_all();
     }
 
     /// It runs now. If it was suspended, no promise is believed any longer, and one caller is told for how long it was.
@@ -82,6 +97,7 @@ pub(crate) async fn watch(client: Weak<Parts>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::locks::calls::LockCalls;
     use crate::events::Audience;
     use crate::fid::CellIndex;
     use crate::names::dynroot;
@@ -96,8 +112,9 @@ mod tests {
 
     fn detector(now: Instant) -> SuspendDetector {
         let sim = Arc::new(Sim::new(Duration::ZERO));
+        let locks = Locks::new(sim.clone(), Weak::<LockCalls>::new());
         let invalidations = Invalidations::new(sim, Arc::<Mounts>::default());
-        SuspendDetector::new(now, Arc::<Servers>::default(), Arc::new(invalidations))
+        SuspendDetector::new(now, Arc::<Servers>::default(), Arc::new(invalidations), Arc::new(locks))
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 pub(crate) mod data;
 pub(crate) mod databases;
+pub(crate) mod laptop;
 pub(crate) mod moving;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -429,8 +430,12 @@ impl World {
 
     /// A client that is set up otherwise.
     pub(crate) fn client_with(&self, config: Config) -> Client {
-        let sim = self.sim.clone();
-        self.sim.block_on(async move { Client::start_with(Arc::new(sim), config).await }).unwrap()
+        self.client_on(Arc::new(self.sim.clone()), config)
+    }
+
+    /// A client on a machine of its own.
+    pub(crate) fn client_on(&self, runtime: Arc<dyn Runtime>, config: Config) -> Client {
+        self.sim.block_on(async move { Client::start_with(runtime, config).await }).unwrap()
     }
 
     /// The path of a folder that goes with the world.

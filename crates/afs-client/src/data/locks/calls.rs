@@ -5,6 +5,7 @@ use std::sync::Arc;
 use afs_wire::Errno;
 use afs_wire::abort;
 use afs_wire::rxafs::{ExtendLock, ReleaseLock, SetLock};
+use rx_proto::time::Instant;
 use rxgen::Rpc;
 
 use crate::data::locks::{Answer, LockKind, LockServer};
@@ -22,27 +23,27 @@ pub(crate) struct LockCalls {
 }
 
 impl LockServer for LockCalls {
-    fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_> {
+    fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_, Instant> {
         Box::pin(async move {
             let who = self.calls.users.who(user, fid.cell);
             let asked =
                 self.calls.try_call(who, fid, SetLock { fid: fid.in_cell(), kind: kind.to_wire() }).await;
-            asked.map(drop).map_err(|failure| match failure.code().and_then(abort::errno) {
+            asked.map(|answer| answer.asked).map_err(|failure| match failure.code().and_then(abort::errno) {
                 Some(Errno::EAGAIN) => Error::Locked { fid },
                 _ => failure.of(SetLock::NAME, fid),
             })
         })
     }
 
-    fn extend(&self, user: User, fid: Fid) -> Answer<'_> {
+    fn extend(&self, user: User, fid: Fid) -> Answer<'_, Instant> {
         Box::pin(async move {
             let who = self.calls.users.who(user, fid.cell);
             let answer = self.calls.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
-            answer.map(drop).map_err(|error| self.statuses.note_gone(fid, error))
+            answer.map(|answer| answer.asked).map_err(|error| self.statuses.note_gone(fid, error))
         })
     }
 
-    fn release(&self, user: User, fid: Fid) -> Answer<'_> {
+    fn release(&self, user: User, fid: Fid) -> Answer<'_, ()> {
         Box::pin(async move {
             let who = self.calls.users.who(user, fid.cell);
             let answer = self.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
