@@ -13,10 +13,9 @@ use tokio::sync::mpsc;
 
 use crate::fid::{Fid, User};
 use crate::names::mount_point::Mounts;
-use crate::wait;
 
-/// How long a server waits at most until those who keep copies have handled a break. Servers give up on clients after some two
-/// seconds, and every break holds a writer up.
+/// How long a server waits at most until those who keep copies have handled a break, beside the time in which this process stands still.
+/// Servers give up on clients after some two seconds, and every break holds a writer up.
 const HANDLING_MAX: Duration = Duration::from_secs(1);
 
 /// What about a vnode or volume has changed.
@@ -165,7 +164,8 @@ impl Invalidations {
     /// Tells of changes, and waits until they are handled, for [`HANDLING_MAX`] at most.
     pub(crate) async fn tell_and_wait(&self, changes: &[Changed]) {
         let handled = self.subscribers.tell(changes);
-        if wait::within(&self.runtime, HANDLING_MAX, handled.wait()).await.is_none() {
+        let until = self.runtime.now() + HANDLING_MAX;
+        if rx::in_time(&*self.runtime, until, handled.wait()).await.is_none() {
             tracing::warn!("a change is answered before the kernel's copies are gone");
         }
     }
@@ -253,7 +253,9 @@ impl Subscribers {
 mod tests {
     use super::*;
     use crate::fid::CellIndex;
+    use afs_sim::Sim;
     use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
+    use std::sync::atomic::AtomicBool;
 
     const ROOT: Fid = Fid::root_of(CellIndex(1), VolumeId(7));
     const MOUNT: Fid =
@@ -300,6 +302,26 @@ mod tests {
         assert!(told.as_mut().poll(&mut context).is_pending(), "the other has not");
         drop(other.next().await);
         told.await;
+    }
+
+    /// A process without CPU for over a second acknowledged a break before the threads that tell the kernel had run: the writer's `close`
+    /// returned, and programs here read the old data for some more milliseconds.
+    #[test]
+    fn a_break_is_not_acknowledged_before_it_is_handled_because_this_process_stood_still() {
+        let sim = Sim::new(Duration::ZERO);
+        let invalidations = Invalidations::new(Arc::new(sim.clone()), Arc::<Mounts>::default());
+        let mut notices = invalidations.subscribe(Audience::Anybody);
+        let is_handled = Arc::new(AtomicBool::new(false));
+        let (clock, handled) = (sim.clone(), Arc::clone(&is_handled));
+        sim.spawn(Box::pin(async move {
+            let notice = notices.next().await;
+            clock.stand_still(Duration::from_millis(1500));
+            clock.sleep_until(clock.now() + Duration::from_millis(10)).await;
+            handled.store(true, Ordering::Relaxed);
+            drop(notice);
+        }));
+        sim.block_on(async move { invalidations.tell_of_names(MOUNT).await });
+        assert!(is_handled.load(Ordering::Relaxed));
     }
 
     /// Anybody can log in over and over. Each time, the kernel was told to forget everything of everybody's.

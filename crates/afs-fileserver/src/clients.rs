@@ -366,7 +366,7 @@ impl Clients {
         }
         drop(told);
         // Nothing is ever sent: the end of all senders is what is waited for.
-        let _ = self.in_time(until, all_told.recv()).await;
+        let _ = rx::in_time(&*self.runtime, until, all_told.recv()).await;
     }
 
     // ---- in the background

@@ -146,6 +146,11 @@ impl Sim {
         self.world().moved.insert(from, to);
     }
 
+    /// Nobody runs for so long, as on a machine that others have: what is due meanwhile happens late, and what comes waits.
+    pub fn stand_still(&self, time: Duration) {
+        self.world().now += time;
+    }
+
     /// Nothing gets to or from this port any more, and nobody is told.
     pub fn cut_off(&self, address: SocketAddr) {
         self.world().ports.remove(&address);

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::PoisonError;
-use std::task::Poll;
 use std::time::Duration;
 
 use afs_wire::rxafs::{AfsCbFids, AfsCbs};
@@ -10,7 +9,7 @@ use afs_wire::rxafscb;
 use rx::{CallError, Connection, RpcError};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use rx_proto::time::{Instant, STOOD_STILL};
+use rx_proto::time::Instant;
 use rxgen::{Abort, Interface, Rpc};
 
 use super::Clients;
@@ -19,45 +18,7 @@ use crate::hosts::{Delivery, Identity, Message, Outcome};
 /// What a client answers to a message for another (`ProbeUuid`).
 const NOT_ME: i32 = 1;
 
-/// How long it may take then to read what came meanwhile, and how often that may happen while one is waited for.
-const CATCH_UP: Duration = Duration::from_secs(1);
-const STANDSTILLS: usize = 3;
-
-/// How long it may take to read what has come when the time is over, if it did not stand still then: it may have until just before.
-const LAST_LOOK: Duration = Duration::from_millis(50);
-
 impl Clients {
-    /// What a future comes to, if it does in time. Time in which this process stood still does not count, because answers that came meanwhile
-    /// have to be read first: a client whose answer waits at the door is not to be taken for one that does not answer.
-    pub(super) async fn in_time<T>(&self, mut until: Instant, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = std::pin::pin!(work);
-        let now = self.now();
-        // Whose time was over before has been looked for.
-        let (mut standstills, mut has_looked) = (0, until <= now);
-        until = until.max(now);
-        loop {
-            let mut timer = self.runtime.sleep_until(until);
-            // A free channel has to be waited for too, and has no deadline of its own.
-            let done = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
-                Poll::Ready(result) => Poll::Ready(Some(result)),
-                Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
-            });
-            if let Some(result) = done.await {
-                return Some(result);
-            }
-            let now = self.now();
-            if now.since(until) >= STOOD_STILL && standstills < STANDSTILLS {
-                standstills += 1;
-                until = now + CATCH_UP;
-            } else if !has_looked {
-                has_looked = true;
-                until = now + LAST_LOOK;
-            } else {
-                return None;
-            }
-        }
-    }
-
     pub(super) async fn ask(&self, address: SocketAddr) -> Option<Identity> {
         let until = self.now() + self.introduction_wait;
         let words = |addr: rxafscb::InterfaceAddr, capabilities: u32| Identity {
@@ -142,7 +103,8 @@ impl Clients {
             let call = connection.call().await.map_err(|_| Unheard::NoAnswer)?;
             call.rpc(args).await.map_err(Unheard::of)
         };
-        self.in_time(until, work).await.unwrap_or(Err(Unheard::NoAnswer))
+        // A free channel has to be waited for too, and has no deadline of its own.
+        rx::in_time(&*self.runtime, until, work).await.unwrap_or(Err(Unheard::NoAnswer))
     }
 
     fn connection(&self, address: SocketAddr) -> Option<Connection> {
