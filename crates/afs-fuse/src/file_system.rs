@@ -42,7 +42,7 @@ const MADE_UP_KIB: u64 = i32::MAX as u64;
 /// beside the ten minutes for which data are waited for.
 const LOCKED_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is looked after that whether the server is only busy.
+/// How often it is looked how long that was, and after that whether the server is only busy.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether what an answer says was found out since the last notice.
@@ -389,19 +389,22 @@ impl FileSystem {
     }
 }
 
-/// What work comes to; `None` if it has taken that long and waits in vain, which is looked at now and then from there on.
+/// What work comes to; `None` if it has taken that long and waits in vain, which is looked at now and then from there on. A time in which
+/// this process stood still counts for one look: it says nothing of those who are waited for.
 async fn bounded<T>(
     work: impl Future<Output = T>,
     (limit, look_every): (Duration, Duration),
     waits_in_vain: impl Fn() -> bool,
 ) -> Option<T> {
     let mut work = pin!(work);
-    let mut patience = limit;
+    let mut waited = Duration::ZERO;
     loop {
-        match tokio::time::timeout(patience, work.as_mut()).await {
-            Ok(output) => return Some(output),
-            Err(_) if waits_in_vain() => return None,
-            Err(_) => patience = look_every,
+        if let Ok(output) = tokio::time::timeout(look_every, work.as_mut()).await {
+            return Some(output);
+        }
+        waited += look_every;
+        if waited >= limit && waits_in_vain() {
+            return None;
         }
     }
 }
@@ -536,5 +539,20 @@ mod tests {
             let in_the_end = || looks.replace(looks.get() + 1) > 3;
             assert_eq!(bounded(std::future::pending::<()>(), times, in_the_end).await, None);
         });
+    }
+
+    /// A client that was stopped for a minute in the middle of an operation failed it with ETIMEDOUT, though the answer was there.
+    #[test]
+    fn a_client_that_stood_still_does_not_let_go_of_a_locked_directory_for_that() {
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let times = (Duration::from_millis(50), Duration::from_millis(1));
+        let answer = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        let stands_still = async { std::thread::sleep(Duration::from_millis(100)) };
+        let (outcome, ()) =
+            runtime.block_on(async { tokio::join!(bounded(answer, times, || true), stands_still) });
+        assert_eq!(outcome, Some(()));
     }
 }
