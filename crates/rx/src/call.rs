@@ -16,11 +16,12 @@ use rx_proto::config::CallLimits;
 use rx_proto::endpoint::{CallHandle, CallStats, Read};
 use rx_proto::ids::ServiceId;
 use rx_proto::path::PeerKind;
-use rx_proto::time::Instant;
+use rx_proto::time::{Instant, STOOD_STILL};
 use rx_proto::trace::Trace;
 
 use crate::driver::Driver;
 use crate::error::CallError;
+use crate::in_time::{CATCH_UP, STANDSTILLS};
 use crate::metrics::{CallResult, Ending, Measured};
 use crate::runtime::BoxFuture;
 use crate::shard::{Shard, State};
@@ -58,6 +59,8 @@ pub struct Call {
 struct Deadline {
     at: Instant,
     timer: Option<BoxFuture>,
+    /// How often it was put off because this process had stood still.
+    standstills: u32,
 }
 
 impl fmt::Debug for Call {
@@ -156,10 +159,10 @@ impl Call {
         self.shard().lock().endpoint.set_status(self.handle, status);
     }
 
-    /// Gives the call until then: later its waiting ends with [`CallError::DeadlinePassed`], and it is aborted. Replaces an
-    /// earlier deadline.
+    /// Gives the call until then: later its waiting ends with [`CallError::DeadlinePassed`], and it is aborted. What has come by
+    /// then is still given out, and a process that stood still has a moment more to read it. Replaces an earlier deadline.
     pub fn set_deadline(&mut self, at: Instant) {
-        self.deadline = Some(Deadline { at, timer: None });
+        self.deadline = Some(Deadline { at, timer: None, standstills: 0 });
     }
 
     /// Gives the call this long from now.
@@ -314,9 +317,6 @@ impl Call {
         if let Some(error) = self.error {
             return Poll::Ready(Err(error));
         }
-        if let Err(error) = self.check_deadline(cx) {
-            return Poll::Ready(Err(error));
-        }
         let handle = self.handle;
         let flushes = mem::take(&mut self.unflushed);
         let (received, receive_ended) = (&mut self.received, &mut self.receive_ended);
@@ -357,7 +357,10 @@ impl Call {
         match self.received.pop_front() {
             Some(bytes) => Poll::Ready(Ok(Some(bytes))),
             None if self.receive_ended => Poll::Ready(Ok(None)),
-            None => self.error.map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
+            None => match self.error.map_or_else(|| self.check_deadline(cx), Err) {
+                Ok(()) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            },
         }
     }
 
@@ -460,9 +463,18 @@ impl Call {
     fn check_deadline(&mut self, cx: &mut Context<'_>) -> Result<(), CallError> {
         let Some(deadline) = &mut self.deadline else { return Ok(()) };
         let runtime = &self.driver.runtime;
-        let timer = deadline.timer.get_or_insert_with(|| runtime.sleep_until(deadline.at));
-        if runtime.now() < deadline.at && timer.as_mut().poll(cx).is_pending() {
-            return Ok(());
+        loop {
+            let timer = deadline.timer.get_or_insert_with(|| runtime.sleep_until(deadline.at));
+            let now = runtime.now();
+            if now < deadline.at && timer.as_mut().poll(cx).is_pending() {
+                return Ok(());
+            }
+            if now.since(deadline.at) < STOOD_STILL || deadline.standstills >= STANDSTILLS {
+                break;
+            }
+            // The answer may wait in the socket.
+            deadline.standstills += 1;
+            (deadline.at, deadline.timer) = (now + CATCH_UP, None);
         }
         self.deadline = None;
         self.abort(AbortCode::CALL_TIMEOUT);

@@ -139,6 +139,61 @@ fn a_deadline_is_kept_to_the_moment() {
     });
 }
 
+/// A client that had been stopped for longer than a call may take threw away the answer that waited in its socket, and took the server
+/// for dead.
+#[test]
+fn an_answer_that_comes_while_the_client_stands_still_is_read() {
+    for is_answered in [true, false] {
+        let sim = Sim::new(25 * MS);
+        let (server, client) = pair(&sim, 1);
+        let clock = sim.clone();
+        server.add_service(ServiceConfig::new(service(ECHO), move |mut call: ServerCall| {
+            let clock = clock.clone();
+            async move {
+                let words = call.read_to_end(100).await.map_err(abort)?;
+                let takes = if is_answered { 3400 } else { 60_000 };
+                clock.sleep_until(clock.now() + takes * MS).await;
+                call.write_all(&words).await.map_err(abort)
+            }
+        }));
+        let world = sim.clone();
+        sim.block_on(async move {
+            let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+            let start = world.now();
+            call.set_timeout(3000 * MS);
+            call.write_all(b"word").await.unwrap();
+            call.finish().unwrap();
+            let stopped = world.clone();
+            world.spawn(Box::pin(async move {
+                stopped.sleep_until(start + 2000 * MS).await;
+                stopped.stand_still(5000 * MS);
+            }));
+            let outcome = call.read_to_end(4).await;
+            if is_answered {
+                assert_eq!(outcome.unwrap(), b"word");
+            } else {
+                assert!(matches!(outcome, Err(CallError::DeadlinePassed { .. })), "{outcome:?}");
+                assert_eq!(world.now().since(start), 8000 * MS, "one second to catch up");
+            }
+        });
+    }
+}
+
+#[test]
+fn an_answer_that_came_in_time_may_be_read_late() {
+    let sim = Sim::new(25 * MS);
+    let (server, client) = pair(&sim, 1);
+    let world = sim.clone();
+    sim.block_on(async move {
+        let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+        call.set_timeout(3000 * MS);
+        call.write_all(b"word").await.unwrap();
+        call.finish().unwrap();
+        world.sleep_until(world.now() + 3100 * MS).await;
+        assert_eq!(call.read_to_end(4).await.unwrap(), b"word");
+    });
+}
+
 #[test]
 fn a_server_that_vanishes_is_given_up_after_twelve_seconds() {
     let sim = Sim::new(25 * MS);
