@@ -29,7 +29,6 @@ use crate::names::dynroot;
 use crate::servers::pags::{New, TooMany};
 use crate::servers::table::ServerKind;
 use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Who};
-use crate::service::callbacks;
 use crate::vnodes::status::{Status, unix_time};
 use crate::vnodes::suspended;
 use crate::wait;
@@ -96,7 +95,7 @@ impl Client {
         let seed = runtime.seed().map_err(|error| Error::local("getting random numbers", error))?;
         let inner = Arc::new(assemble(runtime, config, endpoint, seed)?);
         let client = Self { inner };
-        callbacks::offer(client.endpoint(), Arc::downgrade(&client.inner));
+        client.inner.callbacks.offer();
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.mount_points.set_root(root);
         client.store_left();

@@ -1,7 +1,7 @@
 //! The parts of a client, and how they are put together: each gets those that it uses, and reaches no others. What a client does as a
 //! whole is left to the parent.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use afs_config::CellName;
 use afs_wire::Uuid;
@@ -34,7 +34,7 @@ use crate::servers::streams::Streams;
 use crate::servers::table::Servers;
 use crate::servers::users::Users;
 use crate::servers::waiting::Waiting;
-use crate::service::callbacks::Promises;
+use crate::service::callbacks::{CallbackService, Promises};
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::unix_time;
@@ -59,7 +59,6 @@ pub(crate) struct Parts {
     pub(crate) calls: Arc<Calls>,
     pub(crate) streams: Streams,
     pub(crate) vnodes: Arc<Vnodes>,
-    pub(crate) promises: Promises,
     pub(crate) suspended: SuspendDetector,
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) mount_points: Arc<MountPoints>,
@@ -68,6 +67,7 @@ pub(crate) struct Parts {
     pub(crate) names: Arc<Names>,
     pub(crate) changes: Arc<Changes>,
     pub(crate) dynamic_root: Arc<DynamicRoot>,
+    pub(crate) callbacks: Arc<CallbackService>,
     pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) files: Arc<Files>,
@@ -147,11 +147,19 @@ pub(super) fn assemble(
         config.fakestat,
         SysNames::new(config.sysnames.clone()),
     );
-    let promises = Promises {
-        calls: Arc::clone(&calls),
-        vnodes: Arc::clone(&vnodes),
-        invalidations: Arc::clone(&invalidations),
-    };
+    let callbacks = Arc::new(CallbackService {
+        uuid,
+        promises: Promises {
+            calls: Arc::clone(&calls),
+            vnodes: Arc::clone(&vnodes),
+            invalidations: Arc::clone(&invalidations),
+        },
+        open_files: Arc::clone(&changes.open_files),
+        home: config.cell.clone(),
+        status_entries: config.status_entries,
+        cache_limit_bytes: config.cache.as_ref().map(|cache| cache.limit_bytes),
+        walk: Mutex::default(),
+    });
     let suspended = SuspendDetector::new(
         runtime.boot_time(),
         Arc::clone(&servers),
@@ -172,7 +180,6 @@ pub(super) fn assemble(
         calls,
         streams: changes.directories.streams.clone(),
         vnodes,
-        promises,
         suspended,
         statuses,
         mount_points: Arc::clone(&changes.mount_points),
@@ -182,6 +189,7 @@ pub(super) fn assemble(
         open_files: Arc::clone(&changes.open_files),
         changes,
         dynamic_root,
+        callbacks,
         invalidations,
         files,
         prefetch: Prefetch::default(),

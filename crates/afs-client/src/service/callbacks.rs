@@ -9,8 +9,9 @@
 //! `InitCallBackState3`; the VLDB is then asked whether it has that address.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
+use afs_config::CellName;
 use afs_wire::Uuid;
 use afs_wire::ids::{AfsFid, HostAddr};
 use afs_wire::rxafs::{Capabilities, CapabilityWords};
@@ -18,7 +19,7 @@ use afs_wire::rxafscb::{
     CallBack, InitCallBackState, InitCallBackState2, InitCallBackState3, InterfaceAddr, Probe, ProbeUuid,
     Rxafscb, TellMeAboutYourself, WhoAreYou, reply,
 };
-use rx::{Endpoint, ServiceConfig};
+use rx::ServiceConfig;
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
@@ -26,7 +27,7 @@ use rx_proto::security::Null;
 use rxgen::serve::{Dispatch, MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Interface, Serve, ServerCall};
 
-use crate::client::Parts;
+use crate::data::open_files::OpenFiles;
 use crate::events::{Change, Invalidations};
 use crate::fid::{CellIndex, Fid};
 use crate::servers::remote::Calls;
@@ -36,9 +37,21 @@ use crate::vnodes::table::Vnodes;
 /// Aborts `ProbeUuid` from a server that means another client (File service notes 7.3).
 const NOT_ME: Abort = Abort(1);
 
-/// The service, for as long as the client is there.
+/// Aborts calls when the client has gone.
+const GONE: Abort = Abort(rx_proto::abort::AbortCode::USER_ABORT.0);
+
+/// The service: what servers and debuggers are answered from.
+#[derive(Debug)]
 pub(crate) struct CallbackService {
-    client: Weak<Parts>,
+    pub(crate) uuid: Uuid,
+    pub(crate) promises: Promises,
+    /// How often files are open, for debuggers.
+    pub(crate) open_files: Arc<OpenFiles>,
+    /// The client's own cell.
+    pub(crate) home: CellName,
+    pub(crate) status_entries: usize,
+    /// How large the cache on the disk may become, if there is one.
+    pub(crate) cache_limit_bytes: Option<u64>,
     /// The vnodes that a debugger is going through.
     pub(crate) walk: Mutex<Vec<Fid>>,
 }
@@ -53,52 +66,41 @@ pub(crate) struct Promises {
     pub(crate) invalidations: Arc<Invalidations>,
 }
 
-/// Answers servers and debuggers on this endpoint.
-pub(crate) fn offer(endpoint: &Endpoint, client: Weak<Parts>) {
-    let server = Arc::new(CallbackService { client, walk: Mutex::default() });
-    let service = Service {
-        id: ServiceId(Rxafscb::SERVICE_ID),
-        security: vec![Arc::new(Null)],
-        check_reach: false,
-        upgrades_to: None,
-        limits: CallLimits::default(),
-    };
-    endpoint.add_service(ServiceConfig::new(service, move |mut call: rx::ServerCall| {
-        let server = Arc::clone(&server);
-        async move {
-            let opcode = match receive_opcode(&mut call).await {
-                Ok(opcode) => opcode,
-                Err(abort) => {
-                    server.note_lost(call.peer()).await;
-                    return Err(abort);
-                }
-            };
-            Rxafscb::dispatch(&*server, opcode, &mut call, MAX_ARGUMENT_BYTES).await
-        }
-    }));
-}
-
 impl CallbackService {
-    /// The client; calls are aborted when it has gone.
-    pub(crate) fn inner(&self) -> Result<Arc<Parts>, Abort> {
-        self.client.upgrade().ok_or(Abort(rx_proto::abort::AbortCode::USER_ABORT.0))
-    }
-
-    /// A server has given a message up before it was read, as when this client stood still: it may have been a break.
-    async fn note_lost(&self, peer: SocketAddr) {
-        if let Ok(inner) = self.inner() {
-            inner.promises.note_reset(peer, None).await;
-        }
+    /// Answers servers and debuggers on the client's endpoint, for as long as somebody has this.
+    pub(crate) fn offer(self: &Arc<Self>) {
+        let service = Service {
+            id: ServiceId(Rxafscb::SERVICE_ID),
+            security: vec![Arc::new(Null)],
+            check_reach: false,
+            upgrades_to: None,
+            limits: CallLimits::default(),
+        };
+        // Weak, as this has the endpoint.
+        let me = Arc::downgrade(self);
+        let config = ServiceConfig::new(service, move |mut call: rx::ServerCall| {
+            let me = me.clone();
+            async move {
+                let opcode = receive_opcode(&mut call).await;
+                let me = me.upgrade().ok_or(GONE)?;
+                if opcode.is_err() {
+                    // A server has given a message up before it was read, as when this client stood still: it may have been a
+                    // break.
+                    me.promises.note_reset(call.peer(), None).await;
+                }
+                Rxafscb::dispatch(&*me, opcode?, &mut call, MAX_ARGUMENT_BYTES).await
+            }
+        });
+        self.promises.calls.connections.endpoint().add_service(config);
     }
 
     /// Who we are.
-    fn interface(&self) -> Result<InterfaceAddr, Abort> {
-        let inner = self.inner()?;
-        let addresses = match inner.connections.endpoint().local_addr().ip() {
+    fn interface(&self) -> InterfaceAddr {
+        let addresses = match self.promises.calls.connections.endpoint().local_addr().ip() {
             IpAddr::V4(address) if !address.is_unspecified() => vec![HostAddr::from(address)],
             _ => Vec::new(),
         };
-        Ok(InterfaceAddr::new(inner.uuid, &addresses))
+        InterfaceAddr::new(self.uuid, &addresses)
     }
 }
 
@@ -179,7 +181,7 @@ impl Promises {
 
 impl Serve<CallBack> for CallbackService {
     async fn serve(&self, call: ServerCall<'_, CallBack>, args: CallBack) -> Result<reply::CallBack, Abort> {
-        self.inner()?.promises.note_breaks(call.peer(), &args.fids).await;
+        self.promises.note_breaks(call.peer(), &args.fids).await;
         Ok(reply::CallBack {})
     }
 }
@@ -190,7 +192,7 @@ impl Serve<InitCallBackState> for CallbackService {
         call: ServerCall<'_, InitCallBackState>,
         _: InitCallBackState,
     ) -> Result<reply::InitCallBackState, Abort> {
-        self.inner()?.promises.note_reset(call.peer(), None).await;
+        self.promises.note_reset(call.peer(), None).await;
         Ok(reply::InitCallBackState {})
     }
 }
@@ -201,8 +203,8 @@ impl Serve<InitCallBackState2> for CallbackService {
         call: ServerCall<'_, InitCallBackState2>,
         _: InitCallBackState2,
     ) -> Result<reply::InitCallBackState2, Abort> {
-        self.inner()?.promises.note_reset(call.peer(), None).await;
-        Ok(reply::InitCallBackState2 { addr: self.interface()? })
+        self.promises.note_reset(call.peer(), None).await;
+        Ok(reply::InitCallBackState2 { addr: self.interface() })
     }
 }
 
@@ -212,7 +214,7 @@ impl Serve<InitCallBackState3> for CallbackService {
         call: ServerCall<'_, InitCallBackState3>,
         args: InitCallBackState3,
     ) -> Result<reply::InitCallBackState3, Abort> {
-        self.inner()?.promises.note_reset(call.peer(), Some(args.server_uuid)).await;
+        self.promises.note_reset(call.peer(), Some(args.server_uuid)).await;
         Ok(reply::InitCallBackState3 {})
     }
 }
@@ -225,13 +227,13 @@ impl Serve<Probe> for CallbackService {
 
 impl Serve<ProbeUuid> for CallbackService {
     async fn serve(&self, _: ServerCall<'_, ProbeUuid>, args: ProbeUuid) -> Result<reply::ProbeUuid, Abort> {
-        if args.client_uuid == self.inner()?.uuid { Ok(reply::ProbeUuid {}) } else { Err(NOT_ME) }
+        if args.client_uuid == self.uuid { Ok(reply::ProbeUuid {}) } else { Err(NOT_ME) }
     }
 }
 
 impl Serve<WhoAreYou> for CallbackService {
     async fn serve(&self, _: ServerCall<'_, WhoAreYou>, _: WhoAreYou) -> Result<reply::WhoAreYou, Abort> {
-        Ok(reply::WhoAreYou { addr: self.interface()? })
+        Ok(reply::WhoAreYou { addr: self.interface() })
     }
 }
 
@@ -243,6 +245,6 @@ impl Serve<TellMeAboutYourself> for CallbackService {
     ) -> Result<reply::TellMeAboutYourself, Abort> {
         let capabilities =
             CapabilityWords::new(vec![Capabilities::ERRORTRANS.0]).expect("one word is not too many");
-        Ok(reply::TellMeAboutYourself { addr: self.interface()?, capabilities })
+        Ok(reply::TellMeAboutYourself { addr: self.interface(), capabilities })
     }
 }

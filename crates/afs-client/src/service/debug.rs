@@ -12,7 +12,6 @@ use afs_wire::rxafscb::{
 use afs_wire::status::FileType;
 use rxgen::{Abort, Serve, ServerCall};
 
-use crate::client::Parts;
 use crate::fid::Fid;
 use crate::servers::cells::Cell;
 use crate::service::callbacks::CallbackService;
@@ -40,55 +39,54 @@ const NO_LOCK: AfsDbLockDesc = AfsDbLockDesc {
     src_indicator: 0,
 };
 
-/// What a debugger is told of a vnode.
-fn cache_entry(inner: &Parts, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
-    let vnode = inner.vnodes.get_or_add(fid);
-    let status = vnode.last_status();
-    let promise = vnode.promise(inner.runtime.now());
-    let is_link = status.is_some_and(|status| status.file_type == FileType::SYMLINK);
-    let expires = promise.as_ref().map_or(AfsTime(0), |(_, rest)| {
-        // Added before the seconds are counted: the same promise is to end at the same time whenever it is asked for.
-        AfsTime(rx_security::UnixTime::of(inner.runtime.wall_clock() + *rest).0)
-    });
-    let server = promise.as_ref().and_then(|(server, _)| server.best());
-    let callback = server.map_or(0, |address| match address.socket.ip() {
-        std::net::IpAddr::V4(ip) => HostAddr::from(ip).0 as i32,
-        std::net::IpAddr::V6(_) => 0,
-    });
-    let read_only = if vnode.volume.is_read_only() { STATE_READ_ONLY } else { 0 };
-    AfsDbCacheEntry64 {
-        // 0 would be no entry.
-        addr: index.saturating_add(1),
-        cell: vnode.fid.cell.0 as i32,
-        net_fid: vnode.fid.in_cell(),
-        length: status.map_or(0, |status| status.length as i64),
-        data_version: status.map_or(0, |status| status.data_version.0 as i32),
-        lock: NO_LOCK,
-        callback,
-        cb_expires: expires,
-        ref_count: 0,
-        opens: i16::try_from(inner.open_files.count(vnode.fid)).unwrap_or(i16::MAX),
-        writers: 0,
-        mvstat: match vnode.fid.is_root() {
-            true => 2,
-            false => i8::from(is_link && vnode.mounted(inner.runtime.now()).is_some()),
-        },
-        states: if promise.is_some() { STATE_KNOWN } else { 0 } | read_only,
-    }
-}
-
 impl CallbackService {
+    /// What a debugger is told of a vnode.
+    fn cache_entry(&self, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
+        let (vnode, runtime) = (self.promises.vnodes.get_or_add(fid), &self.promises.calls.runtime);
+        let status = vnode.last_status();
+        let promise = vnode.promise(runtime.now());
+        let is_link = status.is_some_and(|status| status.file_type == FileType::SYMLINK);
+        let expires = promise.as_ref().map_or(AfsTime(0), |(_, rest)| {
+            // Added before the seconds are counted: the same promise is to end at the same time whenever it is asked for.
+            AfsTime(rx_security::UnixTime::of(runtime.wall_clock() + *rest).0)
+        });
+        let server = promise.as_ref().and_then(|(server, _)| server.best());
+        let callback = server.map_or(0, |address| match address.socket.ip() {
+            std::net::IpAddr::V4(ip) => HostAddr::from(ip).0 as i32,
+            std::net::IpAddr::V6(_) => 0,
+        });
+        let read_only = if vnode.volume.is_read_only() { STATE_READ_ONLY } else { 0 };
+        AfsDbCacheEntry64 {
+            // 0 would be no entry.
+            addr: index.saturating_add(1),
+            cell: vnode.fid.cell.0 as i32,
+            net_fid: vnode.fid.in_cell(),
+            length: status.map_or(0, |status| status.length as i64),
+            data_version: status.map_or(0, |status| status.data_version.0 as i32),
+            lock: NO_LOCK,
+            callback,
+            cb_expires: expires,
+            ref_count: 0,
+            opens: i16::try_from(self.open_files.count(vnode.fid)).unwrap_or(i16::MAX),
+            writers: 0,
+            mvstat: match vnode.fid.is_root() {
+                true => 2,
+                false => i8::from(is_link && vnode.mounted(runtime.now()).is_some()),
+            },
+            states: if promise.is_some() { STATE_KNOWN } else { 0 } | read_only,
+        }
+    }
+
     /// The vnode at a place. A walk sees the vnodes that there were when it began at 0; one at a time is remembered.
     fn entry_at(&self, index: i32) -> Result<AfsDbCacheEntry64, Abort> {
-        let inner = self.inner()?;
         let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
         if index == 0 {
-            let all = inner.vnodes.all();
+            let all = self.promises.vnodes.all();
             *walk = all.iter().map(|vnode| vnode.fid).filter(|fid| fid.cell.has_volumes()).collect();
             walk.sort_unstable();
         }
         let fid = usize::try_from(index).ok().and_then(|place| walk.get(place).copied());
-        Ok(cache_entry(&inner, index, fid.ok_or(NO_MORE)?))
+        Ok(self.cache_entry(index, fid.ok_or(NO_MORE)?))
     }
 }
 
@@ -157,7 +155,7 @@ impl Serve<GetCellServDB> for CallbackService {
         _: ServerCall<'_, GetCellServDB>,
         args: GetCellServDB,
     ) -> Result<reply::GetCellServDB, Abort> {
-        let cells = self.inner()?.cells.all();
+        let cells = self.promises.calls.cells.all();
         // An empty name ends the walk.
         match usize::try_from(args.cell_index).ok().and_then(|place| cells.get(place).cloned()) {
             Some(cell) => {
@@ -177,7 +175,7 @@ impl Serve<GetCellByNum> for CallbackService {
         args: GetCellByNum,
     ) -> Result<reply::GetCellByNum, Abort> {
         let index = u32::try_from(args.cell_number).map_err(|_| NO_MORE)?;
-        match self.inner()?.cells.get(crate::fid::CellIndex(index)) {
+        match self.promises.calls.cells.get(crate::fid::CellIndex(index)) {
             Some(cell) => {
                 Ok(reply::GetCellByNum { cell_name: cell_name(&cell)?, cell_hosts: cell_hosts(&cell)? })
             }
@@ -192,8 +190,7 @@ impl Serve<GetLocalCell> for CallbackService {
         _: ServerCall<'_, GetLocalCell>,
         _: GetLocalCell,
     ) -> Result<reply::GetLocalCell, Abort> {
-        let inner = self.inner()?;
-        Ok(reply::GetLocalCell { cell_name: Name::new(inner.config.cell.as_str()).map_err(|_| NO_MORE)? })
+        Ok(reply::GetLocalCell { cell_name: Name::new(self.home.as_str()).map_err(|_| NO_MORE)? })
     }
 }
 
@@ -203,7 +200,7 @@ impl Serve<GetServerPrefs> for CallbackService {
         _: ServerCall<'_, GetServerPrefs>,
         args: GetServerPrefs,
     ) -> Result<reply::GetServerPrefs, Abort> {
-        let servers = self.inner()?.servers.all();
+        let servers = self.promises.calls.servers.all();
         let mut all = servers.iter().flat_map(|server| server.addresses());
         let address = usize::try_from(args.server_index).ok().and_then(|place| all.nth(place));
         // Address and rank of all ones end the walk.
@@ -224,20 +221,19 @@ impl Serve<GetCacheConfig> for CallbackService {
         _: ServerCall<'_, GetCacheConfig>,
         _: GetCacheConfig,
     ) -> Result<reply::GetCacheConfig, Abort> {
-        let inner = self.inner()?;
-        let kib = inner.config.cache.as_ref().map_or(0, |cache| cache.limit_bytes >> 10);
-        let statuses = u32::try_from(inner.config.status_entries).unwrap_or(u32::MAX);
+        let kib = self.cache_limit_bytes.map_or(0, |bytes| bytes >> 10);
+        let statuses = u32::try_from(self.status_entries).unwrap_or(u32::MAX);
         // Control notes 3. There are no chunks, and the clock is nobody's business here.
         let words = vec![
             0,
             statuses,
             0,
-            u32::try_from(inner.vnodes.volumes().len()).unwrap_or(u32::MAX),
+            u32::try_from(self.promises.vnodes.volumes().len()).unwrap_or(u32::MAX),
             0,
             0,
             u32::try_from(kib).unwrap_or(u32::MAX),
             0,
-            u32::from(inner.config.cache.is_none()),
+            u32::from(self.cache_limit_bytes.is_none()),
         ];
         let bytes = u32::try_from(words.len() * 4).expect("nine words");
         let config = CacheConfig::new(words).map_err(|_| NO_MORE)?;
