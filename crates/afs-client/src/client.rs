@@ -21,7 +21,7 @@ use rx_proto::time::Instant;
 use rx_security::Token;
 
 use crate::config::Config;
-use crate::data::files;
+use crate::data::files::Files;
 use crate::error::Error;
 use crate::events::{Audience, Notices};
 use crate::fid::{CellIndex, Fid, Pag, User};
@@ -98,11 +98,11 @@ impl Client {
         client.inner.callbacks.offer();
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.mount_points.set_root(root);
-        client.store_left();
+        client.inner.files.store_left();
         client.inner.liveness.keep_in_touch();
         client.inner.runtime.spawn(Box::pin(suspended::watch(Arc::downgrade(&client.inner))));
         if client.inner.config.cache_disk.is_some() {
-            client.inner.runtime.spawn(Box::pin(files::maintain(Arc::downgrade(&client.inner))));
+            client.inner.runtime.spawn(Box::pin(Files::maintain(Arc::downgrade(&client.inner.files))));
         }
         Ok(client)
     }

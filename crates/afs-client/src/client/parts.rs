@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use afs_cache::Cache;
 use afs_config::CellName;
 use afs_wire::Uuid;
 use rx::{Endpoint, Runtime};
@@ -10,7 +11,7 @@ use rx::{Endpoint, Runtime};
 use crate::closing::Closing;
 use crate::config::Config;
 use crate::data::fetch::prefetch::Prefetch;
-use crate::data::files::Files;
+use crate::data::files::{Files, open_cache};
 use crate::data::locks::Locks;
 use crate::data::locks::calls::LockCalls;
 use crate::data::open_files::OpenFiles;
@@ -105,7 +106,7 @@ pub(super) fn assemble(
     let liveness = Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime)));
     let locations = Arc::new(Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file));
     let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
-    let files = Arc::new(Files::open(&config, Arc::clone(&cells))?);
+    let cache = open_cache(&config)?;
     log_local_users_in(&config, &cells, &users)?;
     // Calls tell the locks of volumes that have moved, which then are asked for by calls.
     let lock_calls = Arc::new_cyclic(|lock_calls: &Weak<LockCalls>| {
@@ -142,7 +143,7 @@ pub(super) fn assemble(
     let changes = names(
         &calls,
         &statuses,
-        Arc::clone(&files),
+        cache,
         &dynamic_root,
         config.fakestat,
         SysNames::new(config.sysnames.clone()),
@@ -187,11 +188,11 @@ pub(super) fn assemble(
         directories: Arc::clone(&changes.directories),
         names: Arc::clone(&changes.names),
         open_files: Arc::clone(&changes.open_files),
+        files: Arc::clone(&changes.files),
         changes,
         dynamic_root,
         callbacks,
         invalidations,
-        files,
         prefetch: Prefetch::default(),
         _lock_calls: lock_calls,
         closing,
@@ -200,11 +201,12 @@ pub(super) fn assemble(
     })
 }
 
-/// Makes what names are looked up and changed by. The parts that it is of are found in what it returns.
+/// Makes what names are looked up and changed by, and the data of files, which changes of names reach too. The parts that it is of are
+/// found in what it returns.
 pub(crate) fn names(
     calls: &Arc<Calls>,
     statuses: &Arc<Statuses>,
-    files: Arc<Files>,
+    cache: Cache,
     dynamic_root: &Arc<DynamicRoot>,
     is_fakestat: bool,
     sysnames: SysNames,
@@ -227,6 +229,13 @@ pub(crate) fn names(
     // Hidden names go by changes of names, which ask which files are open.
     Arc::new_cyclic(|changes: &Weak<Changes>| {
         let open_files = Arc::new(OpenFiles::new(Arc::clone(&calls.runtime), changes.clone()));
+        let files = Files::new(
+            cache,
+            Arc::clone(calls),
+            Arc::clone(statuses),
+            streams.clone(),
+            Arc::clone(&open_files),
+        );
         let directories = Arc::new(Directories {
             runtime: Arc::clone(&calls.runtime),
             users: Arc::clone(&calls.users),
@@ -255,7 +264,7 @@ pub(crate) fn names(
             mount_points,
             links,
             open_files,
-            files,
+            files: Arc::new(files),
         }
     })
 }

@@ -24,8 +24,7 @@ use futures_util::FutureExt;
 use rx_proto::debug::DebugVersion;
 use tokio::sync::Notify;
 
-use crate::client::Client;
-use crate::data::files::{FileData, lock};
+use crate::data::files::{FileData, Files, lock};
 use crate::error::Error;
 use crate::fid::User;
 use crate::servers::remote::Breaks;
@@ -142,7 +141,7 @@ impl FileData {
         want: Range<u64>,
         ahead: u64,
     ) -> Result<FetchOutcome, Error> {
-        let client = self.client()?;
+        let files = self.files()?;
         let mut since = lock(&self.fetching).failed;
         let mut breaks = Breaks::default();
         let (want, ahead) = if file.server_length() <= WHOLE_BYTES {
@@ -154,11 +153,11 @@ impl FileData {
         loop {
             let mut arrived = pin!(self.arrived.notified());
             arrived.as_mut().enable();
-            let pace = client.inner.files.pace_of(self.vnode.fid);
+            let pace = files.pace_of(self.vnode.fid);
             let mut freed = pin!(pace.freed.notified());
             freed.as_mut().enable();
             if file.has(&want) && !self.may_be_mixed(file, &want) {
-                self.fetch_ahead(&client, user, file, want.end..want.end.saturating_add(ahead));
+                self.fetch_ahead(&files, user, file, want.end..want.end.saturating_add(ahead));
                 return Ok(FetchOutcome::Here);
             }
             if !self.current().is_some_and(|current| Arc::ptr_eq(&current, file)) {
@@ -173,11 +172,11 @@ impl FileData {
                 failed
             };
             match failed {
-                Some(Some(error)) => breaks.wait(&client.inner.calls, error).await?,
+                Some(Some(error)) => breaks.wait(&files.calls, error).await?,
                 Some(None) => return Ok(FetchOutcome::Stale),
                 None => {}
             }
-            self.begin_calls(&client, user, file, &want, want.end.saturating_add(ahead));
+            self.begin_calls(&files, user, file, &want, want.end.saturating_add(ahead));
             either(arrived, freed).await;
         }
     }
@@ -236,25 +235,25 @@ impl FileData {
     /// Begins to bring a range that nobody waits for yet. Whether a call was begun.
     pub(crate) fn fetch_ahead(
         self: &Arc<Self>,
-        client: &Client,
+        files: &Arc<Files>,
         user: User,
         file: &Arc<CacheFile>,
         range: Range<u64>,
     ) -> bool {
         !range.is_empty()
             && !file.is_complete()
-            && self.begin_calls(client, user, file, &(range.start..range.start), range.end)
+            && self.begin_calls(files, user, file, &(range.start..range.start), range.end)
     }
 
     /// Begins to bring a small file that nobody waits for yet, as soon as the server takes another call.
-    async fn bring_ahead(self: &Arc<Self>, client: &Client, user: User, file: &Arc<CacheFile>) {
+    async fn bring_ahead(self: &Arc<Self>, files: &Arc<Files>, user: User, file: &Arc<CacheFile>) {
         loop {
-            let pace = client.inner.files.pace_of(self.vnode.fid);
+            let pace = files.pace_of(self.vnode.fid);
             let mut freed = pin!(pace.freed.notified());
             freed.as_mut().enable();
             let is_current = self.current().is_some_and(|current| Arc::ptr_eq(&current, file));
             let is_done = file.is_complete() || !lock(&self.fetching).calls.is_empty();
-            if !is_current || is_done || self.fetch_ahead(client, user, file, 0..file.length()) {
+            if !is_current || is_done || self.fetch_ahead(files, user, file, 0..file.length()) {
                 return;
             }
             freed.await;
@@ -264,13 +263,13 @@ impl FileData {
     /// Begins calls for what is missing of `want`, and behind it up to `upto`, as far as the server takes them now. Whether it took any.
     fn begin_calls(
         self: &Arc<Self>,
-        client: &Client,
+        files: &Arc<Files>,
         user: User,
         file: &Arc<CacheFile>,
         want: &Range<u64>,
         upto: u64,
     ) -> bool {
-        let server = client.inner.files.pace_of(self.vnode.fid);
+        let server = files.pace_of(self.vnode.fid);
         let upto = upto.min(file.length());
         let mut fetching = lock(&self.fetching);
         if upto > want.end {
@@ -304,8 +303,8 @@ impl FileData {
                 let id = fetching.next_id;
                 fetching.calls.push(Call { id, range: at..end, rest: at..end });
                 let task =
-                    run_call(client.clone(), Arc::clone(self), user, Arc::clone(file), id, at..end, slot);
-                client.inner.runtime.spawn(Box::pin(task));
+                    run_call(Arc::clone(files), Arc::clone(self), user, Arc::clone(file), id, at..end, slot);
+                files.calls.runtime.spawn(Box::pin(task));
                 at = end;
             }
         }
@@ -313,12 +312,12 @@ impl FileData {
     }
 
     /// A call has ended: another one may begin.
-    fn go_on(self: &Arc<Self>, client: &Client, file: &Arc<CacheFile>) {
+    fn go_on(self: &Arc<Self>, files: &Arc<Files>, file: &Arc<CacheFile>) {
         let ahead = lock(&self.fetching).ahead.clone();
         let is_read = self.handles.load(Ordering::Acquire) > 0
             && self.current().is_some_and(|current| Arc::ptr_eq(&current, file));
         if let Some((range, user)) = ahead.filter(|_| is_read) {
-            self.fetch_ahead(client, user, file, range);
+            self.fetch_ahead(files, user, file, range);
         }
     }
 
@@ -337,7 +336,7 @@ impl FileData {
 
 /// One call, from its beginning to its end.
 async fn run_call(
-    client: Client,
+    files: Arc<Files>,
     data: Arc<FileData>,
     user: User,
     file: Arc<CacheFile>,
@@ -345,15 +344,15 @@ async fn run_call(
     range: Range<u64>,
     slot: Slot,
 ) {
-    let outcome = fetch_range(&client, &data, user, &file, id, range.clone()).await;
+    let outcome = fetch_range(&files, &data, user, &file, id, range.clone()).await;
     lock(&data.fetching).calls.retain(|call| call.id != id);
     match outcome {
         Ok(FetchOutcome::Here) => {}
         Ok(FetchOutcome::Stale) => data.note_failed(range, None),
         Err(error) => {
-            let error = client.inner.statuses.note_gone(data.vnode.fid, error);
+            let error = files.statuses.note_gone(data.vnode.fid, error);
             if matches!(error, Error::Busy { .. }) {
-                lock(&slot.server.pace).note_busy(client.now());
+                lock(&slot.server.pace).note_busy(files.now());
             }
             tracing::debug!(fid = %data.vnode.fid, ?range, %error, "a fetch failed");
             data.note_failed(range, Some(error));
@@ -361,20 +360,20 @@ async fn run_call(
     }
     drop(slot);
     data.arrived.notify_waiters();
-    data.go_on(&client, &file);
+    data.go_on(&files, &file);
 }
 
 /// Asks a server how many of its threads are idle: more calls are to be made only if it has some for others too.
-async fn ask_for_threads(client: Client, server: SocketAddr, pace: Arc<ServerPace>) {
-    let stats = client.endpoint().statistics_of(server, ANSWER_WAIT).await;
+async fn ask_for_threads(files: Arc<Files>, server: SocketAddr, pace: Arc<ServerPace>) {
+    let stats = files.calls.connections.endpoint().statistics_of(server, ANSWER_WAIT).await;
     let stats = stats.filter(|stats| stats.version.has(DebugVersion::IDLE_THREADS));
     let threads = stats.map(|stats| Threads { idle: stats.idle_threads, waiting: stats.n_waiting });
-    lock(&pace.pace).note_threads(client.now(), threads);
+    lock(&pace.pace).note_threads(files.now(), threads);
     pace.freed.notify_waiters();
 }
 
 async fn fetch_range(
-    client: &Client,
+    files: &Arc<Files>,
     data: &Arc<FileData>,
     user: User,
     file: &Arc<CacheFile>,
@@ -388,15 +387,16 @@ async fn fetch_range(
     for call in &lock(&data.fetching).calls {
         unconfirmed.remove(call.range.clone());
     }
-    let began = client.now();
-    let mut fetch = client.inner.streams.fetch(user, fid, range.start, range.end - range.start).await?;
-    let now = client.now();
-    let actual = client.inner.files.note_server(fid, fetch.server());
+    let began = files.now();
+    let mut fetch = files.streams.fetch(user, fid, range.start, range.end - range.start).await?;
+    let now = files.now();
+    let actual = files.note_server(fid, fetch.server());
     if lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own()) {
-        let asked = ask_for_threads(client.clone(), fetch.server(), Arc::clone(&actual));
-        client.inner.runtime.spawn(Box::pin(asked));
+        let asked = ask_for_threads(Arc::clone(files), fetch.server(), Arc::clone(&actual));
+        files.calls.runtime.spawn(Box::pin(asked));
     }
-    let mut arriving = Arriving { data, file, id, at: range.start, end: range.end, pieces: BytesMut::new() };
+    let mut arriving =
+        Arriving { files, data, file, id, at: range.start, end: range.end, pieces: BytesMut::new() };
     loop {
         // What is there already is put in with what follows; what is waited for is not held up.
         let next = match fetch.next().now_or_never() {
@@ -453,6 +453,7 @@ async fn fetch_range(
 
 /// What a call brings, on its way into the cache.
 struct Arriving<'a> {
+    files: &'a Files,
     data: &'a FileData,
     file: &'a CacheFile,
     id: u64,
@@ -477,10 +478,7 @@ impl Arriving<'_> {
         }
         let len = self.pieces.len() as u64;
         self.file.lay_out(self.at, len, self.end);
-        self.file.fill(self.at, &self.pieces).map_err(|error| match self.data.client() {
-            Ok(client) => client.inner.files.failed(client.now(), error),
-            Err(closing) => closing,
-        })?;
+        self.file.fill(self.at, &self.pieces).map_err(|error| self.files.failed(error))?;
         self.at += len;
         self.pieces.clear();
         if let Some(call) = lock(&self.data.fetching).calls.iter_mut().find(|call| call.id == self.id) {

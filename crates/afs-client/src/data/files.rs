@@ -23,13 +23,20 @@ use lru::LruCache;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
-use crate::client::{Client, Parts};
+use crate::client::Client;
 use crate::config::Config;
 use crate::data::fetch::{Fetching, ServerPace};
+use crate::data::open_files::OpenFiles;
 use crate::data::write::Turn;
 use crate::error::Error;
+use crate::events::Invalidations;
 use crate::fid::{CellIndex, Fid, User};
-use crate::servers::cells::Cells;
+use crate::servers::remote::Calls;
+use crate::servers::streams::Streams;
+use crate::servers::users::Users;
+use crate::vnodes::attributes::Statuses;
+use crate::vnodes::status::unix_time;
+use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::{Unstored, Vnode};
 
 /// How often a file is looked at again that others change all the time, before its reader gets what there is.
@@ -38,28 +45,22 @@ const REFRESHES_MAX: u32 = 16;
 /// How often the cache is looked after where it has no thread for that.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks after the cache for as long as there is a client.
-pub(crate) async fn maintain(client: Weak<Parts>) {
-    while let Some(inner) = client.upgrade().filter(|inner| !inner.closing.has_begun()) {
-        if let Err(error) = inner.files.cache.maintain() {
-            tracing::warn!(%error, "the cache cannot be kept within its limit");
-        }
-        let runtime = Arc::clone(&inner.runtime);
-        drop(inner);
-        runtime.sleep_until(runtime.now() + MAINTAIN_EVERY).await;
-    }
-}
-
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The data of all files.
+/// The data of all files, and what it takes to fetch and to store them: the cache, the calls to servers, and those who keep copies.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) cache: Cache,
-    /// What the cells are called, which is what the cache knows them by.
-    names: Arc<Cells>,
+    pub(super) calls: Arc<Calls>,
+    pub(super) users: Arc<Users>,
+    pub(super) vnodes: Arc<Vnodes>,
+    pub(super) statuses: Arc<Statuses>,
+    pub(super) streams: Streams,
+    pub(super) invalidations: Arc<Invalidations>,
+    /// Which files are open, and which are being removed.
+    pub(super) open_files: Arc<OpenFiles>,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
     paces: Mutex<Paces>,
     /// What the cache calls cells.
@@ -96,7 +97,8 @@ const STRANGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSP
 pub(crate) struct FileData {
     pub(crate) vnode: Arc<Vnode>,
     key: FileKey,
-    client: Weak<Parts>,
+    /// Weak, as a task that has only this does not keep the client's cache open.
+    files: Weak<Files>,
     /// Written to when the file is replaced, while nobody changes what is in it; read-locked while it is changed.
     current: RwLock<Option<Arc<CacheFile>>>,
     /// Bytes have come, or will not come.
@@ -120,41 +122,78 @@ pub(crate) struct FileData {
     pub(crate) handles: AtomicUsize,
 }
 
+/// Opens the cache.
+///
+/// # Errors
+///
+/// The cache's, which say what to do.
+pub(crate) fn open_cache(config: &Config) -> Result<Cache, Error> {
+    let with = |limit_bytes| afs_cache::Config {
+        max_files: config.cached_files,
+        index_bytes: config.index_bytes,
+        log_bytes: config.index_log_bytes,
+        has_keeper: config.cache_disk.is_none(),
+        ..afs_cache::Config::new(limit_bytes)
+    };
+    let cache = match (&config.cache, &config.cache_disk) {
+        (Some(cache), Some(disk)) => Cache::open_on(Arc::clone(disk), &cache.folder, with(cache.limit_bytes)),
+        (Some(cache), None) => Cache::open(&cache.folder, with(cache.limit_bytes)),
+        // What is read again at once, and what is not stored yet.
+        (None, _) => Cache::in_memory(with(config.data_bytes)),
+    };
+    cache.map_err(local)
+}
+
 impl Files {
-    /// Opens the cache.
-    ///
-    /// # Errors
-    ///
-    /// The cache's, which say what to do.
-    pub(crate) fn open(config: &Config, names: Arc<Cells>) -> Result<Self, Error> {
-        let with = |limit_bytes| afs_cache::Config {
-            max_files: config.cached_files,
-            index_bytes: config.index_bytes,
-            log_bytes: config.index_log_bytes,
-            has_keeper: config.cache_disk.is_none(),
-            ..afs_cache::Config::new(limit_bytes)
-        };
-        let cache = match (&config.cache, &config.cache_disk) {
-            (Some(cache), Some(disk)) => {
-                Cache::open_on(Arc::clone(disk), &cache.folder, with(cache.limit_bytes))
-            }
-            (Some(cache), None) => Cache::open(&cache.folder, with(cache.limit_bytes)),
-            // What is read again at once, and what is not stored yet.
-            (None, _) => Cache::in_memory(with(config.data_bytes)),
-        };
-        Ok(Self {
-            cache: cache.map_err(local)?,
-            names,
+    /// Nobody has any open yet.
+    pub(crate) fn new(
+        cache: Cache,
+        calls: Arc<Calls>,
+        statuses: Arc<Statuses>,
+        streams: Streams,
+        open_files: Arc<OpenFiles>,
+    ) -> Self {
+        Self {
+            cache,
+            users: Arc::clone(&calls.users),
+            vnodes: Arc::clone(&calls.vnodes),
+            invalidations: Arc::clone(&statuses.invalidations),
+            calls,
+            statuses,
+            streams,
+            open_files,
             open: Mutex::default(),
             paces: Mutex::default(),
             cells: Mutex::default(),
             told_full: Mutex::default(),
-        })
+        }
+    }
+
+    /// Looks after the cache for as long as there is a client.
+    pub(crate) async fn maintain(me: Weak<Self>) {
+        while let Some(files) = me.upgrade().filter(|files| !files.calls.closing.has_begun()) {
+            if let Err(error) = files.cache.maintain() {
+                tracing::warn!(%error, "the cache cannot be kept within its limit");
+            }
+            let runtime = Arc::clone(&files.calls.runtime);
+            drop(files);
+            runtime.sleep_until(runtime.now() + MAINTAIN_EVERY).await;
+        }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.calls.runtime.now()
+    }
+
+    /// Seconds since 1970, as times of files are told.
+    pub(super) fn time(&self) -> AfsTime {
+        unix_time(&*self.calls.runtime)
     }
 
     /// An error of the cache, as the client's. If it is that the disk is full, the log says so, now and then.
-    pub(crate) fn failed(&self, now: Instant, error: CacheError) -> Error {
+    pub(super) fn failed(&self, error: CacheError) -> Error {
         if error.is_full() {
+            let now = self.now();
             let mut told = lock(&self.told_full);
             if told.is_none_or(|at| now.since(at) >= TELL_FULL_EVERY) {
                 *told = Some(now);
@@ -168,7 +207,7 @@ impl Files {
         if let Some(number) = lock(&self.cells).get(&cell) {
             return Ok(*number);
         }
-        let number = self.cache.cell(&self.names.name_of(cell)).map_err(local)?;
+        let number = self.cache.cell(&self.calls.cells.name_of(cell)).map_err(local)?;
         lock(&self.cells).insert(cell, number);
         Ok(number)
     }
@@ -180,7 +219,7 @@ impl Files {
     }
 
     /// The data of a file.
-    pub(crate) fn of(&self, client: &Client, vnode: &Arc<Vnode>) -> Result<Arc<FileData>, Error> {
+    pub(crate) fn of(self: &Arc<Self>, vnode: &Arc<Vnode>) -> Result<Arc<FileData>, Error> {
         let fid = vnode.fid;
         let mut open = lock(&self.open);
         if let Some(data) = open.get(&fid).and_then(Weak::upgrade) {
@@ -196,14 +235,14 @@ impl Files {
         let data = Arc::new(FileData {
             vnode: Arc::clone(vnode),
             key,
-            client: Arc::downgrade(&client.inner),
+            files: Arc::downgrade(self),
             is_unsettled: AtomicBool::new(dirty.is_some()),
             current: RwLock::new(dirty),
             arrived: Notify::new(),
             fetching: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
             has_turn: AtomicBool::new(false),
-            written_at: AtomicU32::new(client.time().0),
+            written_at: AtomicU32::new(self.time().0),
             retries_asked: AtomicU32::new(0),
             is_storing_ahead: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
@@ -278,6 +317,21 @@ impl Files {
         let mut opened = self.all_opened().into_iter().filter(|data| goes(data));
         opened.try_for_each(|data| data.let_go(&self.cache))
     }
+
+    /// See [`Client::waiting_for_a_token`].
+    fn waiting_for_a_token(&self, user: User) -> (u32, u64) {
+        let waits = |file: &Arc<CacheFile>| {
+            let writer = file.writer();
+            let name = self.cache.cell_name(file.key().cell);
+            let cell = name.and_then(|name| self.calls.cells.named(&name)).map(|cell| cell.index);
+            let waits = |cell| {
+                self.users.is_without_token(&writer, cell) && self.users.waits_for_login(&writer, cell)
+            };
+            writer.user == user.uid && cell.is_some_and(waits)
+        };
+        let waiting = self.cache.dirty_files().into_iter().filter(waits);
+        waiting.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.dirty_bytes()))
+    }
 }
 
 /// The cache, for `fs`.
@@ -294,18 +348,7 @@ impl Client {
 
     /// What a user has written, in whichever PAG, that waits for another token of the same person's: files, and bytes in them.
     pub fn waiting_for_a_token(&self, user: User) -> (u32, u64) {
-        let inner = &self.inner;
-        let waits = |file: &Arc<CacheFile>| {
-            let writer = file.writer();
-            let name = inner.files.cache.cell_name(file.key().cell);
-            let cell = name.and_then(|name| inner.cells.named(&name)).map(|cell| cell.index);
-            let waits = |cell| {
-                inner.users.is_without_token(&writer, cell) && inner.users.waits_for_login(&writer, cell)
-            };
-            writer.user == user.uid && cell.is_some_and(waits)
-        };
-        let waiting = inner.files.cache.dirty_files().into_iter().filter(waits);
-        waiting.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.dirty_bytes()))
+        self.inner.files.waiting_for_a_token(user)
     }
 
     /// Sets how much the cache may have; what is over it goes soon.
@@ -364,13 +407,13 @@ impl FileData {
         self.is_removed.store(true, Ordering::Release);
     }
 
-    /// The client.
+    /// What it is fetched and stored by.
     ///
     /// # Errors
     ///
-    /// [`Error::Closing`] when it is gone.
-    pub(crate) fn client(&self) -> Result<Client, Error> {
-        self.client.upgrade().map(|inner| Client { inner }).ok_or(Error::Closing)
+    /// [`Error::Closing`] when the client is gone.
+    pub(super) fn files(&self) -> Result<Arc<Files>, Error> {
+        self.files.upgrade().ok_or(Error::Closing)
     }
 
     /// The data as they are now at the server, or as they are dirty: asks for the status if it is not promised.
@@ -392,13 +435,12 @@ impl FileData {
         user: User,
         turn: Option<&Turn<'_>>,
     ) -> Result<Arc<CacheFile>, Error> {
-        let client = self.client()?;
-        let inner = &client.inner;
+        let files = self.files()?;
         let fid = self.vnode.fid;
         for _ in 0..REFRESHES_MAX {
             if self.is_unsettled.load(Ordering::Acquire) {
                 match turn {
-                    Some(_) => self.settle_locked(&client, user).await?,
+                    Some(_) => self.settle_locked(&files, user).await?,
                     None => self.settle(user).await?,
                 }
             }
@@ -407,38 +449,33 @@ impl FileData {
             {
                 return Ok(file);
             }
-            let status = self.status(&client, user).await?;
-            if let Some(file) = self.adopt(inner, &status)? {
+            let status = self.status(&files, user).await?;
+            if let Some(file) = self.adopt(&files, &status)? {
                 return Ok(file);
             }
             // Others have changed it, and so have we: ours goes on top, as the last to close has it in AFS.
             tracing::debug!(%fid, "changed here and elsewhere; stored first");
             match turn {
-                Some(_) => self.store_locked(&client, user, false).await?,
+                Some(_) => self.store_locked(&files, user, false).await?,
                 None => self.store(user, false).await?,
             }
         }
         Err(Error::Busy { rpc: "FetchStatus", fid, code: afs_wire::abort::VBUSY })
     }
 
-    async fn status(&self, client: &Client, user: User) -> Result<AfsFetchStatus, Error> {
-        let inner = &client.inner;
+    async fn status(&self, files: &Files, user: User) -> Result<AfsFetchStatus, Error> {
         let fid = self.vnode.fid;
-        let who = inner.users.who(user, fid.cell);
-        if let Some(known) = self.vnode.known(inner.runtime.now(), who) {
+        let who = files.users.who(user, fid.cell);
+        if let Some(known) = self.vnode.known(files.now(), who) {
             return Ok(known.status);
         }
-        inner.statuses.own_status(user, fid, fid).await?;
+        files.statuses.own_status(user, fid, fid).await?;
         // It may have left the table and come back.
-        inner.vnodes.get_or_add(fid).last_status().ok_or(Error::Gone { fid })
+        files.vnodes.get_or_add(fid).last_status().ok_or(Error::Gone { fid })
     }
 
     /// Opens the version that a status tells of. `None`: something of another one is dirty.
-    pub(crate) fn adopt(
-        &self,
-        inner: &Parts,
-        status: &AfsFetchStatus,
-    ) -> Result<Option<Arc<CacheFile>>, Error> {
+    fn adopt(&self, files: &Files, status: &AfsFetchStatus) -> Result<Option<Arc<CacheFile>>, Error> {
         let version = status.data_version.0;
         if let Some(file) = self.current().filter(|file| file.version() == version) {
             return Ok(Some(file));
@@ -449,8 +486,8 @@ impl FileData {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        let held = inner.files.cache.file(self.key, version, status.length);
-        match held.map_err(|error| inner.files.failed(inner.runtime.now(), error))? {
+        let held = files.cache.file(self.key, version, status.length);
+        match held.map_err(|error| files.failed(error))? {
             Held::Current(file) => {
                 *current = Some(Arc::clone(&file));
                 Ok(Some(file))
@@ -467,14 +504,14 @@ impl FileData {
     /// # Errors
     ///
     /// The cache's.
-    pub(crate) fn adopt_known(&self, inner: &Parts, user: User) -> Result<(), Error> {
+    pub(crate) fn adopt_known(&self, files: &Files, user: User) -> Result<(), Error> {
         if self.is_unsettled.load(Ordering::Acquire) {
             return Ok(());
         }
-        let who = inner.users.who(user, self.vnode.fid.cell);
-        let known = self.vnode.known(inner.runtime.now(), who).map(|known| known.status);
+        let who = files.users.who(user, self.vnode.fid.cell);
+        let known = self.vnode.known(files.now(), who).map(|known| known.status);
         match known.or_else(|| self.vnode.last_status()) {
-            Some(status) => self.adopt(inner, &status).map(drop),
+            Some(status) => self.adopt(files, &status).map(drop),
             None => Ok(()),
         }
     }
@@ -507,8 +544,8 @@ impl FileData {
 
 impl Drop for FileData {
     fn drop(&mut self) {
-        if let Some(inner) = self.client.upgrade() {
-            inner.files.closed(self.vnode.fid);
+        if let Some(files) = self.files.upgrade() {
+            files.closed(self.vnode.fid);
         }
         self.vnode.data_closed(self);
     }

@@ -9,7 +9,7 @@ use afs_cache::CacheFile;
 
 use crate::client::{Client, Made};
 use crate::data::fetch::readahead::Readahead;
-use crate::data::files::FileData;
+use crate::data::files::{FileData, Files};
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::vnodes::status::{Kind, Status};
@@ -80,11 +80,11 @@ impl Client {
     fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
         let inner = &self.inner;
         let vnode = inner.vnodes.get_or_add(fid);
-        let data = inner.files.of(self, &vnode)?;
+        let data = inner.files.of(&vnode)?;
         // Who only reads may find all of it in the kernel's pages: what the cache has is opened by the first read that comes here,
         // which costs as much as all the rest of an open does.
         if flags.write {
-            data.adopt_known(inner, user)?;
+            data.adopt_known(&inner.files, user)?;
         }
         if !inner.open_files.note_open(fid) {
             return Err(Error::Gone { fid });
@@ -213,11 +213,16 @@ impl OpenFile {
         &self.client
     }
 
+    /// What its data are fetched and stored by.
+    pub(super) fn files(&self) -> &Arc<Files> {
+        &self.client.inner.files
+    }
+
     /// The file of the cache that has all of the data, open for reading and writing, if there is one: for passthrough. Always
     /// the same for the same data as long as one open file of them is there.
     pub fn backing(&self) -> Option<Arc<File>> {
         if self.data.current().is_none()
-            && let Err(error) = self.data.adopt_known(&self.client.inner, self.user)
+            && let Err(error) = self.data.adopt_known(self.files(), self.user)
         {
             tracing::debug!(fid = %self.fid, %error, "what the cache has of a file cannot be opened");
         }

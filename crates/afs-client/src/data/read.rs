@@ -53,7 +53,7 @@ impl OpenFile {
     fn current_file(&self) -> Result<Option<Arc<CacheFile>>, Error> {
         if self.data.current().is_none() {
             // The first read.
-            self.data.adopt_known(&self.client().inner, self.user())?;
+            self.data.adopt_known(self.files(), self.user())?;
         }
         Ok(self.data.current().filter(|file| self.is_current(file)))
     }
@@ -64,7 +64,7 @@ impl OpenFile {
             let more = lock(&self.readahead).note_hit(pos, length, self.ahead_max());
             if let Some(more) = more {
                 let end = pos.saturating_add(length);
-                self.data.fetch_ahead(self.client(), self.user(), file, end..end.saturating_add(more));
+                self.data.fetch_ahead(self.files(), self.user(), file, end..end.saturating_add(more));
             }
         }
     }
@@ -82,20 +82,20 @@ impl OpenFile {
         if self.data.is_removed() {
             return true;
         }
-        let inner = &self.client().inner;
-        let who = inner.users.who(self.user(), self.fid().cell);
-        match self.data.vnode.known(inner.runtime.now(), who) {
+        let files = self.files();
+        let who = files.users.who(self.user(), self.fid().cell);
+        match self.data.vnode.known(files.now(), who) {
             Some(known) => known.status.data_version.0 == file.version() || file.is_dirty(),
             None => false,
         }
     }
 
     fn ahead_max(&self) -> u64 {
-        let inner = &self.client().inner;
-        let pace = inner.files.pace_of(self.fid());
+        let files = self.files();
+        let pace = files.pace_of(self.fid());
         let most = lock(&pace.pace).ahead_max();
         // Not so far that what is read next has to go to make room for it.
-        most.min(inner.files.cache.usage().limit_bytes / 4)
+        most.min(files.cache.usage().limit_bytes / 4)
     }
 
     /// Bytes at a position, fewer than wanted only at the file's end.
@@ -144,11 +144,11 @@ impl OpenFile {
 
     /// Reads from the server and puts nothing into the cache, as there is no room in it. `None`: the server has another version.
     async fn read_around(&self, file: &CacheFile, range: Range<u64>) -> Result<Option<Bytes>, Error> {
-        let (client, fid) = (self.client(), self.fid());
+        let (files, fid) = (self.files(), self.fid());
         let length = range.end - range.start;
         let mut breaks = Breaks::default();
         loop {
-            let mut fetch = client.fetch(self.user(), fid, range.start, length).await?;
+            let mut fetch = files.streams.fetch(self.user(), fid, range.start, length).await?;
             let once = async {
                 let mut bytes = BytesMut::new();
                 while let Some(piece) = fetch.next().await? {
@@ -159,7 +159,7 @@ impl OpenFile {
             let (bytes, status) = match once.await {
                 Ok(whole) => whole,
                 Err(error) => {
-                    breaks.wait(&client.inner.calls, error).await?;
+                    breaks.wait(&files.calls, error).await?;
                     continue;
                 }
             };

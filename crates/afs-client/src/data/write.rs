@@ -12,13 +12,12 @@ use afs_cache::{CacheError, CacheFile, Writer};
 use afs_wire::Errno;
 use bytes::Bytes;
 
-use crate::client::Client;
 use crate::data::files::{FileData, Files, local, lock};
 use crate::data::open_file::OpenFile;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::users::{NoToken, Users};
-use crate::vnodes::status::{SetStatus, Status, unix_time};
+use crate::vnodes::status::{SetStatus, Status};
 
 /// From so many dirty bytes on a file is stored while it is still being written: below, one call at close is cheaper.
 const STORE_AHEAD_BYTES: u64 = 16 << 20;
@@ -59,8 +58,7 @@ impl OpenFile {
                 continue;
             }
             // What is not stored is too much, or has filled the disk: once it is stored, it may go.
-            may_store =
-                data.change(|file| file.dirty_bytes()).unwrap_or(0) >= self.client().inner.files.dirty_max();
+            may_store = data.change(|file| file.dirty_bytes()).unwrap_or(0) >= self.files().dirty_max();
             // Its error is the writer's too: nothing else would stop the writer.
             data.store(self.user(), false).await?;
         }
@@ -102,8 +100,8 @@ impl OpenFile {
             }
             if self.has_current() {
                 // What is not stored is too much, or has filled the disk.
-                may_store = self.data.change(|file| file.dirty_bytes()).unwrap_or(0)
-                    >= self.client().inner.files.dirty_max();
+                may_store =
+                    self.data.change(|file| file.dirty_bytes()).unwrap_or(0) >= self.files().dirty_max();
                 self.data.store(self.user(), false).await?;
             } else {
                 self.data.refresh(self.user()).await?;
@@ -143,9 +141,9 @@ impl OpenFile {
         if data.is_unsettled.load(Ordering::Acquire) {
             return None;
         }
-        let inner = &self.client().inner;
-        let most = inner.files.dirty_max();
-        let writer = inner.users.writer(self.user(), self.fid().cell);
+        let files = self.files();
+        let most = files.dirty_max();
+        let writer = files.users.writer(self.user(), self.fid().cell);
         let written = data.change(|file| {
             if turn.is_none() && data.has_turn.load(Ordering::Acquire) {
                 return None;
@@ -155,17 +153,17 @@ impl OpenFile {
                 return Some(Err(Error::TooLarge { fid: self.fid() }));
             }
             if file.dirty_bytes() >= most
-                || in_the_way(&inner.users, file, (self.user(), self.fid().cell), &writer).is_some()
+                || in_the_way(&files.users, file, (self.user(), self.fid().cell), &writer).is_some()
             {
                 return None;
             }
             match write(file, &writer) {
                 Ok(done) => {
-                    data.note_written(unix_time(&*inner.runtime));
+                    data.note_written(files.time());
                     Some(Ok((done, file.dirty_bytes())))
                 }
                 Err(CacheError::Full { .. }) if may_store && file.is_dirty() => None,
-                Err(error) => Some(Err(inner.files.failed(inner.runtime.now(), error))),
+                Err(error) => Some(Err(files.failed(error))),
             }
         });
         Some(written.flatten()?.map(|(done, dirty)| {
@@ -218,7 +216,7 @@ impl OpenFile {
     pub fn lend(&self) -> Result<(), Error> {
         let mut lent = lock(&self.lent);
         if lent.is_none() {
-            let writer = self.client().inner.users.writer(self.user(), self.fid().cell);
+            let writer = self.files().users.writer(self.user(), self.fid().cell);
             let file = self.data.change(|file| file.lend(&writer).map(|()| Arc::clone(file)).map_err(local));
             *lent = file.transpose()?;
         }
@@ -237,12 +235,12 @@ impl OpenFile {
             if is_over { slot.take() } else { slot.clone() }
         };
         let Some(lent) = lent else { return Ok(()) };
-        let writer = self.client().inner.users.writer(self.user(), self.fid().cell);
+        let writer = self.files().users.writer(self.user(), self.fid().cell);
         let noted = self.data.change(|file| {
             Arc::ptr_eq(file, &lent).then(|| {
                 file.take_back(has_changed, is_over, &writer).map_err(local)?;
                 if has_changed {
-                    self.data.note_written(self.client().time());
+                    self.data.note_written(self.files().time());
                 }
                 Ok(())
             })
@@ -253,7 +251,7 @@ impl OpenFile {
         lent.take_back(has_changed, is_over, &writer).map_err(local)?;
         if has_changed && !self.data.is_removed() {
             let why = "the file was changed by others while it was mapped to be written".to_owned();
-            self.data.put_one_aside(self.client(), &lent, &Error::Invalid { what: why });
+            self.data.put_one_aside(self.files(), &lent, &Error::Invalid { what: why });
         }
         Ok(())
     }
@@ -264,13 +262,10 @@ impl Files {
     fn dirty_max(&self) -> u64 {
         DIRTY_MAX.min(self.cache.usage().limit_bytes / 2).max(STORE_AHEAD_BYTES * 2)
     }
-}
 
-impl Client {
     /// Cuts or extends a file, at the server too.
-    pub(crate) async fn set_length(&self, user: User, fid: Fid, length: u64) -> Result<(), Error> {
-        let vnode = self.inner.vnodes.get_or_add(fid);
-        let data = self.inner.files.of(self, &vnode)?;
+    pub(crate) async fn set_length(self: &Arc<Self>, user: User, fid: Fid, length: u64) -> Result<(), Error> {
+        let data = self.of(&self.vnodes.get_or_add(fid))?;
         data.truncate(user, length).await?;
         data.store(user, false).await
     }
@@ -325,19 +320,18 @@ impl FileData {
         if i64::try_from(length).is_err() {
             return Err(Error::TooLarge { fid: self.vnode.fid });
         }
-        let client = self.client()?;
+        let files = self.files()?;
         let cell = self.vnode.fid.cell;
-        let modified = client.time();
+        let modified = files.time();
         let is_dirty = loop {
             let turn = self.make_way(user).await?;
             if turn.is_some() || self.current().is_none() || !self.is_dirty() {
                 self.refresh_in_turn(user, turn.as_ref()).await?;
             }
-            let writer = client.inner.users.writer(user, cell);
+            let writer = files.users.writer(user, cell);
             let cut = self.change(|file| {
                 let is_anothers_turn = turn.is_none() && self.has_turn.load(Ordering::Acquire);
-                if is_anothers_turn || in_the_way(&client.inner.users, file, (user, cell), &writer).is_some()
-                {
+                if is_anothers_turn || in_the_way(&files.users, file, (user, cell), &writer).is_some() {
                     return Ok(None);
                 }
                 file.truncate(length, &writer).map_err(local)?;
@@ -353,7 +347,7 @@ impl FileData {
         }
         // It is as the server has it, but was changed, which its time is to say.
         let set = SetStatus { modified: Some(modified), ..SetStatus::default() };
-        match client.inner.statuses.store_status(user, &self.vnode, set).await {
+        match files.statuses.store_status(user, &self.vnode, set).await {
             // Who may write data need not be one who may set times.
             Err(error) if matches!(error.errno(), Errno::EACCES | Errno::EPERM) => {
                 tracing::debug!(fid = %self.vnode.fid, %error, "the time of a file that was cut stays");
@@ -371,16 +365,16 @@ impl FileData {
     ///
     /// Those of storing, as [`Self::store`].
     pub(crate) async fn make_way(self: &Arc<Self>, user: User) -> Result<Option<Turn<'_>>, Error> {
-        let client = self.client()?;
-        if !self.has_turn.load(Ordering::Acquire) && !self.has_in_the_way(&client.inner.users, user) {
+        let files = self.files()?;
+        if !self.has_turn.load(Ordering::Acquire) && !self.has_in_the_way(&files.users, user) {
             return Ok(None);
         }
         let one = self.storing.lock().await;
         self.has_turn.store(true, Ordering::Release);
         let turn = Turn { data: self, _one: one };
-        match self.in_the_way(&client.inner.users, user) {
-            Some(InTheWay::Unstorable) => self.put_aside(&client, &self.no_token(&client)),
-            Some(InTheWay::Unstored) => self.store_locked(&client, user, false).await?,
+        match self.in_the_way(&files.users, user) {
+            Some(InTheWay::Unstorable) => self.put_aside(&files, &self.no_token(&files)),
+            Some(InTheWay::Unstored) => self.store_locked(&files, user, false).await?,
             None => {}
         }
         Ok(Some(turn))

@@ -22,7 +22,6 @@ use afs_wire::ids::{AfsTime, Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
 
-use crate::client::Client;
 use crate::data::files::{FileData, Files, local, lock};
 use crate::error::Error;
 use crate::events::Change;
@@ -82,11 +81,11 @@ impl Files {
     }
 }
 
-impl Client {
-    /// Stores what the last run left, in the background.
-    pub(crate) fn store_left(&self) {
-        let inner = &self.inner;
-        let left = inner.files.cache.dirty_files();
+/// What the last run has not stored.
+impl Files {
+    /// Stores it, in the background.
+    pub(crate) fn store_left(self: &Arc<Self>) {
+        let left = self.cache.dirty_files();
         if left.is_empty() {
             return;
         }
@@ -96,34 +95,33 @@ impl Client {
         );
         let queue = Arc::new(std::sync::Mutex::new(left));
         for _ in 0..RECOVERED_AT_ONCE {
-            let (queue, me) = (Arc::clone(&queue), Arc::downgrade(inner));
-            inner.runtime.spawn(Box::pin(async move {
+            let (queue, me) = (Arc::clone(&queue), Arc::downgrade(self));
+            self.calls.runtime.spawn(Box::pin(async move {
                 loop {
                     let Some(file) = lock(&queue).pop() else { return };
-                    let Some(inner) = me.upgrade() else { return };
-                    Client { inner }.store_one_left(file).await;
+                    let Some(files) = me.upgrade() else { return };
+                    files.store_one_left(file).await;
                 }
             }));
         }
     }
 
-    /// Stores what the last run left of a cell that only the DNS knows, once that answers.
-    fn store_left_later(&self, file: Arc<CacheFile>) {
-        let (me, runtime) = (Arc::downgrade(&self.inner), Arc::clone(&self.inner.runtime));
-        self.inner.runtime.spawn(Box::pin(async move {
+    /// Stores what there is of a cell that only the DNS knows, once that answers.
+    fn store_left_later(self: &Arc<Self>, file: Arc<CacheFile>) {
+        let (me, runtime) = (Arc::downgrade(self), Arc::clone(&self.calls.runtime));
+        self.calls.runtime.spawn(Box::pin(async move {
             runtime.sleep_until(runtime.now() + DNS_AGAIN).await;
             match me.upgrade() {
-                Some(inner) if !inner.closing.has_begun() => Client { inner }.store_one_left(file).await,
+                Some(files) if !files.calls.closing.has_begun() => files.store_one_left(file).await,
                 Some(_) | None => {}
             }
         }));
     }
 
-    async fn store_one_left(&self, file: Arc<CacheFile>) {
-        let inner = &self.inner;
+    async fn store_one_left(self: &Arc<Self>, file: Arc<CacheFile>) {
         let key = file.key();
-        let Some(name) = inner.files.cache.cell_name(key.cell) else { return };
-        let cell = match inner.dns.cell_named(&name).await {
+        let Some(name) = self.cache.cell_name(key.cell) else { return };
+        let cell = match self.calls.dns.cell_named(&name).await {
             Ok(cell) => cell.index,
             Err(Error::DnsSilent { .. }) => return self.store_left_later(file),
             Err(_) => {
@@ -137,8 +135,7 @@ impl Client {
             vnode: VnodeNumber(key.vnode),
             unique: Uniquifier(key.unique),
         };
-        let vnode = inner.vnodes.get_or_add(fid);
-        let Ok(data) = inner.files.of(self, &vnode) else { return };
+        let Ok(data) = self.of(&self.vnodes.get_or_add(fid)) else { return };
         let user = User::of(file.writer().user);
         let outcome = match data.settle(user).await {
             Ok(()) => data.store(user, false).await,
@@ -182,9 +179,9 @@ impl FileData {
         if self.is_storing_ahead.swap(true, Ordering::AcqRel) {
             return;
         }
-        let Ok(client) = self.client() else { return };
+        let Ok(files) = self.files() else { return };
         let data = Arc::clone(self);
-        client.inner.runtime.spawn(Box::pin(async move {
+        files.calls.runtime.spawn(Box::pin(async move {
             // An error is kept for close; the writer's next store meets it again.
             let outcome = data.store(user, false).await;
             data.is_storing_ahead.store(false, Ordering::Release);
@@ -194,8 +191,8 @@ impl FileData {
         }));
     }
 
-    pub(super) fn no_token(&self, client: &Client) -> Error {
-        Error::NoToken { cell: client.inner.cells.name_of(self.vnode.fid.cell) }
+    pub(super) fn no_token(&self, files: &Files) -> Error {
+        Error::NoToken { cell: files.calls.cells.name_of(self.vnode.fid.cell) }
     }
 
     /// Stores what is dirty, as the one who wrote last. Returns when all that was dirty at the beginning is at the server. `user` is
@@ -205,36 +202,36 @@ impl FileData {
     ///
     /// The server's, the cache's; [`Error::NoToken`] when the writer has become somebody else since, or nobody.
     pub(crate) async fn store(self: &Arc<Self>, user: User, sync: bool) -> Result<(), Error> {
-        let client = self.client()?;
+        let files = self.files()?;
         let _one = self.storing.lock().await;
-        self.store_locked(&client, user, sync).await
+        self.store_locked(&files, user, sync).await
     }
 
     /// The same with `storing` held.
     pub(super) async fn store_locked(
         self: &Arc<Self>,
-        client: &Client,
+        files: &Files,
         user: User,
         sync: bool,
     ) -> Result<(), Error> {
         if self.is_unsettled.load(Ordering::Acquire) {
-            self.settle_locked(client, user).await?;
+            self.settle_locked(files, user).await?;
         }
         let Some(file) = self.current() else { return Ok(()) };
         if self.is_removed() {
             file.discard_dirty().map_err(local)?;
             return Ok(());
         }
-        let outcome = self.store_file(client, &file, sync).await;
-        outcome.inspect_err(|error| self.note_failure(client, user, error))
+        let outcome = self.store_file(files, &file, sync).await;
+        outcome.inspect_err(|error| self.note_failure(files, user, error))
     }
 
     /// One store of a file, with all its calls.
-    async fn store_file(&self, client: &Client, file: &Arc<CacheFile>, sync: bool) -> Result<(), Error> {
+    async fn store_file(&self, files: &Files, file: &Arc<CacheFile>, sync: bool) -> Result<(), Error> {
         let Some(dirty) = file.begin_store() else { return Ok(()) };
         let _storing = Storing { file };
-        let who = client.inner.users.who_wrote(&dirty.writer, self.vnode.fid.cell);
-        let who = who.map_err(|NoToken| self.no_token(client))?;
+        let who = files.users.who_wrote(&dirty.writer, self.vnode.fid.cell);
+        let who = who.map_err(|NoToken| self.no_token(files))?;
         let modified = self.written_at();
         let mut is_alone = true;
         let mut length_there = dirty.server_length;
@@ -243,7 +240,7 @@ impl FileData {
         for (n, (range, file_length)) in calls.into_iter().enumerate() {
             let sync = sync && n == last;
             let status =
-                self.store_range(client, who, file, (range.clone(), file_length), modified, sync).await?;
+                self.store_range(files, who, file, (range.clone(), file_length), modified, sync).await?;
             is_alone &= file.note_stored(range, status.data_version.0, status.length).map_err(local)?;
             length_there = status.length;
         }
@@ -251,19 +248,19 @@ impl FileData {
             // Zeros at the end are stored by their length alone.
             let end = dirty.length..dirty.length;
             let status =
-                self.store_range(client, who, file, (end.clone(), dirty.length), modified, sync).await?;
+                self.store_range(files, who, file, (end.clone(), dirty.length), modified, sync).await?;
             is_alone &= file.note_stored(end, status.data_version.0, status.length).map_err(local)?;
         }
         if !is_alone {
             tracing::debug!(fid = %self.vnode.fid, "others have changed the file too");
-            client.inner.invalidations.mention(self.vnode.fid, Change::Data);
+            files.invalidations.mention(self.vnode.fid, Change::Data);
         }
         Ok(())
     }
 
     async fn store_range(
         &self,
-        client: &Client,
+        files: &Files,
         who: Who,
         file: &Arc<CacheFile>,
         (range, file_length): (Range<u64>, u64),
@@ -281,25 +278,25 @@ impl FileData {
             sync,
         };
         let _changing = self.vnode.changing.lock().await;
-        let status = client.inner.streams.store(who, self.vnode.fid, store, &Source(file)).await;
-        status.map_err(|error| client.inner.statuses.note_gone(self.vnode.fid, error))
+        let status = files.streams.store(who, self.vnode.fid, store, &Source(file)).await;
+        status.map_err(|error| files.statuses.note_gone(self.vnode.fid, error))
     }
 
     /// A store has failed.
-    fn note_failure(self: &Arc<Self>, client: &Client, user: User, error: &Error) {
-        if self.may_pass(client, error) {
+    fn note_failure(self: &Arc<Self>, files: &Files, user: User, error: &Error) {
+        if self.may_pass(files, error) {
             self.retry(user);
             return;
         }
         if self.handles.load(Ordering::Acquire) == 0 {
-            self.put_aside(client, error);
+            self.put_aside(files, error);
         }
     }
 
     /// Whether a store that has failed may succeed later: when servers are back, or when the writer has a token again whose last one has
     /// ended. What was written is kept until then.
-    fn may_pass(&self, client: &Client, error: &Error) -> bool {
-        let (users, cell) = (&client.inner.users, self.vnode.fid.cell);
+    fn may_pass(&self, files: &Files, error: &Error) -> bool {
+        let (users, cell) = (&files.users, self.vnode.fid.cell);
         let writer = self.change(|file| file.writer()).unwrap_or_default();
         match error {
             // There may be another token by now; who has thrown it away waits for none.
@@ -314,9 +311,9 @@ impl FileData {
 
     /// The last open file is closed, with something dirty: it is stored now, or put aside if it cannot be.
     pub(crate) fn end_writing(self: &Arc<Self>, user: User) {
-        let Ok(client) = self.client() else { return };
+        let Ok(files) = self.files() else { return };
         let data = Arc::clone(self);
-        client.inner.runtime.spawn(Box::pin(async move {
+        files.calls.runtime.spawn(Box::pin(async move {
             if data.is_dirty() {
                 // What becomes of it is noted there.
                 let _ = data.store(user, false).await;
@@ -329,26 +326,26 @@ impl FileData {
         if self.retries_asked.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
-        let Ok(client) = self.client() else { return };
-        let runtime = Arc::clone(&client.inner.runtime);
+        let Ok(files) = self.files() else { return };
+        let runtime = Arc::clone(&files.calls.runtime);
         let data = Arc::clone(self);
-        drop(client);
+        drop(files);
         let task_runtime = Arc::clone(&runtime);
         runtime.spawn(Box::pin(async move {
             let mut pause = RETRY_FIRST;
             loop {
-                let Ok(client) = data.client() else { return };
-                if client.inner.closing.has_begun() {
+                let Ok(files) = data.files() else { return };
+                if files.calls.closing.has_begun() {
                     return;
                 }
                 let until = task_runtime.now() + pause;
-                let back = client.inner.servers.back.notified();
-                let waits = either(back, data.can_be_stored(&client.inner.users));
+                let back = files.calls.servers.back.notified();
+                let waits = either(back, data.can_be_stored(&files.users));
                 either(task_runtime.sleep_until(until), waits).await;
                 pause = (pause * 2).min(RETRY_MAX);
                 let asked = data.retries_asked.load(Ordering::Acquire);
                 let outcome = data.store(user, false).await;
-                if outcome.is_err_and(|error| data.may_pass(&client, &error)) {
+                if outcome.is_err_and(|error| data.may_pass(&files, &error)) {
                     continue;
                 }
                 // Stored, or told and put aside; but another store may have failed since, and counts on this.
@@ -379,22 +376,22 @@ impl FileData {
         }
     }
 
-    pub(super) fn put_aside(&self, client: &Client, error: &Error) {
+    pub(super) fn put_aside(&self, files: &Files, error: &Error) {
         let Some(file) = self.current().filter(|file| file.is_dirty()) else { return };
         let fid = self.vnode.fid;
         // A store may learn from the server that the file is gone before the answer to our own removal of it is here.
-        let is_removed = self.is_removed() || client.inner.open_files.is_going(fid);
+        let is_removed = self.is_removed() || files.open_files.is_going(fid);
         if matches!(error, Error::Gone { .. }) && is_removed {
             return;
         }
-        self.put_one_aside(client, &file, error);
+        self.put_one_aside(files, &file, error);
         self.drop_current();
-        client.inner.invalidations.mention(fid, Change::Data);
+        files.invalidations.mention(fid, Change::Data);
     }
 
-    pub(super) fn put_one_aside(&self, client: &Client, file: &Arc<CacheFile>, error: &Error) {
+    pub(super) fn put_one_aside(&self, files: &Files, file: &Arc<CacheFile>, error: &Error) {
         let fid = self.vnode.fid;
-        match client.inner.files.cache.put_aside(file, &error.to_string()) {
+        match files.cache.put_aside(file, &error.to_string()) {
             Ok(conflict) => {
                 tracing::error!(%fid, user = conflict.writer, kept = %conflict.data_name(), why = %error,
                     "written data could not be stored and were put aside in the cache's folder");
@@ -412,13 +409,13 @@ impl FileData {
     ///
     /// Those of the status.
     pub(crate) async fn settle(self: &Arc<Self>, user: User) -> Result<(), Error> {
-        let client = self.client()?;
+        let files = self.files()?;
         let _one = self.storing.lock().await;
-        self.settle_locked(&client, user).await
+        self.settle_locked(&files, user).await
     }
 
     /// The same with `storing` held.
-    pub(super) async fn settle_locked(self: &Arc<Self>, client: &Client, user: User) -> Result<(), Error> {
+    pub(super) async fn settle_locked(self: &Arc<Self>, files: &Files, user: User) -> Result<(), Error> {
         if !self.is_unsettled.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -426,14 +423,13 @@ impl FileData {
             self.is_unsettled.store(false, Ordering::Release);
             return Ok(());
         };
-        let inner = &client.inner;
         let fid = self.vnode.fid;
         // The writer may know, whoever asks now.
-        let writer = inner.users.who_wrote(&file.writer(), fid.cell).unwrap_or(Who::NOBODY);
-        let asker = inner.users.who(user, fid.cell);
-        let mut status = inner.statuses.fetch_status(writer, &self.vnode).await;
+        let writer = files.users.who_wrote(&file.writer(), fid.cell).unwrap_or(Who::NOBODY);
+        let asker = files.users.who(user, fid.cell);
+        let mut status = files.statuses.fetch_status(writer, &self.vnode).await;
         if status.is_err() && writer != asker {
-            status = inner.statuses.fetch_status(asker, &self.vnode).await;
+            status = files.statuses.fetch_status(asker, &self.vnode).await;
         }
         match status {
             Ok(status) => {
@@ -449,10 +445,10 @@ impl FileData {
                     let why = format!(
                         "the file was changed by others meanwhile: it is of version {version} at the server"
                     );
-                    self.put_aside(client, &Error::Invalid { what: why });
+                    self.put_aside(files, &Error::Invalid { what: why });
                 }
             }
-            Err(error @ Error::Gone { .. }) => self.put_aside(client, &error),
+            Err(error @ Error::Gone { .. }) => self.put_aside(files, &error),
             Err(error) => return Err(error),
         }
         self.is_unsettled.store(false, Ordering::Release);

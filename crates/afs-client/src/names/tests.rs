@@ -13,7 +13,7 @@ use rx_proto::time::Instant;
 
 use crate::client::parts::names;
 use crate::config::Config;
-use crate::data::files::Files;
+use crate::data::files::open_cache;
 use crate::error::Error;
 use crate::events::Invalidations;
 use crate::fid::{CellIndex, Fid, User};
@@ -56,9 +56,9 @@ impl World {
         });
         let dynamic_root = Arc::new(DynamicRoot::new(Arc::clone(&calls.cells), Vec::new(), AfsTime(7)));
         let config = Config::new(CellName::new("one.test").unwrap(), CellServDb::default());
-        let files = Arc::new(Files::open(&config, Arc::clone(&calls.cells)).unwrap());
+        let cache = open_cache(&config).unwrap();
         let sysnames = SysNames::new(vec!["linux".to_owned()]);
-        let parts = names(&calls, &statuses, files, &dynamic_root, is_fakestat, sysnames);
+        let parts = names(&calls, &statuses, cache, &dynamic_root, is_fakestat, sysnames);
         let responder = Responder { server: Arc::clone(&servers[0]), resets: servers[0].resets() };
         let now = parts.calls.runtime.now();
         Self { sim, parts, responder, now }

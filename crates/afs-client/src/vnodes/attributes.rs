@@ -481,7 +481,7 @@ impl Client {
         }
         let vnode = inner.vnodes.get_or_add(real);
         match set.length {
-            Some(length) => self.set_length(user, real, length).await?,
+            Some(length) => inner.files.set_length(user, real, length).await?,
             // What was written goes before what is said of the file: a store afterwards would change that again.
             None => inner.files.store_dirty(user, real).await?,
         }

@@ -325,16 +325,16 @@ impl Client {
             {
                 continue;
             }
-            let Ok(data) = inner.files.of(self, &vnode) else { continue };
+            let Ok(data) = inner.files.of(&vnode) else { continue };
             // A cache that is full here is so for the others too.
-            let Ok(()) = data.adopt_known(inner, user) else { return };
+            let Ok(()) = data.adopt_known(&inner.files, user) else { return };
             let Some(file) = data.current().filter(|file| !file.is_dirty()) else { continue };
             if file.is_complete() {
                 vnode.whole_version.store(status.data_version.0, Ordering::Relaxed);
                 continue;
             }
             *left -= status.length;
-            data.bring_ahead(self, user, &file).await;
+            data.bring_ahead(&inner.files, user, &file).await;
         }
     }
 }
