@@ -10,7 +10,7 @@ use rx::{Endpoint, Runtime};
 
 use crate::closing::Closing;
 use crate::config::Config;
-use crate::data::fetch::prefetch::Prefetch;
+use crate::data::fetch::prefetch::{Prefetch, Readings};
 use crate::data::files::{Files, open_cache};
 use crate::data::locks::Locks;
 use crate::data::locks::calls::LockCalls;
@@ -72,7 +72,7 @@ pub(crate) struct Parts {
     pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) files: Arc<Files>,
-    pub(crate) prefetch: Prefetch,
+    pub(crate) prefetch: Arc<Prefetch>,
     pub(crate) locks: Arc<Locks>,
     /// Here, as the locks do not keep it.
     _lock_calls: Arc<LockCalls>,
@@ -148,6 +148,16 @@ pub(super) fn assemble(
         config.fakestat,
         SysNames::new(config.sysnames.clone()),
     );
+    let prefetch = Arc::new(Prefetch {
+        readings: Readings::default(),
+        runtime: Arc::clone(&runtime),
+        users: Arc::clone(&users),
+        vnodes: Arc::clone(&vnodes),
+        statuses: Arc::clone(&statuses),
+        mount_points: Arc::clone(&changes.mount_points),
+        open_files: Arc::clone(&changes.open_files),
+        files: Arc::clone(&changes.files),
+    });
     let callbacks = Arc::new(CallbackService {
         uuid,
         promises: Promises {
@@ -193,7 +203,7 @@ pub(super) fn assemble(
         dynamic_root,
         callbacks,
         invalidations,
-        prefetch: Prefetch::default(),
+        prefetch,
         _lock_calls: lock_calls,
         closing,
         runtime,

@@ -13,6 +13,7 @@ use crate::data::files::{FileData, Files};
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::vnodes::status::{Kind, Status};
+use crate::vnodes::vnode::Vnode;
 use afs_wire::rights::Rights;
 
 /// How a file is opened.
@@ -29,6 +30,7 @@ pub struct OpenFlags {
 /// An open file. It is let go when it is dropped; what was written and not flushed is stored nevertheless, in the background.
 #[derive(Debug)]
 pub struct OpenFile {
+    /// Servers are answered for as long as a file is open.
     client: Client,
     user: User,
     fid: Fid,
@@ -43,30 +45,23 @@ pub struct OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        let inner = &self.client.inner;
-        if self.data.handles.fetch_sub(1, Ordering::AcqRel) == 1
-            && self.data.is_dirty()
-            && !inner.open_files.is_hidden(self.fid)
-        {
-            self.data.end_writing(self.user);
-        }
-        inner.open_files.close(self.user, self.fid);
+        self.files().close(self.user, &self.data);
     }
 }
 
-impl Client {
-    /// Whether a user may open a file so.
-    fn may_open(status: &Status, flags: OpenFlags) -> Result<(), Error> {
+impl OpenFlags {
+    /// Whether a user to whom this status was told may open the file so.
+    fn check(self, status: &Status) -> Result<(), Error> {
         let fid = status.fid;
         match status.kind {
             Kind::Directory => return Err(Error::IsADirectory { fid }),
             Kind::Symlink => return Err(Error::Invalid { what: format!("{fid} is a symbolic link") }),
             Kind::File => {}
         }
-        if flags.read && !status.may_read() {
+        if self.read && !status.may_read() {
             return Err(Error::NoAccess { fid, needed: Rights::READ });
         }
-        if flags.write || flags.truncate {
+        if self.write || self.truncate {
             if status.is_read_only {
                 return Err(Error::ReadOnly { fid });
             }
@@ -76,22 +71,53 @@ impl Client {
         }
         Ok(())
     }
+}
 
-    fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
-        let inner = &self.inner;
-        let vnode = inner.vnodes.get_or_add(fid);
-        let data = inner.files.of(&vnode)?;
+impl Files {
+    /// Opens the data of a file once more.
+    ///
+    /// # Errors
+    ///
+    /// The cache's; [`Error::Gone`] when the file is losing its last name just now.
+    fn open(
+        self: &Arc<Self>,
+        user: User,
+        vnode: &Arc<Vnode>,
+        flags: OpenFlags,
+    ) -> Result<Arc<FileData>, Error> {
+        let data = self.of(vnode)?;
         // Who only reads may find all of it in the kernel's pages: what the cache has is opened by the first read that comes here,
         // which costs as much as all the rest of an open does.
         if flags.write {
-            data.adopt_known(&inner.files, user)?;
+            data.adopt_known(self, user)?;
         }
-        if !inner.open_files.note_open(fid) {
-            return Err(Error::Gone { fid });
+        if !self.open_files.note_open(vnode.fid) {
+            return Err(Error::Gone { fid: vnode.fid });
         }
         data.handles.fetch_add(1, Ordering::AcqRel);
+        Ok(data)
+    }
+
+    /// The same data are closed. After the last time, what is dirty is stored, unless the file has lost its name and goes now.
+    fn close(&self, user: User, data: &Arc<FileData>) {
+        let fid = data.vnode.fid;
+        if data.handles.fetch_sub(1, Ordering::AcqRel) == 1
+            && data.is_dirty()
+            && !self.open_files.is_hidden(fid)
+        {
+            data.end_writing(user);
+        }
+        self.open_files.close(user, fid);
+    }
+}
+
+impl Client {
+    fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
+        let inner = &self.inner;
+        let vnode = inner.vnodes.get_or_add(fid);
+        let data = inner.files.open(user, &vnode, flags)?;
         if flags.read {
-            self.note_opened(user, &vnode);
+            inner.prefetch.note_opened(user, &vnode);
         }
         Ok(OpenFile {
             client: self.clone(),
@@ -115,7 +141,7 @@ impl Client {
         {
             return None;
         }
-        let may = self.cached_status(user, fid)?.and_then(|status| Self::may_open(&status, flags));
+        let may = self.cached_status(user, fid)?.and_then(|status| flags.check(&status));
         match may {
             // The server may know better, and what is gone may have a successor: see below.
             Err(Error::NoAccess { .. } | Error::Gone { .. }) => None,
@@ -141,11 +167,11 @@ impl Client {
 
     async fn open_now(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
         let status = self.status(user, fid).await?;
-        match Self::may_open(&status, flags) {
+        match flags.check(&status) {
             // In a drop box, an owner may read what he has put there; who the owner is the server knows.
             Err(Error::NoAccess { needed: Rights::READ, .. }) if status.rights.contains(Rights::INSERT) => {
                 self.fetch(user, fid, 0, 0).await?.end().await?;
-                Self::may_open(&status, OpenFlags { read: false, ..flags })?;
+                OpenFlags { read: false, ..flags }.check(&status)?;
             }
             checked => checked?,
         }

@@ -117,7 +117,7 @@ impl OpenFile {
                 return Ok(out.freeze());
             }
             if file.server_length() <= WHOLE_BYTES {
-                self.client().note_waited(self.user(), &self.data.vnode);
+                self.client().inner.prefetch.note_waited(self.user(), &self.data.vnode);
             }
             let most = self.ahead_max();
             let ahead = lock(&self.readahead).note(range.start, range.end - range.start, most);

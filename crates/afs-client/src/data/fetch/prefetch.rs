@@ -15,13 +15,18 @@ use std::time::Duration;
 
 use afs_wire::directory::Directory;
 use afs_wire::ids::LocalFid;
+use rx::Runtime;
 use rx_proto::time::Instant;
 
 use super::WHOLE_BYTES;
-use crate::client::Client;
-use crate::data::files::lock;
+use crate::data::files::{Files, lock};
+use crate::data::open_files::OpenFiles;
 use crate::fid::{Fid, User};
+use crate::names::mount_point::MountPoints;
+use crate::servers::users::Users;
+use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::Kind;
+use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::Vnode;
 
 /// Files that have to be read in an order before it is taken to go on.
@@ -50,9 +55,24 @@ const DIRECTORIES_MAX: usize = 16;
 /// The orders in which programs go through a directory.
 const ORDERS: usize = 3;
 
+/// Prefetch: what is being read, and what it takes to fetch what comes next.
+#[derive(Debug)]
+pub(crate) struct Prefetch {
+    pub(crate) readings: Readings,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) users: Arc<Users>,
+    pub(crate) vnodes: Arc<Vnodes>,
+    pub(crate) statuses: Arc<Statuses>,
+    /// What the files are that directories name: mount points are left alone.
+    pub(crate) mount_points: Arc<MountPoints>,
+    /// Which files are being removed.
+    pub(crate) open_files: Arc<OpenFiles>,
+    pub(crate) files: Arc<Files>,
+}
+
 /// Directories whose files are being read one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Prefetch {
+pub(crate) struct Readings {
     table: Mutex<HashMap<Fid, Reading>>,
     /// How many there are: an open looks here first.
     count: AtomicUsize,
@@ -213,7 +233,7 @@ impl Reading {
     }
 }
 
-impl Prefetch {
+impl Readings {
     /// A file of a directory is opened. Which others of it are to be fetched.
     fn note_opened(&self, now: Instant, dir: Fid, file: LocalFid) -> Vec<LocalFid> {
         // An open does not wait for who puts the names of a large directory in order; one more or less does not matter here.
@@ -259,82 +279,80 @@ impl Prefetch {
     }
 }
 
-impl Client {
+impl Prefetch {
     /// A file is opened to be read.
-    pub(crate) fn note_opened(&self, user: User, vnode: &Vnode) {
-        if self.inner.prefetch.count.load(Ordering::Relaxed) > 0
+    pub(crate) fn note_opened(self: &Arc<Self>, user: User, vnode: &Vnode) {
+        if self.readings.count.load(Ordering::Relaxed) > 0
             && let Some(dir) = vnode.parent()
         {
             let dir = vnode.fid.sibling(dir);
-            let next = self.inner.prefetch.note_opened(self.inner.runtime.now(), dir, vnode.fid.in_volume());
-            self.prefetch(user, dir, next);
+            let next = self.readings.note_opened(self.runtime.now(), dir, vnode.fid.in_volume());
+            self.begin(user, dir, next);
         }
     }
 
     /// The data of a small file are not here, and somebody waits for them.
-    pub(crate) fn note_waited(&self, user: User, vnode: &Vnode) {
+    pub(crate) fn note_waited(self: &Arc<Self>, user: User, vnode: &Vnode) {
         let Some(dir) = vnode.parent() else { return };
-        let (now, dir) = (self.inner.runtime.now(), vnode.fid.sibling(dir));
-        let pages = || Some(self.inner.vnodes.get(dir)?.good_pages(now)?.directory);
-        let next = self.inner.prefetch.note_waited(now, dir, vnode.fid.in_volume(), pages);
-        self.prefetch(user, dir, next);
+        let (now, dir) = (self.runtime.now(), vnode.fid.sibling(dir));
+        let pages = || Some(self.vnodes.get(dir)?.good_pages(now)?.directory);
+        let next = self.readings.note_waited(now, dir, vnode.fid.in_volume(), pages);
+        self.begin(user, dir, next);
     }
 
-    fn prefetch(&self, user: User, dir: Fid, files: Vec<LocalFid>) {
+    fn begin(self: &Arc<Self>, user: User, dir: Fid, files: Vec<LocalFid>) {
         if files.is_empty() {
             return;
         }
         let files = files.into_iter().map(|file| dir.sibling(file)).collect();
-        let client = self.clone();
-        self.inner.runtime.spawn(Box::pin(async move { client.fetch_small(user, dir, files).await }));
+        let me = Arc::clone(self);
+        self.runtime.spawn(Box::pin(async move { me.fetch_small(user, dir, files).await }));
     }
 
     /// Fetches those of the files that are small, that the user may read and that are not here. The read of a file
     /// reports what fails.
     async fn fetch_small(&self, user: User, dir: Fid, files: Vec<Fid>) {
-        let inner = &self.inner;
-        let now = inner.runtime.now();
+        let now = self.runtime.now();
         let (known, unknown): (Vec<Fid>, Vec<Fid>) = files.into_iter().partition(|&fid| {
-            let vnode = inner.vnodes.get_or_add(fid);
+            let vnode = self.vnodes.get_or_add(fid);
             if vnode.parent().is_none() {
                 vnode.set_parent(dir.in_volume());
             }
             vnode.promised_status(now).is_some()
         });
-        let mut left = AHEAD_BYTES.min(inner.files.cache.usage().limit_bytes / 16);
+        let mut left = AHEAD_BYTES.min(self.files.cache.usage().limit_bytes / 16);
         self.fetch_those(user, &known, &mut left).await;
         if !unknown.is_empty() {
-            drop(inner.statuses.fetch_statuses(inner.users.who(user, dir.cell), &unknown).await);
+            drop(self.statuses.fetch_statuses(self.users.who(user, dir.cell), &unknown).await);
             self.fetch_those(user, &unknown, &mut left).await;
         }
     }
 
     /// Fetches those of the files whose status is known, and of bytes not more than are left.
     async fn fetch_those(&self, user: User, files: &[Fid], left: &mut u64) {
-        let inner = &self.inner;
         for &fid in files {
-            let Some(Ok(status)) = self.cached_status(user, fid) else { continue };
+            let Some(Ok(status)) = self.mount_points.known_status(user, fid) else { continue };
             let is_small = status.kind == Kind::File && (1..=WHOLE_BYTES.min(*left)).contains(&status.length);
-            if !is_small || !status.may_read() || inner.open_files.is_being_unlinked(fid) {
+            if !is_small || !status.may_read() || self.open_files.is_being_unlinked(fid) {
                 continue;
             }
-            let vnode = inner.vnodes.get_or_add(fid);
+            let vnode = self.vnodes.get_or_add(fid);
             // To open each file of the cache costs as much as the program's own open of it, at each pass through the directory.
             if vnode.whole_version.load(Ordering::Relaxed) == status.data_version.0
-                && inner.files.key(fid).is_ok_and(|key| inner.files.cache.present_bytes(key) >= status.length)
+                && self.files.key(fid).is_ok_and(|key| self.files.cache.present_bytes(key) >= status.length)
             {
                 continue;
             }
-            let Ok(data) = inner.files.of(&vnode) else { continue };
+            let Ok(data) = self.files.of(&vnode) else { continue };
             // A cache that is full here is so for the others too.
-            let Ok(()) = data.adopt_known(&inner.files, user) else { return };
+            let Ok(()) = data.adopt_known(&self.files, user) else { return };
             let Some(file) = data.current().filter(|file| !file.is_dirty()) else { continue };
             if file.is_complete() {
                 vnode.whole_version.store(status.data_version.0, Ordering::Relaxed);
                 continue;
             }
             *left -= status.length;
-            data.bring_ahead(&inner.files, user, &file).await;
+            data.bring_ahead(&self.files, user, &file).await;
         }
     }
 }
@@ -369,14 +387,14 @@ mod tests {
 
     /// Reads files as a program would: how often it waited, and how many files that it did not read were fetched.
     fn read(directory: &Arc<Directory<Vec<u8>>>, files: &[LocalFid]) -> (usize, usize) {
-        let prefetch = Prefetch::default();
+        let readings = Readings::default();
         let mut here = std::collections::HashSet::new();
         let mut waited = 0;
         for &file in files {
-            here.extend(prefetch.note_opened(START, DIR, file));
+            here.extend(readings.note_opened(START, DIR, file));
             if here.insert(file) {
                 waited += 1;
-                here.extend(prefetch.note_waited(START, DIR, file, || Some(Arc::clone(directory))));
+                here.extend(readings.note_waited(START, DIR, file, || Some(Arc::clone(directory))));
             }
         }
         (waited, here.len() - files.len())
@@ -422,12 +440,12 @@ mod tests {
     fn a_file_is_asked_for_once_in_a_pass_and_again_in_the_next() {
         let directory = directory(300);
         let files = in_order(&directory, 2);
-        let prefetch = Prefetch::default();
+        let readings = Readings::default();
         let pages = || Some(Arc::clone(&directory));
         for pass in 0..2 {
-            let mut asked: Vec<_> = prefetch.note_waited(START, DIR, files[0], pages);
+            let mut asked: Vec<_> = readings.note_waited(START, DIR, files[0], pages);
             for &file in &files[1..] {
-                asked.extend(prefetch.note_waited(START, DIR, file, pages));
+                asked.extend(readings.note_waited(START, DIR, file, pages));
             }
             let count = asked.len();
             asked.sort_unstable();
@@ -438,15 +456,15 @@ mod tests {
 
     #[test]
     fn who_has_read_a_directory_waits_for_one_file_in_the_next() {
-        let prefetch = Prefetch::default();
+        let readings = Readings::default();
         for (number, count) in [10, 3, 1, 12, 30].into_iter().enumerate() {
             let (dir, directory) =
                 (Fid { vnode: VnodeNumber(2 * number as u32 + 1), ..DIR }, directory(count));
             let files = in_order(&directory, 2);
             let mut asked = Vec::new();
             for &file in &files[..files.len().min(10)] {
-                asked.extend(prefetch.note_opened(START, dir, file));
-                asked.extend(prefetch.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
+                asked.extend(readings.note_opened(START, dir, file));
+                asked.extend(readings.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
             }
             let first = if number == 0 { 2 } else { 1 };
             assert_eq!(asked.len(), files.len() - first, "directory {number}");
@@ -455,12 +473,12 @@ mod tests {
 
     #[test]
     fn who_has_read_a_part_of_a_directory_is_not_taken_to_read_the_next() {
-        let prefetch = Prefetch::default();
+        let readings = Readings::default();
         for (number, read) in [(0, 10), (1, 1)] {
             let (dir, directory) = (Fid { vnode: VnodeNumber(2 * number + 1), ..DIR }, directory(30));
             let mut asked = Vec::new();
             for &file in &in_order(&directory, 0)[..read] {
-                asked.extend(prefetch.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
+                asked.extend(readings.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
             }
             assert_eq!(asked.is_empty(), number == 1, "directory {number}");
         }
@@ -470,45 +488,45 @@ mod tests {
     fn what_was_read_long_ago_is_nothing_that_goes_on() {
         let directory = directory(100);
         let files = in_order(&directory, 0);
-        let prefetch = Prefetch::default();
+        let readings = Readings::default();
         let pages = || Some(Arc::clone(&directory));
         for (n, &file) in files.iter().enumerate() {
             let now = START + READ_ON_FOR * u32::try_from(n).unwrap();
-            assert_eq!(prefetch.note_opened(now, DIR, file), []);
-            assert_eq!(prefetch.note_waited(now, DIR, file, pages), []);
+            assert_eq!(readings.note_opened(now, DIR, file), []);
+            assert_eq!(readings.note_waited(now, DIR, file, pages), []);
         }
     }
 
     #[test]
     fn files_that_are_made_meanwhile_are_known_after_two() {
         let mut directory = directory(10);
-        let prefetch = Prefetch::default();
+        let readings = Readings::default();
         let files = in_order(&directory, 0);
         for &file in &files[..4] {
             let pages = || Some(Arc::clone(&directory));
-            prefetch.note_waited(START, DIR, file, pages);
+            readings.note_waited(START, DIR, file, pages);
         }
         for number in 10..30 {
             let changed = Arc::make_mut(&mut directory);
             changed.insert(format!("new{number}").as_bytes(), file(number)).unwrap();
         }
         let pages = || Some(Arc::clone(&directory));
-        assert_eq!(prefetch.note_waited(START, DIR, file(10), pages), []);
-        assert_eq!(prefetch.note_waited(START, DIR, file(11), pages).len(), 4);
+        assert_eq!(readings.note_waited(START, DIR, file(10), pages), []);
+        assert_eq!(readings.note_waited(START, DIR, file(11), pages).len(), 4);
     }
 
     #[test]
     fn directories_beyond_a_number_are_forgotten() {
         let directory = directory(100);
         let files = in_order(&directory, 0);
-        let prefetch = Prefetch::default();
+        let readings = Readings::default();
         for number in 0..100 {
             let dir = Fid { vnode: VnodeNumber(2 * number + 1), ..DIR };
             let now = START + Duration::from_millis(number.into());
-            prefetch.note_waited(now, dir, files[0], || Some(Arc::clone(&directory)));
-            assert!(lock(&prefetch.table).len() <= DIRECTORIES_MAX);
+            readings.note_waited(now, dir, files[0], || Some(Arc::clone(&directory)));
+            assert!(lock(&readings.table).len() <= DIRECTORIES_MAX);
         }
         let last = Fid { vnode: VnodeNumber(199), ..DIR };
-        assert!(lock(&prefetch.table).contains_key(&last));
+        assert!(lock(&readings.table).contains_key(&last));
     }
 }
