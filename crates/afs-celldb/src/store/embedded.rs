@@ -17,6 +17,7 @@ use redb::backends::FileBackend;
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
 };
+use rustix::fs::{Advice, fadvise};
 use tokio::sync::oneshot;
 
 use super::{CellStore, Outcome, Page, Position, Row, StoreError, StoreFuture, Transaction};
@@ -161,6 +162,9 @@ fn builder() -> Builder {
 fn open_file(path: &Path) -> Result<Database, Reason> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     file.set_permissions(Permissions::from_mode(MODE))?;
+    // What a sync could not write counts as written from then on, for as long as it is in memory: it is to be read as it is on the
+    // disk, or what is built upon it is lost with the power.
+    fadvise(&file, 0, None, Advice::DontNeed).map_err(io::Error::from)?;
     let restore = |why: &str| Reason(format!("{why}: restore it from a copy"));
     // redb would make a database of an empty one, and what there was would be given out again.
     if file.metadata()?.len() == 0 {

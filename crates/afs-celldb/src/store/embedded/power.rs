@@ -88,7 +88,13 @@ impl Machine {
 
     /// Takes ids, makes volumes of them and deletes some, until the power goes: after some more operations of the disk.
     async fn write(&mut self) {
-        self.disk.set_cut(Some(Cut::After(u64::from(self.random.below(OPERATIONS)))));
+        let operations = u64::from(self.random.below(OPERATIONS));
+        self.write_until(Cut::After(operations)).await;
+    }
+
+    /// The same, until this.
+    async fn write_until(&mut self, cut: Cut) {
+        self.disk.set_cut(Some(cut));
         // It may go while the store is opened.
         let Ok(vldb) = self.open(&self.disk).await else { return };
         loop {
@@ -117,6 +123,14 @@ impl Machine {
     fn lose_power(&mut self) {
         let seed = u64::from(self.random.below(u32::MAX));
         self.disk = self.disk.after_power_loss(seed);
+    }
+
+    /// The disk works again, and the server is started anew: with what the disk has, or with what is in memory of it.
+    fn restart(&mut self, reads_disk: bool) {
+        self.disk = self.disk.after_kill();
+        if reads_disk {
+            self.disk.distrust();
+        }
     }
 
     /// What of all that was reported is not so.
@@ -194,4 +208,36 @@ async fn on_a_disk_whose_syncs_do_nothing_the_same_loss_of_power_is_seen() {
         }
     }
     panic!("nothing is ever lost: the test above shows nothing");
+}
+
+/// Changes after a failed sync and a restart, and then the power goes: whether something of what was reported is not so.
+async fn is_lost_after_a_failed_sync(seed: u64, reads_disk: bool) -> bool {
+    let mut machine = Machine::new(seed);
+    for _ in 0..LOSSES {
+        let operations = u64::from(machine.random.below(OPERATIONS));
+        machine.write_until(Cut::ErrorAt(operations)).await;
+        machine.restart(reads_disk);
+        machine.write().await;
+        machine.lose_power();
+        if machine.what_is_wrong().await.is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Linux keeps in memory what it could not write, and takes it for written. The server read it when it was started again, built on it,
+/// and a power loss left a file that could not be opened: "Primary is corrupted despite 2-phase commit".
+#[tokio::test]
+async fn what_a_failed_sync_has_lost_is_not_built_upon_after_a_restart() {
+    for seed in 0..SEEDS {
+        assert!(!is_lost_after_a_failed_sync(seed, true).await, "seed {seed}");
+    }
+    // Else the same is seen, or redb panics over what it finds.
+    for seed in 0..SEEDS {
+        if !matches!(tokio::spawn(is_lost_after_a_failed_sync(seed, false)).await, Ok(false)) {
+            return;
+        }
+    }
+    panic!("nothing is ever lost: the above shows nothing");
 }
