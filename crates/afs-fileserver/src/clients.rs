@@ -25,7 +25,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::callbacks::{Callbacks, Kind};
 use crate::config::Config;
 use crate::hosts::{Admission, Admitted, Delivery, HostId, Hosts, Identity, Message, Outcome};
-use crate::remembered::{Holder, Remembered};
+use crate::remembered::{Due, Holder, Remembered};
 
 /// Connections to clients kept at once, some 1000 bytes each. Beyond it those that were not used for longest are let go, and made again as they are needed.
 const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
@@ -83,13 +83,16 @@ impl Clients {
         let mut tables =
             Tables { hosts: Hosts::new(config.hosts), callbacks: Callbacks::new(config.max_promises) };
         let mut remembered = None;
-        if let Some(path) = &config.promises_file {
-            let (mut file, before) = Remembered::open(path)?;
+        if let Some(disk) = &config.promises {
+            let (mut file, before) = Remembered::open(Arc::clone(disk))?;
             let now = runtime.now();
             for (holder, volumes) in before {
                 if let Some(host) = tables.hosts.restore(now, holder.uuid, holder.address, volumes.clone()) {
                     file.adopt(host, holder, volumes);
                 }
+            }
+            if let Err(error) = file.write_anew(now) {
+                tell_unwritten(&error);
             }
             remembered = Some(Mutex::new(file));
         }
@@ -174,10 +177,14 @@ impl Clients {
         // Before any change can come between.
         for (from, to) in tables.hosts.poll_moved() {
             let Some((uuid, address)) = tables.hosts.whereabouts(to) else { continue };
-            for volume in tables.callbacks.volumes_of(from) {
-                self.remember(to, &Holder { uuid, address }, volume);
-            }
+            let holder = Holder { uuid, address };
+            let volumes = tables.callbacks.volumes_of(from);
+            let is_written = volumes.into_iter().all(|volume| self.remember(now, to, &holder, volume));
             tables.callbacks.give_the_same(from, to);
+            if !is_written {
+                // What it took along must not outlive a crash that it is not told of.
+                tables.hosts.owe_reset(now, to);
+            }
             self.make_room(tables, now, to);
         }
         self.end_forgotten(tables);
@@ -258,7 +265,9 @@ impl Clients {
         if self.remembered.is_some() {
             let (uuid, address) = tables.hosts.whereabouts(host.host)?;
             // Before the promise, so that it cannot outlive a crash that nobody is told of.
-            self.remember(host.host, &Holder { uuid, address }, fid.volume);
+            if !self.remember(now, host.host, &Holder { uuid, address }, fid.volume) {
+                return None;
+            }
         }
         let is_new = !tables.callbacks.holds(host.host, fid);
         let life = tables.callbacks.promise(now, host.host, fid, kind);
@@ -271,22 +280,34 @@ impl Clients {
         self.tables().callbacks.holds(host, fid)
     }
 
-    fn remember(&self, host: HostId, holder: &Holder, volume: VolumeId) {
-        if let Some(remembered) = &self.remembered {
-            let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = remembered.note(host, holder, volume) {
-                tracing::error!(%error, "the list of callback promises cannot be written: free space where the server's state is");
-            }
+    /// Writes down that the host may hold promises. Whether it is written down.
+    fn remember(&self, now: Instant, host: HostId, holder: &Holder, volume: VolumeId) -> bool {
+        let Some(mut remembered) = self.remembered() else { return true };
+        let (before, was_writable) = (remembered.poll_timeout(), remembered.is_writable());
+        let outcome = remembered.note(now, host, holder, volume);
+        if before.is_none() && remembered.poll_timeout().is_some() {
+            self.due.notify_one();
         }
+        if let (Err(error), true) = (&outcome, was_writable) {
+            tell_unwritten(error);
+        }
+        outcome.is_ok()
     }
 
     fn forget_remembered(&self, host: HostId) {
-        if let Some(remembered) = &self.remembered {
-            let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = remembered.gone(host) {
-                tracing::warn!(%error, "the list of callback promises cannot be written");
-            }
+        let Some(mut remembered) = self.remembered() else { return };
+        let before = remembered.poll_timeout();
+        if let Err(error) = remembered.gone(self.now(), host) {
+            tracing::warn!(%error, "the list of callback promises cannot be written");
         }
+        if before.is_none() && remembered.poll_timeout().is_some() {
+            self.due.notify_one();
+        }
+    }
+
+    fn remembered(&self) -> Option<MutexGuard<'_, Remembered>> {
+        let remembered = self.remembered.as_ref()?;
+        Some(remembered.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     // ---- something changes
@@ -391,7 +412,7 @@ impl Clients {
                     guard.done();
                 }));
             }
-            self.sync_remembered();
+            let next = next.into_iter().chain(self.sync_remembered(now)).min();
             let at_latest = now + LOOK_AT_LEAST;
             let mut timer = self.runtime.sleep_until(next.unwrap_or(at_latest).min(at_latest).max(now));
             let mut due = std::pin::pin!(self.due.notified());
@@ -406,17 +427,52 @@ impl Clients {
         }
     }
 
-    fn sync_remembered(&self) {
-        let Some(remembered) = &self.remembered else { return };
-        let file = remembered.lock().unwrap_or_else(PoisonError::into_inner).sync();
-        if let Some(file) = file {
-            rx::blocking::in_background(move || {
-                if let Err(error) = file.sync_data() {
-                    tracing::warn!(%error, "the list of callback promises cannot be forced onto the disk");
+    /// Does what is due for the list of promises; when something will be.
+    fn sync_remembered(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let (due, next) = {
+            let mut remembered = self.remembered()?;
+            (remembered.poll_due(now), remembered.poll_timeout())
+        };
+        if let Some(due) = due {
+            let clients = Arc::clone(self);
+            rx::blocking::in_background(move || clients.bring_to_disk(due));
+        }
+        next
+    }
+
+    /// Waits for the disk.
+    fn bring_to_disk(&self, due: Due) {
+        let synced = match &due {
+            Due::Sync(file) => file.sync(),
+            Due::WriteAnew => Ok(()),
+        };
+        let Some(mut remembered) = self.remembered() else { return };
+        let (now, was_writable) = (self.now(), remembered.is_writable());
+        match (due, synced) {
+            (Due::Sync(_), Ok(())) => {}
+            (Due::Sync(file), Err(error)) => {
+                tracing::warn!(%error, "the list of callback promises cannot be forced onto the disk, and is written anew");
+                remembered.handle_lost(now, &file);
+            }
+            (Due::WriteAnew, _) => match (remembered.write_anew(now), was_writable) {
+                (Ok(()), true) => {}
+                (Ok(()), false) => tracing::info!("the list of callback promises is written again"),
+                (Err(error), true) => tell_unwritten(&error),
+                // It was told before.
+                (Err(error), false) => {
+                    tracing::debug!(%error, "the list of callback promises still cannot be written")
                 }
-            });
+            },
+        }
+        if remembered.poll_timeout().is_some() {
+            self.due.notify_one();
         }
     }
+}
+
+/// Said once, until the list can be written again.
+fn tell_unwritten(error: &std::io::Error) {
+    tracing::error!(%error, "the list of callback promises cannot be written, and clients that are not in it get no promises: free space where the server's state is");
 }
 
 /// Whoever asks or tells a client something on behalf of all its calls: lets others do it should its call end early.

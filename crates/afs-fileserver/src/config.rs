@@ -1,10 +1,10 @@
 //! What a file server has to be told.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use afs_volume::disk::Disk;
 use afs_wire::Uuid;
 use afs_wire::ids::AfsTime;
 use afs_wire::rights::Rights;
@@ -31,9 +31,9 @@ pub struct Config {
     /// How long groups and names are believed before the protection database is asked again. Default 5 minutes: so long
     /// somebody taken out of a group keeps the rights that it gave, unless `FlushCPS` is called.
     pub membership_life: Duration,
-    /// Where to write down who may hold promises, so that clients are told after a restart of the server. Default `None`: not
-    /// at all, and clients are told when they call next.
-    pub promises_file: Option<PathBuf>,
+    /// Where to write down who may hold promises, in a [file](crate::remembered::NAME), so that clients are told after a restart of
+    /// the server. Default `None`: not at all, and clients are told when they call next.
+    pub promises: Option<Arc<dyn Disk>>,
     /// The volume location database, for clients that ask the file server where volumes are (`GetVolumeInfo`). Default `None`:
     /// they are told that there is no such volume.
     pub locations: Option<Arc<dyn Locations>>,
@@ -62,7 +62,7 @@ impl Config {
             max_promises: 1_000_000,
             hosts: HostLimits::default(),
             membership_life: Duration::from_secs(300),
-            promises_file: None,
+            promises: None,
             locations: None,
             writers: Writers::Everybody,
             implicit_rights: IMPLICIT_ADMIN,

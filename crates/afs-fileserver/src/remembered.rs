@@ -1,21 +1,33 @@
 //! Who may hold promises, written down coarsely: clients, and the volumes of which they had something. After a restart each
 //! of them is told to forget, and until it was, a change in such a volume tells it too.
 //!
-//! A text file that grows by a line for each new pair of client and volume, and is written anew when most of it is old. What was
-//! written survives the death of the process; a power loss may cost the last second ([`Remembered::sync`]).
+//! A text file that grows by a line for each new pair of client and volume, and is written anew at each start, when most of it is
+//! old, and when the disk has failed. What was written survives the death of the process, and is synced within [`SYNC_AFTER`]: a power
+//! loss may cost what is newer. Reads no clock: the caller says what time it is, and calls [`Remembered::poll_due`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use afs_volume::disk::{Disk, DiskFile};
 use afs_wire::Uuid;
 use afs_wire::ids::VolumeId;
+use rx_proto::time::Instant;
 
 use crate::hosts::HostId;
+
+/// The file on its disk.
+pub const NAME: &str = "promises";
+
+/// The file that takes its place, until it is whole.
+const NEW: &str = "promises.new";
+
+/// How long a line may be in memory only, and how long after a failure the next attempt is made. As with volumes, whose changes are
+/// synced as often: who reads what a power loss takes back should not be forgotten with it.
+pub const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// Volumes written down for a client; one with more is written down for all volumes.
 const MAX_VOLUMES: usize = 64;
@@ -41,35 +53,52 @@ pub struct Holder {
 /// The file.
 #[derive(Debug)]
 pub struct Remembered {
-    path: PathBuf,
-    file: File,
+    disk: Arc<dyn Disk>,
+    /// What lines are added to; none while it has to be written anew before that.
+    file: Option<Arc<dyn DiskFile>>,
+    /// Bytes of it that are lines.
+    length: u64,
     holders: BTreeMap<HostId, (Holder, BTreeSet<VolumeId>)>,
     lines: usize,
     needed: usize,
-    is_dirty: bool,
+    /// When something is to be done.
+    due_at: Option<Instant>,
 }
 
 /// Hosts with the volumes in which they had promises.
 pub type Held = Vec<(Holder, Vec<VolumeId>)>;
 
+/// What is to be done on the disk. It takes a while.
+#[derive(Debug)]
+pub enum Due {
+    /// This is to be synced; if that fails, [`Remembered::handle_lost`] is to be told.
+    Sync(Arc<dyn DiskFile>),
+    /// [`Remembered::write_anew`] is to be called.
+    WriteAnew,
+}
+
 impl Remembered {
-    /// Opens the file, or makes it, and says who is in it. Lines that make no sense, such as one that a power loss has cut, are
-    /// passed over.
+    /// Reads the file, if it is there, and says who is in it. Lines that make no sense, such as one that a power loss has cut, are
+    /// passed over. Nothing can be added before those who are still of interest are [adopted](Self::adopt) and the file is [written
+    /// anew](Self::write_anew).
     ///
     /// # Errors
     ///
-    /// It cannot be read or written.
-    pub fn open(path: &Path) -> io::Result<(Self, Held)> {
+    /// It cannot be read.
+    pub fn open(disk: Arc<dyn Disk>) -> io::Result<(Self, Held)> {
         let mut text = Vec::new();
-        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-        Read::by_ref(&mut file).take(MAX_FILE_BYTES).read_to_end(&mut text)?;
-        let before = parse(&String::from_utf8_lossy(&text));
-        if text.last().is_some_and(|last| *last != b'\n') {
-            file.write_all(b"\n")?;
+        match disk.open(NAME) {
+            Ok(file) => {
+                text.resize(file.length()?.min(MAX_FILE_BYTES) as usize, 0);
+                let n = file.read_at(0, &mut text)?;
+                text.truncate(n);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
-        let lines = text.split(|byte| *byte == b'\n').count();
-        let this =
-            Self { path: path.to_owned(), file, holders: BTreeMap::new(), lines, needed: 0, is_dirty: false };
+        let before = parse(&String::from_utf8_lossy(&text));
+        let holders = BTreeMap::new();
+        let this = Self { disk, file: None, length: 0, holders, lines: 0, needed: 0, due_at: None };
         Ok((
             this,
             before.into_iter().map(|(holder, volumes)| (holder, volumes.into_iter().collect())).collect(),
@@ -86,72 +115,122 @@ impl Remembered {
     ///
     /// # Errors
     ///
-    /// It cannot be written.
-    pub fn note(&mut self, host: HostId, holder: &Holder, volume: VolumeId) -> io::Result<()> {
-        let (known, volumes) = self.holders.entry(host).or_insert_with(|| (holder.clone(), BTreeSet::new()));
-        let has_moved = known != holder;
-        if !has_moved && (volumes.contains(&volume) || volumes.contains(&ALL_VOLUMES)) {
+    /// It cannot be written, and would be forgotten if the server were to end now: the host must get no promise.
+    pub fn note(&mut self, now: Instant, host: HostId, holder: &Holder, volume: VolumeId) -> io::Result<()> {
+        let known = self.holders.get(&host);
+        let moved = known.filter(|(known, _)| known != holder);
+        let has = |(_, volumes): &&(Holder, BTreeSet<VolumeId>)| {
+            volumes.contains(&volume) || volumes.contains(&ALL_VOLUMES)
+        };
+        if moved.is_none() && known.is_some_and(|known| has(&known)) {
             return Ok(());
         }
-        let volume = if volumes.len() >= MAX_VOLUMES { ALL_VOLUMES } else { volume };
+        let is_full = known.is_some_and(|(_, volumes)| volumes.len() >= MAX_VOLUMES);
+        let volume = if is_full { ALL_VOLUMES } else { volume };
         let mut lines = String::new();
-        if has_moved {
+        if let Some((known, volumes)) = moved {
             gone_line(&mut lines, known);
-            *known = holder.clone();
-            for volume in volumes.iter() {
+            for volume in volumes {
                 held_line(&mut lines, holder, *volume);
             }
         }
-        self.needed += usize::from(volumes.insert(volume));
         held_line(&mut lines, holder, volume);
-        self.append(&lines)
+        self.append(now, &lines)?;
+        let (known, volumes) = self.holders.entry(host).or_insert_with(|| (holder.clone(), BTreeSet::new()));
+        known.clone_from(holder);
+        self.needed += usize::from(volumes.insert(volume));
+        Ok(())
     }
 
     /// The host holds nothing any longer.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
-    pub fn gone(&mut self, host: HostId) -> io::Result<()> {
+    /// It cannot be written. It will be when the file is written anew; a restart before that tells a host that holds nothing.
+    pub fn gone(&mut self, now: Instant, host: HostId) -> io::Result<()> {
         let Some((holder, volumes)) = self.holders.remove(&host) else { return Ok(()) };
         self.needed -= volumes.len();
         let mut line = String::new();
         gone_line(&mut line, &holder);
-        self.append(&line)
+        // Else it is not in what will be written.
+        if self.file.is_some() { self.append(now, &line) } else { Ok(()) }
     }
 
-    /// Forces what was written onto the disk, if anything was; a handle to do that with, as it takes a while.
-    pub fn sync(&mut self) -> Option<File> {
-        std::mem::take(&mut self.is_dirty).then(|| self.file.try_clone().ok()).flatten()
+    /// Whether lines can be added, as far as is known.
+    pub fn is_writable(&self) -> bool {
+        self.file.is_some()
     }
 
-    fn append(&mut self, lines: &str) -> io::Result<()> {
-        self.file.write_all(lines.as_bytes())?;
-        self.is_dirty = true;
-        self.lines += lines.lines().count();
-        if self.lines > LINES_BEFORE_REWRITE && self.lines > 2 * self.needed {
-            self.rewrite()
-        } else {
-            Ok(())
+    /// When [`poll_due`](Self::poll_due) has something next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due_at
+    }
+
+    /// What is to be done on the disk now.
+    pub fn poll_due(&mut self, now: Instant) -> Option<Due> {
+        self.due_at.take_if(|at| *at <= now)?;
+        match &self.file {
+            Some(file) if !self.is_long() => Some(Due::Sync(Arc::clone(file))),
+            _ => Some(Due::WriteAnew),
         }
     }
 
-    fn rewrite(&mut self) -> io::Result<()> {
+    /// A sync of the file failed: what it was to bring to the disk may be lost, whatever a later sync says.
+    pub fn handle_lost(&mut self, now: Instant, file: &Arc<dyn DiskFile>) {
+        // Else it was written anew meanwhile, from what is in memory.
+        if self.file.as_ref().is_some_and(|current| Arc::ptr_eq(current, file)) {
+            self.file = None;
+            self.due_at = Some(now);
+        }
+    }
+
+    /// Writes all that is needed into a new file, which is synced before it takes the place of the old one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written. It is due again after [`SYNC_AFTER`].
+    pub fn write_anew(&mut self, now: Instant) -> io::Result<()> {
+        let outcome = self.replace();
+        self.due_at = outcome.is_err().then(|| now + SYNC_AFTER);
+        outcome
+    }
+
+    fn replace(&mut self) -> io::Result<()> {
         let mut text = String::new();
         for (holder, volumes) in self.holders.values() {
             for volume in volumes {
                 held_line(&mut text, holder, *volume);
             }
         }
-        let new = self.path.with_extension("new");
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&new, &self.path)?;
-        self.file = OpenOptions::new().append(true).open(&self.path)?;
-        self.lines = text.lines().count();
+        let file = self.disk.create(NEW)?;
+        file.write_at(0, text.as_bytes())?;
+        file.sync()?;
+        // From here on nobody knows which of the two a restart finds.
+        self.file = None;
+        self.disk.rename(NEW, NAME)?;
+        self.disk.sync_folder("")?;
+        (self.file, self.length, self.lines) = (Some(file), text.len() as u64, text.lines().count());
         Ok(())
+    }
+
+    fn append(&mut self, now: Instant, lines: &str) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Err(io::Error::other("an earlier write failed, and has not been made up for"));
+        };
+        if let Err(error) = file.write_at(self.length, lines.as_bytes()) {
+            // A part of it may be there.
+            self.file = None;
+            self.due_at = Some(now + SYNC_AFTER);
+            return Err(error);
+        }
+        self.length += lines.len() as u64;
+        self.lines += lines.lines().count();
+        self.due_at = self.due_at.or(Some(now + SYNC_AFTER));
+        Ok(())
+    }
+
+    fn is_long(&self) -> bool {
+        self.lines > LINES_BEFORE_REWRITE && self.lines > 2 * self.needed
     }
 }
 
@@ -197,72 +276,184 @@ fn parse_uuid(text: &str) -> Option<Option<Uuid>> {
 
 #[cfg(test)]
 mod tests {
+    use afs_volume::disk::{Cut, SimulatedDisk};
+
     use super::*;
+
+    const NOW: Instant = Instant::ORIGIN;
 
     fn holder(number: u8) -> Holder {
         let uuid = Uuid { time_low: number.into(), clock_seq_low: 0xaa, ..Uuid::default() };
         Holder { uuid: (number > 0).then_some(uuid), address: SocketAddr::from(([10, 0, 0, number], 7001)) }
     }
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("afar-remembered-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder
+    fn disk() -> SimulatedDisk {
+        SimulatedDisk::new(8 << 20)
+    }
+
+    /// As at the start of a server, where all are still of interest.
+    fn open(disk: &SimulatedDisk) -> (Remembered, Held) {
+        let (mut file, before) = Remembered::open(Arc::new(disk.clone())).unwrap();
+        for (n, (holder, volumes)) in before.iter().enumerate() {
+            file.adopt(HostId(1000 + n as u64), holder.clone(), volumes.clone());
+        }
+        file.write_anew(NOW).unwrap();
+        (file, before)
+    }
+
+    fn note(file: &mut Remembered, number: u8, volume: u32) -> io::Result<()> {
+        file.note(NOW, HostId(number.into()), &holder(number), VolumeId(volume))
+    }
+
+    /// Does what is due as the server does.
+    fn do_due(file: &mut Remembered) -> io::Result<()> {
+        match file.poll_due(NOW + SYNC_AFTER) {
+            Some(Due::Sync(synced)) => synced.sync().inspect_err(|_| file.handle_lost(NOW, &synced)),
+            Some(Due::WriteAnew) => file.write_anew(NOW),
+            None => Ok(()),
+        }
+    }
+
+    fn text(disk: &SimulatedDisk) -> Vec<u8> {
+        let file = disk.open(NAME).unwrap();
+        let mut text = vec![0; file.length().unwrap() as usize];
+        file.read_at(0, &mut text).unwrap();
+        text
+    }
+
+    fn lines(disk: &SimulatedDisk) -> usize {
+        text(disk).iter().filter(|byte| **byte == b'\n').count()
     }
 
     #[test]
     fn who_held_something_is_there_after_a_restart() {
-        let folder = folder("restart");
-        let path = folder.join("promises");
-        let (mut file, before) = Remembered::open(&path).unwrap();
+        let disk = disk();
+        let (mut file, before) = open(&disk);
         assert_eq!(before, []);
         for (host, volume) in [(1, 7), (1, 8), (1, 7), (2, 7), (0, 9)] {
-            file.note(HostId(host), &holder(host as u8), VolumeId(volume)).unwrap();
+            note(&mut file, host, volume).unwrap();
         }
-        file.gone(HostId(2)).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 5);
+        file.gone(NOW, HostId(2)).unwrap();
+        assert_eq!(lines(&disk), 5);
         drop(file);
-        let (_, before) = Remembered::open(&path).unwrap();
+        let (_, before) = open(&disk);
         let expected = [(holder(0), vec![VolumeId(9)]), (holder(1), vec![VolumeId(7), VolumeId(8)])];
         assert_eq!(before, expected);
-        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(lines(&disk), 3, "what is needed");
     }
 
     #[test]
     fn a_line_that_was_cut_costs_itself_alone() {
-        let folder = folder("cut");
-        let path = folder.join("promises");
-        let (mut file, _) = Remembered::open(&path).unwrap();
-        file.note(HostId(1), &holder(1), VolumeId(7)).unwrap();
-        file.note(HostId(2), &holder(2), VolumeId(7)).unwrap();
-        let text = fs::read(&path).unwrap();
-        for length in 0..text.len() {
-            fs::write(&path, &text[..length]).unwrap();
-            let (mut file, before) = Remembered::open(&path).unwrap();
+        let whole = disk();
+        let (mut file, _) = open(&whole);
+        note(&mut file, 1, 7).unwrap();
+        note(&mut file, 2, 7).unwrap();
+        for length in 0..text(&whole).len() {
+            let disk = whole.after_kill();
+            disk.open(NAME).unwrap().set_length(length as u64).unwrap();
+            let (mut file, before) = open(&disk);
             assert!(before.len() <= 2);
-            file.note(HostId(3), &holder(3), VolumeId(8)).unwrap();
-            let (_, after) = Remembered::open(&path).unwrap();
+            note(&mut file, 3, 8).unwrap();
+            let (_, after) = open(&disk);
             assert!(after.contains(&(holder(3), vec![VolumeId(8)])), "cut after {length} bytes");
         }
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_client_of_very_many_volumes_is_one_of_all_and_a_long_file_is_written_anew() {
-        let folder = folder("many");
-        let path = folder.join("promises");
-        let (mut file, _) = Remembered::open(&path).unwrap();
+        let disk = disk();
+        let (mut file, _) = open(&disk);
         for volume in 1..1000 {
-            file.note(HostId(1), &holder(1), VolumeId(volume)).unwrap();
+            note(&mut file, 1, volume).unwrap();
         }
         for _ in 0..LINES_BEFORE_REWRITE {
-            file.note(HostId(2), &holder(2), VolumeId(7)).unwrap();
-            file.gone(HostId(2)).unwrap();
+            note(&mut file, 2, 7).unwrap();
+            file.gone(NOW, HostId(2)).unwrap();
         }
-        assert!(fs::read_to_string(&path).unwrap().lines().count() <= LINES_BEFORE_REWRITE);
-        let (_, before) = Remembered::open(&path).unwrap();
+        assert!(matches!(file.poll_due(NOW + SYNC_AFTER), Some(Due::WriteAnew)));
+        file.write_anew(NOW).unwrap();
+        assert!(lines(&disk) <= MAX_VOLUMES + 1);
+        let (_, before) = open(&disk);
         assert_eq!(before.len(), 1);
         assert!(before[0].1.contains(&ALL_VOLUMES) && before[0].1.len() <= MAX_VOLUMES + 1);
-        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Until the disk is written to again nothing new is promised, and what was is not forgotten.
+    #[test]
+    fn what_a_disk_does_not_take_is_said_and_written_when_it_does() {
+        for cut in [Cut::ErrorAt(0), Cut::ErrorsFrom(0)] {
+            let disk = disk();
+            let (mut file, _) = open(&disk);
+            note(&mut file, 1, 7).unwrap();
+            disk.set_cut(Some(cut));
+            assert!(note(&mut file, 2, 7).is_err());
+            assert!(note(&mut file, 2, 7).is_err(), "it is not taken for known");
+            note(&mut file, 1, 7).unwrap();
+            file.gone(NOW, HostId(1)).unwrap();
+            disk.set_cut(None);
+            do_due(&mut file).unwrap();
+            note(&mut file, 3, 7).unwrap();
+            assert_eq!(open(&disk).1, [(holder(3), vec![VolumeId(7)])], "{cut:?}");
+        }
+        let disk = disk();
+        let (mut file, _) = open(&disk);
+        disk.set_capacity(100);
+        let refused = (1..10).filter(|number| note(&mut file, *number, 7).is_err()).count();
+        assert!(refused >= 8, "{refused}");
+        assert!(do_due(&mut file).is_err() || refused == 8);
+        disk.set_capacity(1 << 20);
+        do_due(&mut file).unwrap();
+        (1..10).for_each(|number| note(&mut file, number, 7).unwrap());
+        assert_eq!(open(&disk).1.len(), 9);
+    }
+
+    /// Whatever the disk refuses, and however often the power goes: what was synced is there.
+    #[test]
+    fn what_was_synced_outlasts_a_power_loss() {
+        let (mut losses, mut failures) = (0, 0);
+        for seed in 0..200u64 {
+            let mut disk = disk();
+            let mut random = seed;
+            let mut below = |most: u64| {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                (random >> 33) % most
+            };
+            let (mut file, _) = open(&disk);
+            let (mut held, mut synced) = (BTreeSet::new(), BTreeSet::new());
+            for volume in 1..60 {
+                match below(12) {
+                    0 => {
+                        disk.set_cut(Some(Cut::ErrorAt(below(5))));
+                        failures += 1;
+                    }
+                    1 => {
+                        disk.set_cut(Some(Cut::ErrorsFrom(below(5))));
+                        failures += 1;
+                    }
+                    2 => disk.set_cut(None),
+                    3 => {
+                        // The lines are as good as too many.
+                        let _ = file.write_anew(NOW);
+                    }
+                    4 => {
+                        losses += 1;
+                        disk = disk.after_power_loss(below(1 << 30));
+                        let (opened, before) = open(&disk);
+                        let found: BTreeSet<u32> =
+                            before.iter().flat_map(|(_, volumes)| volumes.iter().map(|v| v.0)).collect();
+                        assert!(synced.is_subset(&found), "seed {seed}: {synced:?} of {found:?}");
+                        (file, synced) = (opened, found.clone());
+                        held = found;
+                    }
+                    5 | 6 if do_due(&mut file).is_ok() && file.file.is_some() => synced.clone_from(&held),
+                    _ => {
+                        if note(&mut file, 1, volume).is_ok() {
+                            held.insert(volume);
+                        }
+                    }
+                }
+            }
+        }
+        assert!(losses > 500 && failures > 1000, "{losses} losses, {failures} failures");
     }
 }

@@ -107,7 +107,7 @@ impl FileServer {
     ///
     /// # Errors
     ///
-    /// The file of [`Config::promises_file`] cannot be read or written.
+    /// The list in [`Config::promises`] cannot be read.
     pub fn new(
         config: Config,
         endpoint: &Endpoint,

@@ -4,6 +4,8 @@ mod support;
 
 use std::time::Duration;
 
+use afs_volume::disk::Cut;
+use afs_wire::status::CallBackType;
 use rx::Runtime;
 use support::client::Heard;
 use support::{Cell, ROOT};
@@ -45,7 +47,7 @@ fn a_change_right_after_the_start_waits_until_they_were_told() {
 
 #[test]
 fn without_the_file_they_are_told_when_they_call() {
-    let (cell, client) = restarted(|config| config.promises_file = None);
+    let (cell, client) = restarted(|config| config.promises = None);
     let sim = cell.sim.clone();
     cell.run(async move {
         sim.sleep_until(sim.now() + Duration::from_secs(5)).await;
@@ -94,5 +96,56 @@ fn restarts_do_not_add_up() {
         });
         client.heard();
         cell.restart(|_| {});
+    }
+}
+
+/// The list was synced when something else was to be done, which could take a minute: a power loss took as much of it, and those who
+/// were in it went on reading what others had changed.
+#[test]
+fn who_held_promises_for_two_seconds_is_told_after_a_power_loss() {
+    for seed in 0..20 {
+        let mut cell = Cell::new();
+        let client = cell.client(1);
+        let sim = cell.sim.clone();
+        let client = cell.run(async move {
+            client.status(ROOT).await.unwrap();
+            sim.sleep_until(sim.now() + Duration::from_secs(2)).await;
+            client.heard();
+            client
+        });
+        cell.restart_after_power_loss(seed);
+        let sim = cell.sim.clone();
+        cell.run(async move {
+            sim.sleep_until(sim.now() + Duration::from_secs(5)).await;
+            assert_eq!(client.heard(), [Heard::Reset], "seed {seed}");
+        });
+    }
+}
+
+/// It was promised something all the same, and once a write had failed the list never had it: after a restart the client read what
+/// others had changed.
+#[test]
+fn a_client_that_cannot_be_written_down_gets_no_promise_until_it_can() {
+    for is_full in [false, true] {
+        let cell = Cell::new();
+        let client = cell.client(1);
+        let (sim, state) = (cell.sim.clone(), cell.state.clone());
+        cell.run(async move {
+            if is_full {
+                state.set_capacity(0);
+            } else {
+                state.set_cut(Some(Cut::ErrorsFrom(0)));
+            }
+            for _ in 0..3 {
+                let callback = client.status(ROOT).await.unwrap().callback;
+                assert_eq!(callback.kind, CallBackType::DROPPED, "full: {is_full}");
+                sim.sleep_until(sim.now() + Duration::from_secs(2)).await;
+            }
+            state.set_cut(None);
+            state.set_capacity(1 << 20);
+            sim.sleep_until(sim.now() + Duration::from_secs(2)).await;
+            let callback = client.status(ROOT).await.unwrap().callback;
+            assert_eq!(callback.kind, CallBackType::SHARED, "full: {is_full}");
+        });
     }
 }

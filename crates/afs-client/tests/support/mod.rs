@@ -17,7 +17,7 @@ use afs_client::config::LocalUser;
 use afs_client::{Client, Config, Fid, User};
 use afs_config::{CellName, CellServDb};
 use afs_fileserver::{Answer, FileServer, Membership, Protection, Volumes, WallClock};
-use afs_volume::disk::SimulatedDisk;
+use afs_volume::disk::{FolderDisk, SimulatedDisk};
 use afs_volume::{NewClone, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
 use afs_wire::Uuid;
 use afs_wire::acl::Acl;
@@ -238,7 +238,9 @@ impl World {
         let site = &mut self.sites[number];
         let endpoint = Endpoint::bind_with(Arc::new(sim.clone()), site.address, options()).unwrap();
         let mut config = afs_fileserver::Config::new(site.uuid);
-        config.promises_file = Some(self.folder.0.join(format!("promises-{number}")));
+        let state = self.folder.0.join(format!("state-{number}"));
+        std::fs::create_dir_all(&state).unwrap();
+        config.promises = Some(Arc::new(FolderDisk::among_others(&state).unwrap()));
         let clock = sim.clone();
         config.clock =
             WallClock::new(move || clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap());

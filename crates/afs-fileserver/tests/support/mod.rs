@@ -120,6 +120,8 @@ pub(crate) struct Cell {
     pub(crate) endpoint: Endpoint,
     pub(crate) partition: Partition,
     pub(crate) folder: Folder,
+    /// Where the list of promises is.
+    pub(crate) state: SimulatedDisk,
     pub(crate) people: People,
     starts: u8,
 }
@@ -166,9 +168,9 @@ impl Cell {
         let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new());
         let partition = open(&folder.0.join("vicepa"));
         make_volume(&partition, VOLUME, "scratch");
-        let people = People::default();
-        let (server, endpoint) = start(&sim, &partition, &folder, &people, configure);
-        Self { sim, server, endpoint, partition, folder, people, starts: 1 }
+        let (people, state) = (People::default(), SimulatedDisk::new(1 << 20));
+        let (server, endpoint) = start(&sim, &partition, &state, &people, configure);
+        Self { sim, server, endpoint, partition, folder, state, people, starts: 1 }
     }
 
     /// The server ends and starts again; its volumes and files stay.
@@ -176,7 +178,13 @@ impl Cell {
         self.endpoint.shut_down();
         self.starts += 1;
         (self.server, self.endpoint) =
-            start(&self.sim, &self.partition, &self.folder, &self.people, configure);
+            start(&self.sim, &self.partition, &self.state, &self.people, configure);
+    }
+
+    /// The same, with what a power loss leaves of the list of promises.
+    pub(crate) fn restart_after_power_loss(&mut self, seed: u64) {
+        self.state = self.state.after_power_loss(seed);
+        self.restart(|_| {});
     }
 
     /// A client at an address of its own, without a name.
@@ -239,7 +247,7 @@ pub(crate) fn put_online(volume: &Volume) {
 fn start(
     sim: &Sim,
     partition: &Partition,
-    folder: &Folder,
+    state: &SimulatedDisk,
     people: &People,
     configure: impl FnOnce(&mut Config),
 ) -> (FileServer, Endpoint) {
@@ -252,7 +260,7 @@ fn start(
     config.clock = WallClock::new(move || {
         Duration::from_secs(MORNING.into()) + Duration::from_nanos(clock.now().as_nanos())
     });
-    config.promises_file = Some(folder.0.join("promises"));
+    config.promises = Some(Arc::new(state.clone()));
     configure(&mut config);
     let volumes: Arc<dyn Volumes> = Arc::new(vec![partition.clone()]);
     let server = FileServer::new(config, &endpoint, volumes, Arc::new(people.clone())).unwrap();

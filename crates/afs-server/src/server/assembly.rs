@@ -16,8 +16,10 @@ use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service, was_changed_by};
 use afs_config::{AddressRules, BosConfig, CellName, ServerFolder};
+use afs_fileserver::remembered::NAME as PROMISES;
 use afs_fileserver::{FileServer, Locations, Protection, WallClock, Writers};
 use afs_volserver::{Partitions, VolumeService, Watcher};
+use afs_volume::disk::FolderDisk;
 use afs_wire::bos::Bozo;
 use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::pt::Pr;
@@ -346,12 +348,12 @@ impl<'a> Assembly<'a> {
         };
         file.implicit_rights = config.administrators_rights();
         file.takes_old_acls = config.file.old_access_lists;
-        file.promises_file = Some(state.join("promises"));
+        let failed = |error| StartError::State(format!("{}: {error}", state.join(PROMISES).display()));
+        file.promises = Some(Arc::new(FolderDisk::among_others(state).map_err(failed)?));
         file.locations = Some(locations);
         file.clock = WallClock::system();
         let served = Arc::new(vice::Served(partitions.clone()));
-        let file_server = FileServer::new(file, endpoint, served, protection)
-            .map_err(|error| StartError::State(format!("{}: {error}", state.join("promises").display())))?;
+        let file_server = FileServer::new(file, endpoint, served, protection).map_err(failed)?;
         endpoint.add_service(file_server.service(self.security()));
 
         let registration = Registration { uuid, addresses: self.addresses.clone() };

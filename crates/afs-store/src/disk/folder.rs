@@ -26,13 +26,14 @@ const FOLDER_MODE: u32 = 0o700;
 /// What the system calls this start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A folder, locked for this process.
+/// A folder, locked for this process unless others use it too.
 #[derive(Debug)]
 pub struct FolderDisk {
     folder: PathBuf,
     /// The folder itself, for syncing its file system.
     handle: File,
-    lock: File,
+    /// None in a folder that others use too.
+    lock: Option<File>,
     /// Syncs that have failed since the machine was started.
     failed: AtomicU64,
 }
@@ -53,6 +54,20 @@ impl FolderDisk {
             .mode(FILE_MODE)
             .open(folder.join(LOCK))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Self::of(folder, handle, Some(lock))
+    }
+
+    /// Opens a folder that is there and that others use too, for files that only this process writes: it is not locked, and its
+    /// mode stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn among_others(folder: &Path) -> io::Result<Self> {
+        Self::of(folder, File::open(folder)?, None)
+    }
+
+    fn of(folder: &Path, handle: File, lock: Option<File>) -> io::Result<Self> {
         let failed = AtomicU64::new(failures(folder)?);
         Ok(Self { folder: folder.to_owned(), handle, lock, failed })
     }
@@ -61,7 +76,9 @@ impl FolderDisk {
 impl Drop for FolderDisk {
     fn drop(&mut self) {
         // Closing it is not enough: a child of this process has it open, too, until it executes its program.
-        let _ = flock(&self.lock, FlockOperation::Unlock);
+        if let Some(lock) = &self.lock {
+            let _ = flock(lock, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -336,6 +353,20 @@ mod tests {
             assert_eq!(mode & 0o077, 0, "{name}: {mode:o}");
         }
         drop(disk);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_use_too_stays_open_to_them() {
+        let folder = std::env::temp_dir().join(format!("afs-store-among-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        let disk = FolderDisk::among_others(&folder).unwrap();
+        disk.create("ours").unwrap();
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(folder.join("ours").metadata().unwrap().permissions().mode() & 0o777, FILE_MODE);
+        assert!(!folder.join(LOCK).exists());
+        drop((FolderDisk::open(&folder).unwrap(), disk));
         fs::remove_dir_all(folder).unwrap();
     }
 }
