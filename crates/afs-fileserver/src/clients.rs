@@ -183,7 +183,7 @@ impl Clients {
             tables.callbacks.give_the_same(from, to);
             if !is_written {
                 // What it took along must not outlive a crash that it is not told of.
-                tables.hosts.owe_reset(now, to);
+                tables.hosts.set_reset_pending(now, to);
             }
             self.make_room(tables, now, to);
         }
