@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use afs_client::config::Cache;
-use afs_client::{Client, Config, OpenFile, OpenFlags};
+use afs_client::{Client, Config, Error, OpenFile, OpenFlags};
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -28,16 +28,21 @@ pub(crate) async fn open(client: &Client, name: &str, flags: OpenFlags) -> OpenF
 
 /// Reads all as the kernel does: from memory, and else by asking.
 pub(crate) async fn read_all(file: &OpenFile) -> Vec<u8> {
+    try_read_all(file).await.unwrap()
+}
+
+/// The same, where that may fail.
+pub(crate) async fn try_read_all(file: &OpenFile) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 131_072];
     loop {
         let at = bytes.len() as u64;
         let piece = match file.cached_read(at, &mut buffer) {
-            Some(read) => Bytes::copy_from_slice(&buffer[..read.unwrap()]),
-            None => file.read(at, buffer.len()).await.unwrap(),
+            Some(read) => Bytes::copy_from_slice(&buffer[..read?]),
+            None => file.read(at, buffer.len()).await?,
         };
         if piece.is_empty() {
-            return bytes;
+            return Ok(bytes);
         }
         bytes.extend_from_slice(&piece);
     }

@@ -66,13 +66,20 @@ impl Databases {
 
     fn store(&self) -> Result<Arc<dyn CellStore>, StoreError> {
         let Some(disk) = &self.disk else { return Ok(Arc::new(MemoryStore::new())) };
+        // As the store opens a file of the machine's: what a failed sync has left in memory does not count.
+        disk.distrust();
         let file = disk.open(FILE).map_err(|error| StoreError::new("opening a simulated file", error))?;
         Ok(Arc::new(EmbeddedStore::over(Backend(file))?))
     }
 
     /// Starts the server on what its disk has.
     pub(crate) fn start(&mut self) {
-        let store = self.store().unwrap();
+        self.try_start().unwrap();
+    }
+
+    /// The same, where the disk may fail.
+    pub(crate) fn try_start(&mut self) -> Result<(), StoreError> {
+        let store = self.store()?;
         let sim = self.sim.clone();
         let clock: Clock = Arc::new(move || seconds(&sim));
         let bind = |port| {
@@ -95,6 +102,7 @@ impl Databases {
             people.add_service(rx_service::<pt::Pr, _>(Arc::new(pr), vec![Arc::new(Null)]));
             self.running.push(people);
         }
+        Ok(())
     }
 
     /// Makes the users of the tests and their group.
@@ -119,18 +127,13 @@ impl Databases {
         }
     }
 
-    /// The machine comes back after a loss of power, with what its disk has then.
-    pub(crate) fn power_loss(&mut self, seed: u64) {
+    /// The process is gone at once, or the machine if there is a seed: the disk is as it is found then.
+    pub(crate) fn kill(&mut self, power_loss: Option<u64>) {
         self.stop();
-        self.disk = Some(self.disk().after_power_loss(seed));
-        self.start();
-    }
-
-    /// It was killed, and starts again.
-    pub(crate) fn restart(&mut self) {
-        self.stop();
-        self.disk = Some(self.disk().after_kill());
-        self.start();
+        self.disk = Some(match power_loss {
+            Some(seed) => self.disk().after_power_loss(seed),
+            None => self.disk().after_kill(),
+        });
     }
 }
 

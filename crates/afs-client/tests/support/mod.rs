@@ -7,17 +7,19 @@ pub(crate) mod databases;
 pub(crate) mod laptop;
 pub(crate) mod moving;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use afs_client::config::LocalUser;
 use afs_client::{Client, Config, Fid, User};
 use afs_config::{CellName, CellServDb};
+use afs_fileserver::remembered::{Holder, Remembered};
 use afs_fileserver::{Answer, FileServer, Membership, Protection, Volumes, WallClock};
-use afs_volume::disk::{FolderDisk, SimulatedDisk};
+use afs_volume::disk::SimulatedDisk;
 use afs_volume::{NewClone, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
 use afs_wire::Uuid;
 use afs_wire::acl::Acl;
@@ -56,7 +58,7 @@ const BOB_ID: ViceId = ViceId(1002);
 /// Bytes of a segment of a log on a simulated disk.
 pub(crate) const SMALL_LOG: u64 = 256 << 10;
 
-const LOCATION: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
+pub(crate) const LOCATION: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
 
 /// The protection database of the tests.
 struct People;
@@ -129,6 +131,8 @@ pub(crate) struct Site {
     pub(crate) partition: Partition,
     /// Where the partition is; a folder of the machine's if there is none.
     disk: Option<SimulatedDisk>,
+    /// Where the list of promises is.
+    state: SimulatedDisk,
     uuid: Uuid,
     running: Option<(FileServer, Endpoint)>,
 }
@@ -140,9 +144,15 @@ pub(crate) struct World {
     keys: KeySet,
     pub(crate) databases: Databases,
     setup: Endpoint,
-    /// Dropped last: servers write when they end.
-    folder: Folder,
+    /// Dropped last: servers write when they end. None if there are simulated disks for everything.
+    folder: Option<Folder>,
 }
+
+/// What the folders of a world are in that has none of the machine's.
+const NOWHERE: &str = "/nowhere";
+
+/// Bytes of the disk on which a file server has its list of promises.
+pub(crate) const STATE_BYTES: u64 = 1 << 20;
 
 fn options() -> EndpointConfig {
     // What would happen every second for ever hides that nothing else is going to.
@@ -202,7 +212,9 @@ impl World {
         disk_of: impl Fn(u8) -> Option<SimulatedDisk>,
         databases: Option<SimulatedDisk>,
     ) -> Self {
-        let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new());
+        let sim = Sim::new(Duration::from_millis(5));
+        // Names of files are in messages, which are the same in each run of a world that has only simulated disks.
+        let folder = (0..count).any(|number| disk_of(number).is_none()).then(Folder::new);
         let keys = KeySet::of([Key::rxkad_krb5(1, EncType::AES256, &[7; 32])]).unwrap();
         let bind = |address| Endpoint::bind_with(Arc::new(sim.clone()), address, options()).unwrap();
         let setup = bind(socket(200, 7001));
@@ -213,12 +225,15 @@ impl World {
         }
         let sites = (0..count)
             .map(|number| {
-                let path = folder.0.join(format!("vicep{}", char::from(b'a' + number)));
-                std::fs::create_dir_all(&path).unwrap();
+                let path = in_folder(folder.as_ref(), &format!("vicep{}", char::from(b'a' + number)));
                 let disk = disk_of(number);
+                if disk.is_none() {
+                    std::fs::create_dir_all(&path).unwrap();
+                }
                 let partition = open_partition(&path, disk.as_ref());
                 let uuid = Uuid { time_low: 7000 + u32::from(number), ..Uuid::default() };
-                Site { address: socket(1 + number, 7000), partition, disk, uuid, running: None }
+                let (address, state) = (socket(1 + number, 7000), SimulatedDisk::new(STATE_BYTES));
+                Site { address, partition, disk, state, uuid, running: None }
             })
             .collect();
         let mut world = Self { sim, sites, keys, folder, databases, setup };
@@ -234,24 +249,34 @@ impl World {
 
     /// Starts the file server of a site.
     pub(crate) fn start(&mut self, number: usize) {
+        self.try_start(number).unwrap();
+    }
+
+    /// The same, where the disk of its list of promises may fail.
+    pub(crate) fn try_start(&mut self, number: usize) -> std::io::Result<()> {
         let (sim, keys) = (self.sim.clone(), self.keys.clone());
         let site = &mut self.sites[number];
         let endpoint = Endpoint::bind_with(Arc::new(sim.clone()), site.address, options()).unwrap();
         let mut config = afs_fileserver::Config::new(site.uuid);
-        let state = self.folder.0.join(format!("state-{number}"));
-        std::fs::create_dir_all(&state).unwrap();
-        config.promises = Some(Arc::new(FolderDisk::among_others(&state).unwrap()));
+        config.promises = Some(Arc::new(site.state.clone()));
         let clock = sim.clone();
         config.clock =
             WallClock::new(move || clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap());
         let volumes: Arc<dyn Volumes> = Arc::new(vec![site.partition.clone()]);
         let people: Arc<dyn Protection> =
             if self.databases.has_people() { Arc::new(AsksPr::from(&endpoint)) } else { Arc::new(People) };
-        let server = FileServer::new(config, &endpoint, volumes, people).unwrap();
+        let server = match FileServer::new(config, &endpoint, volumes, people) {
+            Ok(server) => server,
+            Err(error) => {
+                endpoint.shut_down();
+                return Err(error);
+            }
+        };
         let options = rxkad::ServerOptions::of_cell(CELL);
         let rxkad = rxkad::Server::new(keys, options, Arc::new(move || UnixTime(seconds(&sim))));
         endpoint.add_service(server.service(vec![Arc::new(Null), Arc::new(rxkad)]));
         site.running = Some((server, endpoint));
+        Ok(())
     }
 
     /// Takes a site's port and serves nothing on it.
@@ -275,19 +300,44 @@ impl World {
         }
     }
 
-    /// The machine of a site is off at once; it comes back with what its disk has then, and the server starts.
-    pub(crate) fn power_loss(&mut self, number: usize, seed: u64) {
+    /// The process of a site is gone at once, or its machine if there is a seed: its disks are as they are found then. Says whether
+    /// all who may hold promises are still in its list.
+    pub(crate) fn kill(&mut self, number: usize, power_loss: Option<u64>) -> bool {
         self.stop(number);
         let site = &mut self.sites[number];
-        let disk = site.disk.as_ref().expect("a disk that can lose power").after_power_loss(seed);
+        let found = |disk: &SimulatedDisk, salt: u64| match power_loss {
+            Some(seed) => disk.after_power_loss(seed ^ salt),
+            None => disk.after_kill(),
+        };
+        let disk = found(site.disk.as_ref().expect("a disk that can fail"), 0);
+        let before = holders(&site.state.after_kill());
+        site.state = found(&site.state, 1);
         site.partition = open_partition(site.partition.folder(), Some(&disk));
         site.disk = Some(disk);
-        self.start(number);
+        before.is_subset(&holders(&site.state))
+    }
+
+    /// Has everybody who holds promises for the volumes of a site ask again.
+    pub(crate) async fn tell_all(world: &Mutex<Self>, number: usize) {
+        let (server, volumes) = {
+            let world = world.lock().unwrap();
+            let site = &world.sites[number];
+            (site.running.as_ref().map(|(server, _)| server.clone()), site.partition.volumes())
+        };
+        let Some(server) = server else { return };
+        for volume in volumes {
+            server.volume_changed(volume.id()).await;
+        }
     }
 
     /// The disk of a site that has one of its own.
     pub(crate) fn disk(&self, number: usize) -> &SimulatedDisk {
         self.sites[number].disk.as_ref().expect("a disk that can fail")
+    }
+
+    /// The disk on which a site has its list of promises.
+    pub(crate) fn state_disk(&self, number: usize) -> &SimulatedDisk {
+        &self.sites[number].state
     }
 
     /// The administrator's connection to a service of the database server.
@@ -442,13 +492,26 @@ impl World {
 
     /// The path of a folder that goes with the world.
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
-        self.folder.0.join(name)
+        in_folder(self.folder.as_ref(), name)
     }
 
     /// Runs a test's work to its end, in virtual time.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         self.sim.block_on(work)
     }
+}
+
+fn in_folder(folder: Option<&Folder>, name: &str) -> PathBuf {
+    folder.map_or(Path::new(NOWHERE), |folder| &folder.0).join(name)
+}
+
+/// Who is in a list of promises, each with a volume.
+fn holders(state: &SimulatedDisk) -> BTreeSet<(Holder, VolumeId)> {
+    let (_, held) = Remembered::open(Arc::new(state.clone())).unwrap();
+    let pairs = held
+        .into_iter()
+        .flat_map(|(holder, volumes)| volumes.into_iter().map(move |volume| (holder.clone(), volume)));
+    pairs.collect()
 }
 
 fn put_online(volume: &Volume) {

@@ -42,6 +42,7 @@ struct State {
     distrusted: u64,
     capacity: u64,
     operations: u64,
+    refusals: u64,
     cut: Option<Cut>,
 }
 
@@ -122,6 +123,7 @@ impl SimulatedDisk {
             distrusted: 0,
             capacity,
             operations: 0,
+            refusals: 0,
             cut: None,
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -131,6 +133,12 @@ impl SimulatedDisk {
     #[must_use]
     pub fn operations(&self) -> u64 {
         lock(&self.state).operations
+    }
+
+    /// Operations so far that failed by a [`Cut`] or as the disk was full, also before it was found after a kill or a power loss.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        lock(&self.state).refusals
     }
 
     /// Sets what goes wrong, counted from now, or that nothing does.
@@ -215,16 +223,21 @@ impl State {
     fn change(&mut self) -> io::Result<()> {
         self.operations += 1;
         match self.cut {
-            Some(Cut::After(n) | Cut::ErrorsFrom(n)) if self.operations > n => Err(io_error()),
-            Some(Cut::ErrorAt(n)) if self.operations == n + 1 => Err(io_error()),
+            Some(Cut::After(n) | Cut::ErrorsFrom(n)) if self.operations > n => Err(self.refuse(io_error())),
+            Some(Cut::ErrorAt(n)) if self.operations == n + 1 => Err(self.refuse(io_error())),
             _ => Ok(()),
         }
     }
 
+    fn refuse(&mut self, error: io::Error) -> io::Error {
+        self.refusals += 1;
+        error
+    }
+
     /// Before each operation that does not.
-    fn look(&self) -> io::Result<()> {
+    fn look(&mut self) -> io::Result<()> {
         match self.cut {
-            Some(Cut::After(n)) if self.operations > n => Err(io_error()),
+            Some(Cut::After(n)) if self.operations > n => Err(self.refuse(io_error())),
             _ => Ok(()),
         }
     }
@@ -235,10 +248,10 @@ impl State {
         named.iter().filter_map(|number| self.files.get(number)).map(|f| f.now.len() as u64).sum()
     }
 
-    fn room_for(&self, number: u64, length: usize) -> io::Result<()> {
+    fn room_for(&mut self, number: u64, length: usize) -> io::Result<()> {
         let more = (length as u64).saturating_sub(self.files[&number].now.len() as u64);
         if more > 0 && self.used() + more > self.capacity {
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
+            return Err(self.refuse(io::ErrorKind::StorageFull.into()));
         }
         Ok(())
     }
@@ -304,7 +317,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         state.look()?;
         let mut found = BTreeSet::new();
         for name in state.names.keys() {
@@ -359,7 +372,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn space(&self) -> io::Result<(u64, u64)> {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         state.look()?;
         Ok((state.capacity, state.capacity.saturating_sub(state.used())))
     }
@@ -383,7 +396,7 @@ impl DiskFile for SimulatedFile {
         let mut state = lock(&self.state);
         state.look()?;
         if matches!(state.cut, Some(Cut::UnreadableFrom(bad)) if position + out.len() as u64 > bad) {
-            return Err(io_error());
+            return Err(state.refuse(io_error()));
         }
         let bytes = &state.contents(self.number)?.now;
         let from = usize::try_from(position).map_or(bytes.len(), |p| p.min(bytes.len()));
