@@ -420,6 +420,8 @@ impl Drop for Inner {
         if let Err(error) = self.close() {
             tracing::warn!(%error, "the cache was not closed");
         }
+        // Of what was opened after it was closed.
+        self.shared.let_go();
     }
 }
 
@@ -433,15 +435,18 @@ impl Shared {
         if batch.rows.is_empty() {
             return Ok(());
         }
-        if self.is_closed.load(Ordering::Acquire) {
-            return Err(CacheError::io(
-                &self.folder,
-                "cannot write the index",
-                io::Error::other("the cache was closed"),
-            ));
-        }
+        self.check_open()?;
         let written = self.store.submit(batch).and_then(|seq| self.store.written(seq));
         written.map_err(CacheError::store(&self.folder))
+    }
+
+    /// An error once it was closed.
+    pub(crate) fn check_open(&self) -> Result<(), CacheError> {
+        if self.is_closed.load(Ordering::Acquire) {
+            let closed = io::Error::other("the cache was closed");
+            return Err(CacheError::io(&self.folder, "cannot be changed", closed));
+        }
+        Ok(())
     }
 
     /// So many bytes came.

@@ -457,7 +457,7 @@ impl CacheFile {
         drop(state);
         let mut batch = Batch::default();
         records::put(&mut batch, records::file(self.key), row.encode());
-        self.shared.commit(batch)
+        self.shared.commit(batch).inspect_err(|_| write(&self.state).is_row_old = true)
     }
 
     pub(crate) fn is_forgotten(&self) -> bool {
@@ -506,10 +506,9 @@ impl CacheFile {
             let mut state = write(&self.state);
             std::mem::take(&mut state.is_row_old).then(|| self.row_of(&state))
         };
-        if let Some(row) = row {
-            records::put(&mut batch, records::file(self.key), row.encode());
-        }
-        self.shared.commit(batch)
+        let Some(row) = row else { return self.shared.commit(batch) };
+        records::put(&mut batch, records::file(self.key), row.encode());
+        self.shared.commit(batch).inspect_err(|_| write(&self.state).is_row_old = true)
     }
 
     /// It is written: unless somebody has read it, nothing of it has to stay near.

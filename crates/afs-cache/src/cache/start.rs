@@ -170,16 +170,25 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn close(&self) -> Result<(), CacheError> {
-        let failed = CacheError::store(&self.folder);
-        // The index keeps files, and those keep this: without an end to that the folder would stay locked.
+    /// Lets go of the files that the index keeps, which keep this: without an end to that the folder would stay locked.
+    pub(super) fn let_go(&self) {
         let kept = {
             let mut index = lock(&self.index);
             (std::mem::take(&mut index.recent), std::mem::take(&mut index.dirty))
         };
-        let saved = self.save_all();
         drop(kept);
-        saved?;
+    }
+
+    pub(super) fn close(&self) -> Result<(), CacheError> {
+        let closed = self.close_index();
+        // Not before: what is not known as dirty may be let go for room.
+        self.let_go();
+        closed
+    }
+
+    fn close_index(&self) -> Result<(), CacheError> {
+        let failed = CacheError::store(&self.folder);
+        self.save_all()?;
         // The order in which files were used, as the index knows it better than the rows.
         let used: Vec<_> = {
             let index = lock(&self.index);

@@ -53,6 +53,7 @@ impl CacheFile {
         if bytes.is_empty() {
             return Ok(());
         }
+        self.shared.check_open()?;
         let range = position..position + bytes.len() as u64;
         self.note_written();
         let was_dirty = self.is_dirty();
@@ -111,6 +112,7 @@ impl CacheFile {
         if length == old {
             return Ok(());
         }
+        self.shared.check_open()?;
         {
             let mut state = write(&self.state);
             state.set_writer(writer);
@@ -248,12 +250,18 @@ impl CacheFile {
         for old in logged.touching(&range) {
             batch.delete(records::dirty(self.number, old.start));
         }
+        let new: Vec<_> = logged.missing(range.clone()).into_iter().collect();
         logged.insert(range.clone());
         if let Some(whole) = logged.around(range.start) {
             records::put(&mut batch, records::dirty(self.number, whole.start), whole.end.to_be_bytes());
         }
         batch.files.push(self.data_name());
-        self.submit(batch)
+        // What is not in the index has to be put there by the next write.
+        self.submit(batch).inspect_err(|_| {
+            for part in new {
+                logged.remove(part);
+            }
+        })
     }
 
     /// The index keeps it as long as it is dirty. With `changing` held.
