@@ -152,6 +152,7 @@ async fn begin_within<I: Image>(
         now,
         before,
         key: key::<I>(FILLING),
+        was_unfinished: mark.is_some(),
         mark,
         revision: (key::<I>(REVISION), revision),
         writer,
@@ -179,6 +180,8 @@ pub struct Filling<'a, I> {
     before: Revision,
     /// The key of the mark.
     key: Vec<u8>,
+    /// Whether somebody had begun to fill it before, and was cut off.
+    was_unfinished: bool,
     /// The mark as it is.
     mark: Option<Vec<u8>>,
     /// The row of the revision as it is.
@@ -233,12 +236,15 @@ impl<I: Image> Filling<'_, I> {
         Ok(count)
     }
 
-    /// Leaves the database as it was.
+    /// Leaves the database as it was: one that an earlier import has left unfinished stays so.
     ///
     /// # Errors
     ///
     /// As [`Self::fill`].
     pub async fn give_up(self) -> Result<(), FillError> {
+        if self.was_unfinished {
+            return Ok(());
+        }
         // Not the one that was there: a transaction that rested on it may be on its way still, and its caller was told that it is not made.
         let stamp = self.next_stamp();
         let revision = self.before.next(self.now, stamp).next(self.now, stamp);
@@ -407,6 +413,16 @@ mod tests {
 
     fn open(store: &Arc<MemoryStore>) -> Result<Database<Vldb>, OpenError> {
         now(Database::open(Arc::clone(store) as Arc<dyn CellStore>))
+    }
+
+    /// An import was cut off, and the next one did not begin, as a server changed the other database: the first one was taken for whole.
+    #[test]
+    fn what_an_import_has_left_half_filled_stays_so_when_the_next_one_gives_up() {
+        let store = Arc::new(MemoryStore::new());
+        fill_sample(&store, Existing::Keep).unwrap();
+        drop(now(begin_within::<Vldb>(&*store, Existing::Replace, 1000, 8, FEW)).unwrap());
+        now(now(begin_within::<Vldb>(&*store, Existing::Replace, 1000, 9, FEW)).unwrap().give_up()).unwrap();
+        assert!(matches!(open(&store), Err(OpenError::Unfinished { .. })));
     }
 
     #[test]

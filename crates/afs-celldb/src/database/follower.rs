@@ -174,7 +174,9 @@ impl<I: Image> Follower<I> {
             let begun = question.begun;
             let result = timeout(ROUND, self.round(question)).await.unwrap_or_else(|_| {
                 let why = format!("what is there has not arrived within {ROUND:?}");
-                Err((Doubt::Behind, StoreError::new(asking::<I>(), why)))
+                // While somebody fills it, it may be the mark that was not told.
+                let doubt = if following.is_filled() { Doubt::Filled } else { Doubt::Behind };
+                Err((doubt, StoreError::new(asking::<I>(), why)))
             });
             match result {
                 Ok(()) if following.confirmed(begun) => {

@@ -128,6 +128,8 @@ struct Rounds {
 struct Failed {
     begun: Instant,
     doubt: Doubt,
+    /// Whether the image is known to be old: it stays so when the store falls silent after that.
+    is_behind: bool,
     /// When the first of the questions began that have had no answer since, if it is that; and when this was last seen to be so.
     silent: Option<(Instant, Instant)>,
 }
@@ -215,18 +217,20 @@ impl Following {
             if is_recent(confirmed) {
                 return Ok(());
             }
+            let silence =
+                if failed.is_some_and(|failed| failed.is_behind) { Doubt::Behind } else { Doubt::Silent };
             if let Some(failed) = failed.filter(|failed| failed.begun >= now) {
-                return Err(failed.doubt);
+                return Err(if failed.doubt == Doubt::Silent { silence } else { failed.doubt });
             }
             // The sender is `self`.
             if failed.is_some_and(Failed::is_silence) {
                 let until = *until.get_or_insert_with(|| Instant::now() + glance);
                 if Instant::now() >= until {
-                    return Err(Doubt::Silent);
+                    return Err(silence);
                 }
                 let _ = timeout_at(until, rounds.changed()).await;
             } else if rounds.changed().await.is_err() {
-                return Err(Doubt::Silent);
+                return Err(silence);
             }
         }
     }
@@ -244,7 +248,9 @@ impl Following {
             let since = rounds.failed.and_then(|failed| failed.silent).map_or(begun, |(since, _)| since);
             let silent = (doubt == Doubt::Silent).then(|| (since, Instant::now()));
             let last = rounds.failed.map_or(begun, |failed| failed.begun);
-            rounds.failed = Some(Failed { begun: begun.max(last), doubt, silent });
+            let was_behind = rounds.failed.is_some_and(|failed| failed.is_behind);
+            let is_behind = doubt == Doubt::Behind || doubt == Doubt::Silent && was_behind;
+            rounds.failed = Some(Failed { begun: begun.max(last), doubt, is_behind, silent });
         });
         is_first
     }

@@ -248,6 +248,13 @@ async fn a_server_that_knows_of_changes_that_it_has_not_got_says_so() {
     put(&ours, "a").await.unwrap();
     assert_eq!(has(&theirs, "a").await, Err(NoQuorum));
     assert!(matches!(put(&theirs, "b").await, Err(ChangeError::NoQuorum(_))));
+    // It still knows when the store falls silent.
+    ways[1].answers.send_replace(false);
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * ROUND {
+        assert_eq!(has(&theirs, "a").await, Err(NoQuorum), "after {:?} of silence", begun.elapsed());
+    }
+    ways[1].answers.send_replace(true);
     ways[1].tells.send_replace(true);
     eventually("it is told", async || has(&theirs, "a").await == Ok(true)).await;
 }
