@@ -2,7 +2,7 @@
 #
 #   make            the program, target/release/afar
 #   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
-#   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB: some hours, and 25 GB of disk
+#   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB, the README in a fresh Debian: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, and fewer, ARGS="..." is passed on (names of experiments, --only, --repeats)
 #   make deb        Debian packages of tools, servers and client, into target/debian
@@ -45,6 +45,7 @@ nightly:
 	AFAR_BUILD_SECONDS=3600 $(RUST) cargo test --release -p afar --test token_ends
 	AFAR_POWER_SEEDS=500 $(RUST) cargo test --release -p afs-celldb power
 	AFAR_ETCD_SECONDS=600 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --features etcd --test etcd_faults --test etcd_history -- --nocapture
+	@scripts/fresh-debian.sh
 
 lint:
 	@scripts/lint.sh
