@@ -39,6 +39,7 @@ nightly:
 	AFAR_ROUNDS=10000 $(RUST) cargo test --release -p afar --test rounds
 	AFAR_MEMORY_ROUNDS=500 $(RUST) cargo test --release -p afar --test memory work_that
 	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test motion_killed -- --nocapture
+	AFAR_IS_BUILT=1 AFAR_UBIK=1 $(RUST) cargo test --release -p afar-interop --test cells migration/two
 	AFAR_RANDOM_SECONDS=7200 $(RUST) cargo test --release -p afar --test random_files
 	AFAR_AWAY_SECONDS=1,60,300 $(RUST) cargo test --release -p afar --test faults reads_and_writes
 	AFAR_KILLS=500 $(RUST) cargo test --release -p afar --test killed
