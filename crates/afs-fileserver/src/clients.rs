@@ -440,29 +440,23 @@ impl Clients {
         next
     }
 
-    /// Waits for the disk.
+    /// Waits for the disk, while others get at the list.
     fn bring_to_disk(&self, due: Due) {
-        let synced = match &due {
-            Due::Sync(file) => file.sync(),
-            Due::WriteAnew => Ok(()),
-        };
+        let done = due.run();
         let Some(mut remembered) = self.remembered() else { return };
-        let (now, was_writable) = (self.now(), remembered.is_writable());
-        match (due, synced) {
-            (Due::Sync(_), Ok(())) => {}
-            (Due::Sync(file), Err(error)) => {
-                tracing::warn!(%error, "the list of callback promises cannot be forced onto the disk, and is written anew");
-                remembered.handle_lost(now, &file);
+        let was_writable = remembered.is_writable();
+        let outcome = remembered.handle_done(self.now(), done);
+        match (outcome, was_writable, remembered.is_writable()) {
+            (Ok(()), false, true) => tracing::info!("the list of callback promises is written again"),
+            (Ok(()), ..) => {}
+            (Err(error), true, false) => tell_unwritten(&error),
+            (Err(error), true, true) => {
+                tracing::warn!(%error, "the list of callback promises cannot be written anew, and grows");
             }
-            (Due::WriteAnew, _) => match (remembered.write_anew(now), was_writable) {
-                (Ok(()), true) => {}
-                (Ok(()), false) => tracing::info!("the list of callback promises is written again"),
-                (Err(error), true) => tell_unwritten(&error),
-                // It was told before.
-                (Err(error), false) => {
-                    tracing::debug!(%error, "the list of callback promises still cannot be written")
-                }
-            },
+            // It was told before.
+            (Err(error), false, _) => {
+                tracing::debug!(%error, "the list of callback promises still cannot be written");
+            }
         }
         if remembered.poll_timeout().is_some() {
             self.due.notify_one();

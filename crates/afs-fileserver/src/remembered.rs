@@ -3,7 +3,8 @@
 //!
 //! A text file that grows by a line for each new pair of client and volume, and is written anew at each start, when most of it is
 //! old, and when the disk has failed. What was written survives the death of the process, and is synced within [`SYNC_AFTER`]: a power
-//! loss may cost what is newer. Reads no clock: the caller says what time it is, and calls [`Remembered::poll_due`].
+//! loss may cost what is newer. Reads no clock, and does not wait for the disk but at the start: the caller says what time it is, and does
+//! what [`Remembered::poll_due`] says, without whatever others need to get at the list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -56,13 +57,23 @@ pub struct Remembered {
     disk: Arc<dyn Disk>,
     /// What lines are added to; none while it has to be written anew before that.
     file: Option<Arc<dyn DiskFile>>,
+    /// Whether lines may be lost that were written: nobody is known to be in the list then.
+    is_lost: bool,
     /// Bytes of it that are lines.
     length: u64,
     holders: BTreeMap<HostId, (Holder, BTreeSet<VolumeId>)>,
     lines: usize,
     needed: usize,
+    /// With more lines than this it is written anew, if most are not needed.
+    long: usize,
     /// When something is to be done.
     due_at: Option<Instant>,
+    /// Whether something is being done: one thing at a time.
+    is_busy: bool,
+    /// Lines that came while the file is being written anew, which has not got them.
+    since: Option<String>,
+    /// Whether the file has taken the place of another, and a restart may find that one.
+    is_placed: bool,
 }
 
 /// Hosts with the volumes in which they had promises.
@@ -71,10 +82,40 @@ pub type Held = Vec<(Holder, Vec<VolumeId>)>;
 /// What is to be done on the disk. It takes a while.
 #[derive(Debug)]
 pub enum Due {
-    /// This is to be synced; if that fails, [`Remembered::handle_lost`] is to be told.
+    /// This is to be synced.
     Sync(Arc<dyn DiskFile>),
-    /// [`Remembered::write_anew`] is to be called.
-    WriteAnew,
+    /// The file that is to take the place of the list, with what is to be in it.
+    Write(Arc<dyn Disk>, String),
+    /// The file and the folder are to be synced, as the file in it is another one now.
+    SyncPlaced(Arc<dyn Disk>, Arc<dyn DiskFile>),
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub enum Done {
+    /// Of [`Due::Sync`] and [`Due::SyncPlaced`].
+    Synced(io::Result<()>),
+    /// Of [`Due::Write`]; the number of bytes.
+    Written(u64, io::Result<Arc<dyn DiskFile>>),
+}
+
+impl Due {
+    /// Does it. [`Remembered::handle_done`] is to be told.
+    pub fn run(self) -> Done {
+        match self {
+            Self::Sync(file) => Done::Synced(file.sync()),
+            Self::SyncPlaced(disk, file) => Done::Synced(file.sync().and_then(|()| disk.sync_folder(""))),
+            Self::Write(disk, text) => {
+                let write = || {
+                    let file = disk.create(NEW)?;
+                    file.write_at(0, text.as_bytes())?;
+                    file.sync()?;
+                    Ok(file)
+                };
+                Done::Written(text.len() as u64, write())
+            }
+        }
+    }
 }
 
 impl Remembered {
@@ -98,7 +139,20 @@ impl Remembered {
         }
         let before = parse(&String::from_utf8_lossy(&text));
         let holders = BTreeMap::new();
-        let this = Self { disk, file: None, length: 0, holders, lines: 0, needed: 0, due_at: None };
+        let this = Self {
+            disk,
+            file: None,
+            is_lost: false,
+            length: 0,
+            holders,
+            lines: 0,
+            needed: 0,
+            long: LINES_BEFORE_REWRITE,
+            due_at: None,
+            is_busy: false,
+            since: None,
+            is_placed: false,
+        };
         Ok((
             this,
             before.into_iter().map(|(holder, volumes)| (holder, volumes.into_iter().collect())).collect(),
@@ -122,19 +176,20 @@ impl Remembered {
         let has = |(_, volumes): &&(Holder, BTreeSet<VolumeId>)| {
             volumes.contains(&volume) || volumes.contains(&ALL_VOLUMES)
         };
-        if moved.is_none() && known.is_some_and(|known| has(&known)) {
+        if moved.is_none() && !self.is_lost && known.is_some_and(|known| has(&known)) {
             return Ok(());
         }
         let is_full = known.is_some_and(|(_, volumes)| volumes.len() >= MAX_VOLUMES);
         let volume = if is_full { ALL_VOLUMES } else { volume };
         let mut lines = String::new();
+        held_line(&mut lines, holder, volume);
         if let Some((known, volumes)) = moved {
-            gone_line(&mut lines, known);
             for volume in volumes {
                 held_line(&mut lines, holder, *volume);
             }
+            // Last: if not all of it is written, it is in the list under both addresses, and not under neither.
+            gone_line(&mut lines, known);
         }
-        held_line(&mut lines, holder, volume);
         self.append(now, &lines)?;
         let (known, volumes) = self.holders.entry(host).or_insert_with(|| (holder.clone(), BTreeSet::new()));
         known.clone_from(holder);
@@ -152,8 +207,14 @@ impl Remembered {
         self.needed -= volumes.len();
         let mut line = String::new();
         gone_line(&mut line, &holder);
-        // Else it is not in what will be written.
-        if self.file.is_some() { self.append(now, &line) } else { Ok(()) }
+        if self.file.is_some() {
+            return self.append(now, &line);
+        }
+        // It is in no file but the one that is being written, if one is.
+        if let Some(since) = &mut self.since {
+            since.push_str(&line);
+        }
+        Ok(())
     }
 
     /// Whether lines can be added, as far as is known.
@@ -161,55 +222,81 @@ impl Remembered {
         self.file.is_some()
     }
 
-    /// When [`poll_due`](Self::poll_due) has something next.
+    /// When [`poll_due`](Self::poll_due) has something next; nothing while what it said last is being done.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.due_at
+        self.due_at.filter(|_| !self.is_busy)
     }
 
     /// What is to be done on the disk now.
     pub fn poll_due(&mut self, now: Instant) -> Option<Due> {
+        if self.is_busy {
+            return None;
+        }
         self.due_at.take_if(|at| *at <= now)?;
-        match &self.file {
-            Some(file) if !self.is_long() => Some(Due::Sync(Arc::clone(file))),
-            _ => Some(Due::WriteAnew),
-        }
+        self.is_busy = true;
+        Some(match &self.file {
+            Some(file) if std::mem::take(&mut self.is_placed) => {
+                Due::SyncPlaced(Arc::clone(&self.disk), Arc::clone(file))
+            }
+            Some(file) if !self.is_long() => Due::Sync(Arc::clone(file)),
+            _ => self.begin_anew(),
+        })
     }
 
-    /// A sync of the file failed: what it was to bring to the disk may be lost, whatever a later sync says.
-    pub fn handle_lost(&mut self, now: Instant, file: &Arc<dyn DiskFile>) {
-        // Else it was written anew meanwhile, from what is in memory.
-        if self.file.as_ref().is_some_and(|current| Arc::ptr_eq(current, file)) {
-            self.file = None;
-            self.due_at = Some(now);
+    /// Something that was due is done.
+    ///
+    /// # Errors
+    ///
+    /// It did not work. What is due next makes up for it.
+    pub fn handle_done(&mut self, now: Instant, done: Done) -> io::Result<()> {
+        self.is_busy = false;
+        let since = self.since.take().unwrap_or_default();
+        let outcome = match done {
+            Done::Synced(outcome) => outcome.inspect_err(|_| {
+                // What the disk has got of it may be less than was written, whatever a later sync says.
+                (self.file, self.is_lost, self.due_at) = (None, true, Some(now));
+            }),
+            Done::Written(length, written) => written.and_then(|file| self.place(now, file, length, &since)),
+        };
+        if outcome.is_err() {
+            // Also for the lines that the old file has got meanwhile, where that is still there.
+            self.due_at = self.due_at.or(Some(now + SYNC_AFTER));
+            self.long = self.lines + LINES_BEFORE_REWRITE;
         }
+        outcome
     }
 
-    /// Writes all that is needed into a new file, which is synced before it takes the place of the old one.
+    /// Writes all that is needed into a new file, which takes the place of the old one. Waits for the disk.
     ///
     /// # Errors
     ///
     /// It cannot be written. It is due again after [`SYNC_AFTER`].
     pub fn write_anew(&mut self, now: Instant) -> io::Result<()> {
-        let outcome = self.replace();
-        self.due_at = outcome.is_err().then(|| now + SYNC_AFTER);
-        outcome
+        let written = self.begin_anew().run();
+        self.handle_done(now, written)?;
+        self.poll_due(now).map_or(Ok(()), |placed| self.handle_done(now, placed.run()))
     }
 
-    fn replace(&mut self) -> io::Result<()> {
+    fn begin_anew(&mut self) -> Due {
         let mut text = String::new();
         for (holder, volumes) in self.holders.values() {
             for volume in volumes {
                 held_line(&mut text, holder, *volume);
             }
         }
-        let file = self.disk.create(NEW)?;
-        file.write_at(0, text.as_bytes())?;
-        file.sync()?;
+        self.since = Some(String::new());
+        Due::Write(Arc::clone(&self.disk), text)
+    }
+
+    /// Has the new file take the place of the old one.
+    fn place(&mut self, now: Instant, file: Arc<dyn DiskFile>, length: u64, since: &str) -> io::Result<()> {
+        file.write_at(length, since.as_bytes())?;
         // From here on nobody knows which of the two a restart finds.
         self.file = None;
         self.disk.rename(NEW, NAME)?;
-        self.disk.sync_folder("")?;
-        (self.file, self.length, self.lines) = (Some(file), text.len() as u64, text.lines().count());
+        (self.file, self.length) = (Some(file), length + since.len() as u64);
+        (self.lines, self.long) = (self.needed + since.lines().count(), LINES_BEFORE_REWRITE);
+        (self.is_lost, self.is_placed, self.due_at) = (false, true, Some(now));
         Ok(())
     }
 
@@ -223,6 +310,9 @@ impl Remembered {
             self.due_at = Some(now + SYNC_AFTER);
             return Err(error);
         }
+        if let Some(since) = &mut self.since {
+            since.push_str(lines);
+        }
         self.length += lines.len() as u64;
         self.lines += lines.lines().count();
         self.due_at = self.due_at.or(Some(now + SYNC_AFTER));
@@ -230,7 +320,7 @@ impl Remembered {
     }
 
     fn is_long(&self) -> bool {
-        self.lines > LINES_BEFORE_REWRITE && self.lines > 2 * self.needed
+        self.lines > self.long && self.lines > 2 * self.needed
     }
 }
 
@@ -307,11 +397,10 @@ mod tests {
 
     /// Does what is due as the server does.
     fn do_due(file: &mut Remembered) -> io::Result<()> {
-        match file.poll_due(NOW + SYNC_AFTER) {
-            Some(Due::Sync(synced)) => synced.sync().inspect_err(|_| file.handle_lost(NOW, &synced)),
-            Some(Due::WriteAnew) => file.write_anew(NOW),
-            None => Ok(()),
+        while let Some(due) = file.poll_due(NOW + SYNC_AFTER) {
+            file.handle_done(NOW, due.run())?;
         }
+        Ok(())
     }
 
     fn text(disk: &SimulatedDisk) -> Vec<u8> {
@@ -370,12 +459,32 @@ mod tests {
             note(&mut file, 2, 7).unwrap();
             file.gone(NOW, HostId(2)).unwrap();
         }
-        assert!(matches!(file.poll_due(NOW + SYNC_AFTER), Some(Due::WriteAnew)));
-        file.write_anew(NOW).unwrap();
-        assert!(lines(&disk) <= MAX_VOLUMES + 1);
+        let due = file.poll_due(NOW + SYNC_AFTER).unwrap();
+        assert!(matches!(due, Due::Write(..)));
+        // Others go on meanwhile.
+        assert!(file.poll_due(NOW + 9 * SYNC_AFTER).is_none(), "one thing at a time");
+        note(&mut file, 3, 9).unwrap();
+        file.handle_done(NOW, due.run()).unwrap();
+        do_due(&mut file).unwrap();
+        assert!(lines(&disk) <= MAX_VOLUMES + 2);
         let (_, before) = open(&disk);
-        assert_eq!(before.len(), 1);
+        assert_eq!((before.len(), &before[1]), (2, &(holder(3), vec![VolumeId(9)])));
         assert!(before[0].1.contains(&ALL_VOLUMES) && before[0].1.len() <= MAX_VOLUMES + 1);
+    }
+
+    /// A server that ended when a part of the lines was written told a client that had moved neither here nor there.
+    #[test]
+    fn a_client_that_moves_is_in_the_list_wherever_the_lines_are_cut() {
+        let whole = disk();
+        let (mut file, _) = open(&whole);
+        note(&mut file, 1, 7).unwrap();
+        let before = text(&whole).len();
+        file.note(NOW, HostId(1), &holder(2), VolumeId(7)).unwrap();
+        for length in before..=text(&whole).len() {
+            let disk = whole.after_kill();
+            disk.open(NAME).unwrap().set_length(length as u64).unwrap();
+            assert!(!open(&disk).1.is_empty(), "{length} bytes");
+        }
     }
 
     /// Until the disk is written to again nothing new is promised, and what was is not forgotten.
