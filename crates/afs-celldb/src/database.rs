@@ -27,10 +27,11 @@ use crate::store::{CellStore, Known, RowChange, StoreError};
 
 use batch::GroupCommit;
 use follower::Follower;
+pub(crate) use following::FRESH_FOR;
 use following::Following;
 pub use following::{Freshness, NoQuorum};
 use mirror::Mirror;
-pub use mirror::rows_of;
+pub use mirror::{rows_of, version_in};
 pub use revision::Version;
 pub(crate) use revision::{REVISION, Revision, Stamp};
 
@@ -141,7 +142,7 @@ impl fmt::Display for OpenError {
             Self::Unfinished { database } => {
                 write!(
                     f,
-                    "the {database} is not whole, as an 'afar import' or 'afar celldb copy' was cut off: do it again"
+                    "the {database} is not whole: an 'afar import' or 'afar celldb copy' fills it, or was cut off; then do it again"
                 )
             }
         }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use crate::database::{FILLING, Image, REVISION, Revision, Stamp, Version, key};
+use crate::database::{FILLING, FRESH_FOR, Image, REVISION, Revision, Stamp, Version, key};
 use crate::record::PutFields;
 use crate::store::{CellStore, Outcome, Row, RowChange, StoreError, Transaction};
 
@@ -275,7 +275,12 @@ impl<I: Image> Filling<'_, I> {
         let revision = (self.revision.0.clone(), revision.to_row());
         let mut changes = vec![revision, (self.key.clone(), None)];
         changes.extend(witness.clone().map(|(key, row)| (key, Some(row))));
-        self.make(changes, witness.map(|(key, _)| key)).await
+        self.make(changes, witness.map(|(key, _)| key)).await?;
+        if !self.limits.quiet.is_zero() {
+            // As with each change: who looks after this is told has to see it.
+            tokio::time::sleep(FRESH_FOR).await;
+        }
+        Ok(())
     }
 
     async fn make(&self, changes: Vec<RowChange>, witness: Option<Vec<u8>>) -> Result<(), FillError> {

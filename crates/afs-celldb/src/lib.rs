@@ -24,7 +24,9 @@ pub mod ubik;
 pub mod vldb;
 
 pub use caller::{Authority, Caller, Identity};
-pub use database::{Database, Freshness, NoQuorum, OpenError, Options, Version, rows_of, was_changed_by};
+pub use database::{
+    Database, Freshness, NoQuorum, OpenError, Options, Version, rows_of, version_in, was_changed_by,
+};
 pub use fill::{Existing, FillError, Filling, begin, check_empty, fill};
 pub use serving::{Clock, rx_service};
 pub use store::{CellStore, StoreError};

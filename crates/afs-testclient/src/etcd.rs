@@ -53,7 +53,8 @@ pub struct Etcd {
     /// Each member's own network, if they have some.
     networks: Option<Networks>,
     is_secret: bool,
-    signs_tokens: bool,
+    /// The cost of a password's check, if tokens are signed.
+    password_cost: Option<u8>,
 }
 
 impl Etcd {
@@ -63,7 +64,7 @@ impl Etcd {
     ///
     /// If it does not come to that.
     pub fn start(name: &str, members: usize) -> Self {
-        Self::start_as(name, members, false, false, None)
+        Self::start_as(name, members, false, None, None)
     }
 
     /// The same for clients with certificates, which are `ca.pem`, `client.pem` and `client.key` in the folder. openssl makes
@@ -73,16 +74,17 @@ impl Etcd {
     ///
     /// If it does not come to that.
     pub fn start_with_certificates(name: &str, members: usize) -> Self {
-        Self::start_as(name, members, true, false, None)
+        Self::start_as(name, members, true, None, None)
     }
 
-    /// The same for clients with passwords, whose tokens are signed (JWT). openssl makes the keys.
+    /// The same for clients with passwords, whose tokens are signed (JWT). openssl makes the keys. A password is checked with this
+    /// cost of bcrypt's: etcd's own is 10, each more takes twice as long.
     ///
     /// # Panics
     ///
     /// If it does not come to that.
-    pub fn start_with_signed_tokens(name: &str, members: usize) -> Self {
-        Self::start_as(name, members, false, true, None)
+    pub fn start_with_signed_tokens(name: &str, members: usize, cost: u8) -> Self {
+        Self::start_as(name, members, false, Some(cost), None)
     }
 
     /// The same with a network for each member, so that members can be [cut from each other](Self::cut). For root.
@@ -96,21 +98,20 @@ impl Etcd {
     /// If it does not come to a leader.
     pub fn start_apart(name: &str, members: usize) -> Result<Self, String> {
         let networks = Networks::new(members)?;
-        Ok(Self::start_as(name, members, false, false, Some(networks)))
+        Ok(Self::start_as(name, members, false, None, Some(networks)))
     }
 
     fn start_as(
         name: &str,
         members: usize,
         is_secret: bool,
-        signs_tokens: bool,
+        password_cost: Option<u8>,
         networks: Option<Networks>,
     ) -> Self {
         let folder = std::env::temp_dir().join(format!("afar-etcd-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder for etcd");
-        for commands in
-            is_secret.then_some(CERTIFICATES).into_iter().chain(signs_tokens.then_some(TOKEN_KEYS))
+        for commands in is_secret.then_some(CERTIFICATES).into_iter().chain(password_cost.map(|_| TOKEN_KEYS))
         {
             let script = format!("set -e; cd '{}'; {commands}", folder.display());
             let made = Command::new("sh").arg("-c").arg(script).output().expect("a shell");
@@ -122,7 +123,7 @@ impl Etcd {
         let ports: Vec<_> = (0..members).map(|member| (port(2 * member), port(2 * member + 1))).collect();
         drop(bound);
         let stopped = (0..members).map(|_| None).collect();
-        let mut etcd = Self { folder, ports, members: stopped, networks, is_secret, signs_tokens };
+        let mut etcd = Self { folder, ports, members: stopped, networks, is_secret, password_cost };
         (0..members).for_each(|member| etcd.restart(member));
         let begun = Instant::now();
         while !etcd.control(&["endpoint", "health"]).0 {
@@ -254,7 +255,8 @@ impl Etcd {
             }
             command.arg("--client-cert-auth");
         }
-        if self.signs_tokens {
+        if let Some(cost) = self.password_cost {
+            command.args(["--bcrypt-cost", &cost.to_string()]);
             let key = |name: &str| self.folder.join(name).display().to_string();
             let keys = format!("pub-key={},priv-key={}", key("jwt.pub"), key("jwt.key"));
             command.args(["--auth-token", &format!("jwt,{keys},sign-method=RS256,ttl=10m")]);

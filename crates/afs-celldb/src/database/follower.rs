@@ -1,8 +1,8 @@
 //! The tasks that keep an image up to date with a store that other machines change too, and find out how current it is (see
 //! `following.rs`).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -27,8 +27,10 @@ const SILENT_HEARTBEAT: Duration = Duration::from_millis(100);
 /// Between two questions to a silent store, so that at most 50 wait for an answer.
 const GAP: Duration = FRESH_FOR;
 
-/// How long a change that is known to be made may take to arrive, before the watch is begun anew at another machine.
+/// How long a change that is known to be made may take to arrive, before the watch is begun anew at another machine: twice as long each
+/// time that this has brought nothing, up to the longest, as what comes first may be many changes over a slow link.
 const WATCH_PATIENCE: Duration = Duration::from_millis(250);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Between two attempts to watch a store that fails, or to read it anew; the second time in a row twice as long, and so on to the
 /// longest, as each attempt to read anew may read all rows.
@@ -45,11 +47,36 @@ pub(super) struct Follower<I> {
     /// Held while everything is read anew.
     writer: Arc<Mutex<Writer>>,
     following: Arc<Following>,
+    /// How long the image has been at a revision that is known to be old.
+    behind: std::sync::Mutex<Behind>,
+}
+
+/// An image that waits for the watch to move it on.
+#[derive(Debug)]
+struct Behind {
+    at: Revision,
+    /// When the watch is begun anew.
+    until: Instant,
+    patience: Duration,
 }
 
 impl<I: Image> Follower<I> {
     pub(super) fn new(mirror: Arc<Mirror<I>>, writer: Arc<Mutex<Writer>>, following: Arc<Following>) -> Self {
-        Self { mirror, writer, following }
+        let now = Instant::now();
+        let behind = Behind { at: mirror.revision(), until: now, patience: Duration::ZERO };
+        Self { mirror, writer, following, behind: std::sync::Mutex::new(behind) }
+    }
+
+    /// Until when the watch may take to move the image on from a revision; `again` if that was over.
+    fn patience(&self, at: Revision, again: bool) -> Instant {
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        if behind.at != at || behind.patience.is_zero() {
+            *behind = Behind { at, until: Instant::now() + WATCH_PATIENCE, patience: WATCH_PATIENCE };
+        } else if again {
+            behind.patience = (2 * behind.patience).min(LONGEST_PATIENCE);
+            behind.until = Instant::now() + behind.patience;
+        }
+        behind.until
     }
 
     /// Starts the tasks, for an image of this moment.
@@ -101,8 +128,9 @@ impl<I: Image> Follower<I> {
                 }
                 following.whole.notify_one();
             } else if now.is_behind(newest) {
-                if timeout(WATCH_PATIENCE, revision.changed()).await.is_err() {
+                if timeout_at(self.patience(now, false), revision.changed()).await.is_err() {
                     following.late.notify_one();
+                    self.patience(now, true);
                 }
                 continue;
             } else {
@@ -167,7 +195,11 @@ impl<I: Image> Follower<I> {
             if let Err(error) = &question.answer {
                 self.failed(question.begun, Doubt::Silent, error);
                 match self.wait_for_answer(question.begun).await {
-                    Some(answered) => question = answered,
+                    Some(answered) => {
+                        question = answered;
+                        // A look-up may have asked a later one, which is given up now.
+                        following.wanted.notify_one();
+                    }
                     None => continue,
                 }
             }
@@ -206,7 +238,8 @@ impl<I: Image> Follower<I> {
     /// stopped meanwhile, so that the store may have answered long ago.
     async fn wait_for_answer(self: &Arc<Self>, begun: Instant) -> Option<Question> {
         let following = &self.following;
-        let (mut seen, mut asked) = (begun + ROUND, begun);
+        // A question that fails at once leaves no time in which this may have been stopped.
+        let (mut seen, mut asked) = ((begun + ROUND).min(Instant::now()), begun);
         let mut questions = JoinSet::new();
         let answered = loop {
             let now = Instant::now();

@@ -27,7 +27,7 @@ use crate::store::{Known, StoreError};
 
 /// For how long an image counts as current after it was found to be so; so long does each change take longer. A database that is
 /// looked at all the time has a round in half of this, 100 a second, which cost etcd some per cent of a core.
-pub(super) const FRESH_FOR: Duration = Duration::from_millis(20);
+pub(crate) const FRESH_FOR: Duration = Duration::from_millis(20);
 
 /// How long a look-up waits for its own question once the store is known to be silent: some times what an answer takes, and less than
 /// users notice. It matters in the moment at which the store is there again, of which another server may have heard first.

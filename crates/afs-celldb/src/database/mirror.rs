@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::batch::Writer;
-use super::{FILLING, Image, OpenError, REVISION, Revision};
+use super::{FILLING, Image, OpenError, REVISION, Revision, Version, key};
 use crate::record::BadRow;
 use crate::store::{CellStore, Position, Row, RowChange};
 
@@ -119,6 +119,20 @@ pub async fn rows_of<I: Image>(store: &dyn CellStore) -> Result<Vec<Row>, OpenEr
     let mut rows = Vec::new();
     load_and_see::<I>(store, |key, value| rows.push((key.to_vec(), value.to_vec()))).await?;
     Ok(rows)
+}
+
+/// The version of a database in a store, for which its rows are not read.
+///
+/// # Errors
+///
+/// If the store does not answer, or what it has is damaged.
+pub async fn version_in<I: Image>(store: &dyn CellStore) -> Result<Version, OpenError> {
+    let failed = |source| OpenError::Store { database: I::NAME, source };
+    let Some(row) = store.read(&key::<I>(REVISION)).await.map_err(failed)? else {
+        return Ok(Version::default());
+    };
+    let damaged = |source| OpenError::Row { database: I::NAME, key: REVISION.to_vec(), source };
+    Revision::from_row(&row).map(|revision| revision.version).map_err(damaged)
 }
 
 async fn load_and_see<I: Image>(

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afs_admin::Login;
-use afs_celldb::database::{Database, Image};
-use afs_celldb::store::{CellStore, Outcome, Page, StoreFuture, Transaction};
-use afs_celldb::{OpenError, Version};
+use afs_celldb::database::Image;
+use afs_celldb::{CellStore, OpenError, Version, version_in};
 use afs_wire::ubik::UbikDebugOld;
 use afs_wire::ubik::vote::{DebugOld, Vote};
 use rx::{Connection, Endpoint};
@@ -76,11 +75,11 @@ pub(super) async fn compare<I: Image>(
 ) -> Result<Sharing, Failure> {
     let connection = endpoint.connect(server, ServiceId(Vote::SERVICE_ID), Login::anonymous().security());
     connection.set_limits(CallLimits { dead: DEAD_AFTER, ..CallLimits::default() });
-    let before = version_in::<I>(store).await.map_err(Failure::Store)?;
+    let before = version_in::<I>(&**store).await.map_err(Failure::Store)?;
     let until = Instant::now() + PATIENCE;
     loop {
         let told = ask(&connection).await?;
-        let after = version_in::<I>(store).await.map_err(Failure::Store)?;
+        let after = version_in::<I>(&**store).await.map_err(Failure::Store)?;
         match judge(before, told, after) {
             // It may only be late.
             Sharing::Elsewhere | Sharing::WithoutEtcd if Instant::now() < until => sleep(PAUSE).await,
@@ -111,12 +110,6 @@ async fn ask(connection: &Connection) -> Result<Told, Failure> {
     answer.map(|reply| Told::from(reply.db)).map_err(|error| Failure::Server(error.to_string()))
 }
 
-/// The version of the database in a store, without reading all of it.
-async fn version_in<I: Image>(store: &Arc<dyn CellStore>) -> Result<Version, OpenError> {
-    let store = Arc::new(OnlyRevision(Arc::clone(store)));
-    Database::<I>::open(store).await.map(|database| database.version())
-}
-
 /// Why nothing was found out.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -130,41 +123,6 @@ impl fmt::Display for Failure {
             Self::Store(error) => error.fmt(f),
             Self::Server(error) => error.fmt(f),
         }
-    }
-}
-
-/// The key behind a database's prefix whose row has its version.
-const REVISION: &[u8] = b"REVISION";
-
-/// A store of which nothing is seen but which version a database has.
-#[derive(Debug)]
-struct OnlyRevision(Arc<dyn CellStore>);
-
-impl CellStore for OnlyRevision {
-    fn read<'a>(&'a self, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
-        self.0.read(key)
-    }
-
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a [u8],
-        after: Option<&'a [u8]>,
-        _: usize,
-        _: Option<afs_celldb::store::Position>,
-    ) -> StoreFuture<'a, Page> {
-        Box::pin(async move {
-            let key = [prefix, REVISION].concat();
-            if after.is_some() {
-                return Ok(Page::default());
-            }
-            let row = self.0.read(&key).await?;
-            Ok(Page { rows: row.map(|row| (key, row)).into_iter().collect(), ..Page::default() })
-        })
-    }
-
-    fn commit(&self, _: Transaction) -> StoreFuture<'_, Outcome> {
-        // Nobody asks for it, and nothing is changed here.
-        Box::pin(async { Ok(Outcome::Conflict) })
     }
 }
 

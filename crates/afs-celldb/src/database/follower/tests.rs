@@ -31,12 +31,15 @@ struct Way {
     /// Whether there are answers, and whether changes are told of.
     answers: watch::Sender<bool>,
     tells: watch::Sender<bool>,
+    /// How long a watch takes for the first changes that it tells of.
+    slow: watch::Sender<Duration>,
 }
 
 impl Way {
     fn to(shared: &Arc<Shared>) -> Arc<Self> {
         let open = || watch::Sender::new(true);
-        Arc::new(Self { shared: Arc::clone(shared), answers: open(), tells: open() })
+        let slow = watch::Sender::new(Duration::ZERO);
+        Arc::new(Self { shared: Arc::clone(shared), answers: open(), tells: open(), slow })
     }
 
     async fn answer(&self) {
@@ -92,7 +95,8 @@ impl SharedStore for Way {
     fn watch<'a>(&'a self, prefix: &'a [u8], after: Position) -> StoreFuture<'a, Box<dyn Changes>> {
         let (made, tells) = (self.shared.made.subscribe(), self.tells.subscribe());
         let prefix = prefix.to_vec();
-        let told: Box<dyn Changes> = Box::new(Told { prefix, made, tells, at: after.0 as usize });
+        let slow = *self.slow.borrow();
+        let told: Box<dyn Changes> = Box::new(Told { prefix, made, tells, slow, at: after.0 as usize });
         Box::pin(std::future::ready(Ok(told)))
     }
 
@@ -105,6 +109,7 @@ struct Told {
     prefix: Vec<u8>,
     made: watch::Receiver<Vec<Vec<RowChange>>>,
     tells: watch::Receiver<bool>,
+    slow: Duration,
     at: usize,
 }
 
@@ -114,6 +119,7 @@ impl Changes for Told {
             let at = self.at;
             let made = self.made.wait_for(|made| made.len() > at).await.unwrap().clone();
             self.tells.wait_for(|tells| *tells).await.unwrap();
+            sleep(std::mem::take(&mut self.slow)).await;
             self.at = made.len();
             let own = |rows: &Vec<RowChange>| {
                 rows.iter().filter(|(key, _)| key.starts_with(&self.prefix)).cloned().collect()
@@ -255,6 +261,20 @@ async fn a_server_that_knows_of_changes_that_it_has_not_got_says_so() {
         assert_eq!(has(&theirs, "a").await, Err(NoQuorum), "after {:?} of silence", begun.elapsed());
     }
     ways[1].answers.send_replace(true);
+    ways[1].tells.send_replace(true);
+    eventually("it is told", async || has(&theirs, "a").await == Ok(true)).await;
+}
+
+/// The watch was begun anew each quarter of a second, and brought nothing for ever where the first changes took longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_far_behind_on_a_slow_link_gets_what_it_has_missed() {
+    let shared = Arc::default();
+    let ways = [Way::to(&shared), Way::to(&shared)];
+    let (ours, theirs) = (open(&ways[0], 1, HOUR).await, open(&ways[1], 2, HOUR).await);
+    ways[1].slow.send_replace(Duration::from_millis(1500));
+    ways[1].tells.send_replace(false);
+    put(&ours, "a").await.unwrap();
+    assert_eq!(has(&theirs, "a").await, Err(NoQuorum));
     ways[1].tells.send_replace(true);
     eventually("it is told", async || has(&theirs, "a").await == Ok(true)).await;
 }

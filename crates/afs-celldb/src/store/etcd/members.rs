@@ -4,12 +4,13 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
-use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, Shared};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep_until, timeout};
 use zeroize::Zeroizing;
 
@@ -88,8 +89,21 @@ pub(super) struct Members {
 
 struct Endpoint {
     url: String,
-    client: Mutex<Option<Client>>,
+    connection: Mutex<Connection>,
 }
+
+/// A connection to a member.
+enum Connection {
+    /// None yet.
+    None,
+    /// It is being made, for all who want it: with a password etcd is asked for a token, which takes it a while.
+    Begun(Connecting),
+    /// It is there.
+    Made(Box<Client>),
+}
+
+/// What goes on though nobody waits for it.
+type Connecting = Shared<BoxFuture<'static, Result<Client, Arc<Error>>>>;
 
 impl fmt::Debug for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,7 +142,7 @@ impl Members {
         if let Some(Password { user, password }) = &config.password {
             options = options.with_user(user.as_str(), password.as_str());
         }
-        let endpoint = |url| Endpoint { url, client: Mutex::new(None) };
+        let endpoint = |url| Endpoint { url, connection: Mutex::new(Connection::None) };
         let endpoints = config.endpoints.into_iter().map(endpoint).collect();
         Ok(Self { endpoints, options, preferred: AtomicUsize::new(0) })
     }
@@ -161,8 +175,7 @@ impl Members {
                         self.preferred.store(index, Ordering::Relaxed);
                         return Ok(answer);
                     }
-                    Err(error) => {
-                        let failure = self.failure(index, &error);
+                    Err(failure @ Failure { .. }) => {
                         if failure.known != Known::NotDone {
                             known = Known::Nothing;
                         }
@@ -203,28 +216,38 @@ impl Members {
         }
     }
 
-    async fn ask_one<T, F>(&self, index: usize, request: &impl Fn(Client) -> F) -> (usize, Result<T, Error>)
+    async fn ask_one<T, F>(&self, index: usize, request: &impl Fn(Client) -> F) -> (usize, Result<T, Failure>)
     where
         F: Future<Output = Result<T, Error>>,
     {
-        match self.client(index).await {
-            Ok(client) => (index, request(client).await),
-            Err(error) => (index, Err(error)),
-        }
+        let answer = match self.client(index).await {
+            Ok(client) => request(client).await.map_err(|error| self.failure(index, &error)),
+            Err(error) => Err(self.failure(index, &error)),
+        };
+        (index, answer)
     }
 
-    async fn client(&self, index: usize) -> Result<Client, Error> {
+    async fn client(&self, index: usize) -> Result<Client, Arc<Error>> {
         let endpoint = &self.endpoints[index];
-        if let Some(client) = endpoint.lock().clone() {
-            return Ok(client);
+        let connecting = {
+            let mut connection = endpoint.lock();
+            match &*connection {
+                Connection::Made(client) => return Ok(Client::clone(client)),
+                Connection::Begun(connecting) => connecting.clone(),
+                Connection::None => {
+                    let connecting = connect(endpoint.url.clone(), self.options.clone());
+                    *connection = Connection::Begun(connecting.clone());
+                    connecting
+                }
+            }
+        };
+        let connected = connecting.clone().await;
+        let mut connection = endpoint.lock();
+        if matches!(&*connection, Connection::Begun(begun) if begun.ptr_eq(&connecting)) {
+            *connection =
+                connected.clone().map_or(Connection::None, |client| Connection::Made(Box::new(client)));
         }
-        // With a password this asks etcd for a token.
-        let connect = Client::connect([&endpoint.url], Some(self.options.clone()));
-        let client = timeout(CONNECT, connect)
-            .await
-            .unwrap_or_else(|_| Err(Error::EndpointError(format!("not connected within {CONNECT:?}"))))?;
-        *endpoint.lock() = Some(client.clone());
-        Ok(client)
+        connected
     }
 
     /// What an error of a member means. Its connection is made anew, unless it was an answer.
@@ -262,6 +285,17 @@ impl Members {
     }
 }
 
+/// Makes a connection, with a token if there is a password, in a task of its own: who asks for it may give up before it is made.
+fn connect(url: String, options: ConnectOptions) -> Connecting {
+    let task = tokio::spawn(async move {
+        let connected = timeout(CONNECT, Client::connect([&url], Some(options))).await;
+        let late = |_| Err(Error::EndpointError(format!("not connected within {CONNECT:?}")));
+        connected.unwrap_or_else(late)
+    });
+    let ended = |error: tokio::task::JoinError| Err(Error::EndpointError(error.to_string()));
+    async move { task.await.unwrap_or_else(ended).map_err(Arc::new) }.boxed().shared()
+}
+
 /// Whether a request failed since there is no connection, so that it was not sent.
 fn is_connecting(status: &impl std::error::Error) -> bool {
     let mut cause = status.source();
@@ -275,11 +309,15 @@ fn is_connecting(status: &impl std::error::Error) -> bool {
 }
 
 impl Endpoint {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Client>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The next request makes a new connection. One that is being made is as new as any.
     fn forget(&self) {
-        *self.lock() = None;
+        let mut connection = self.lock();
+        if matches!(*connection, Connection::Made(_)) {
+            *connection = Connection::None;
+        }
     }
 }
