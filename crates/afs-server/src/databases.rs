@@ -123,7 +123,7 @@ pub(crate) fn writer_of(chance: [u8; 32]) -> u64 {
 ///
 /// # Errors
 ///
-/// If it is damaged, or etcd does not answer for a minute.
+/// If it is damaged; if etcd does not answer for a minute, or somebody fills the database for as long.
 pub(crate) async fn open<I: Image>(
     store: &Arc<dyn CellStore>,
     config: &Config,
@@ -138,12 +138,13 @@ pub(crate) async fn open<I: Image>(
             Ok(database) => return Ok(Arc::new(database)),
             Err(error) => error,
         };
-        let may_come = store.shared().is_some() && matches!(error, OpenError::Store { .. });
+        let may_come = store.shared().is_some()
+            && matches!(error, OpenError::Store { .. } | OpenError::Unfinished { .. });
         if !may_come || begun.elapsed() > START_PATIENCE {
             return Err(StartError::Database(error.to_string()));
         }
         if !std::mem::replace(&mut is_told, true) {
-            tracing::warn!(%error, "the start waits for etcd");
+            tracing::warn!(%error, "the start waits for the databases in etcd");
         }
         sleep(PAUSE).await;
     }
