@@ -417,7 +417,7 @@ async fn a_change_of_etcds_users_keeps_no_server_out() {
     if !std::path::Path::new("/usr/bin/openssl").exists() {
         return skip(test, "there is no openssl, which makes the keys");
     }
-    let etcd = Etcd::start_with_signed_tokens("tokens", 1, 10);
+    let etcd = Etcd::start_with_signed_tokens("tokens", 1, 10, 600);
     let control = |command: &[&str]| {
         let (is_done, said) = etcd.control(command);
         assert!(is_done, "{command:?}: {said}");
@@ -445,14 +445,39 @@ async fn a_change_of_etcds_users_keeps_no_server_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn logins_that_take_longer_than_a_question_do_not_keep_a_server_out() {
     let test = "logins_that_take_longer_than_a_question_do_not_keep_a_server_out";
+    let Some((mut etcd, store)) = etcd_with_slow_logins(test, 600) else { return };
+    let vldb = open_with(store, Duration::from_secs(3600)).await;
+    take(&vldb).await.unwrap();
+    etcd.kill(0);
+    eventually("changes are refused", async || take(&vldb).await.is_err()).await;
+    etcd.restart(0);
+    etcd.wait_for(0);
+    eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
+}
+
+/// The same where the token ends while the connection stands.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long() {
+    let test = "a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long";
+    let Some((_etcd, store)) = etcd_with_slow_logins(test, 10) else { return };
+    let vldb = open_with(store, Duration::from_secs(3600)).await;
+    for _ in 0..2 {
+        eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
+        eventually("the token ends", async || take(&vldb).await.is_err()).await;
+    }
+    eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
+}
+
+/// An etcd of one member that takes longer than a second to check a password, with tokens that are good for so long.
+fn etcd_with_slow_logins(test: &str, seconds: u32) -> Option<(Etcd, Arc<EtcdStore>)> {
     if !is_here(test) {
-        return;
+        return None;
     }
     if !std::path::Path::new("/usr/bin/openssl").exists() {
-        return skip(test, "there is no openssl, which makes the keys");
+        skip(test, "there is no openssl, which makes the keys");
+        return None;
     }
-    // Checks of a second and more, as etcd makes 16 at once.
-    let mut etcd = Etcd::start_with_signed_tokens("logins", 1, 14);
+    let etcd = Etcd::start_with_signed_tokens(test, 1, 15, seconds);
     let control = |command: &[&str]| {
         let (is_done, said) = etcd.control(command);
         assert!(is_done, "{command:?}: {said}");
@@ -462,14 +487,8 @@ async fn logins_that_take_longer_than_a_question_do_not_keep_a_server_out() {
     control(&["auth", "enable"]);
     let password = Some(Password { user: "root".into(), password: "secret".to_owned().into() });
     let (endpoints, prefix) = (etcd.endpoints(), "/afar/a.cell/".to_owned());
-    let store = Arc::new(EtcdStore::new(Config { endpoints, prefix, tls: None, password }).unwrap());
-    let vldb = open_with(store, Duration::from_secs(3600)).await;
-    take(&vldb).await.unwrap();
-    etcd.kill(0);
-    eventually("changes are refused", async || take(&vldb).await.is_err()).await;
-    etcd.restart(0);
-    etcd.wait_for(0);
-    eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
+    let store = EtcdStore::new(Config { endpoints, prefix, tls: None, password }).unwrap();
+    Some((etcd, Arc::new(store)))
 }
 
 /// A way to etcd that can be cut.

@@ -132,7 +132,7 @@ pub(crate) async fn open<I: Image>(
     let memory_limit = Duration::from_secs(config.databases.memory_seconds.into());
     let options = Options { writer: writer_of(chance), memory_limit };
     let begun = Instant::now();
-    let mut is_told = false;
+    let mut told = None;
     loop {
         let error = match Database::open_with(Arc::clone(store), options).await {
             Ok(database) => return Ok(Arc::new(database)),
@@ -143,7 +143,7 @@ pub(crate) async fn open<I: Image>(
         if !may_come || begun.elapsed() > START_PATIENCE {
             return Err(StartError::Database(error.to_string()));
         }
-        if !std::mem::replace(&mut is_told, true) {
+        if told.replace(std::mem::discriminant(&error)) != Some(std::mem::discriminant(&error)) {
             tracing::warn!(%error, "the start waits for the databases in etcd");
         }
         sleep(PAUSE).await;

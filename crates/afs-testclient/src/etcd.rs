@@ -54,7 +54,7 @@ pub struct Etcd {
     networks: Option<Networks>,
     is_secret: bool,
     /// The cost of a password's check, if tokens are signed.
-    password_cost: Option<u8>,
+    tokens: Option<(u8, u32)>,
 }
 
 impl Etcd {
@@ -77,14 +77,14 @@ impl Etcd {
         Self::start_as(name, members, true, None, None)
     }
 
-    /// The same for clients with passwords, whose tokens are signed (JWT). openssl makes the keys. A password is checked with this
-    /// cost of bcrypt's: etcd's own is 10, each more takes twice as long.
+    /// The same for clients with passwords, whose tokens are signed (JWT) and good for `seconds`. openssl makes the keys. A password is
+    /// checked with this cost of bcrypt's: etcd's own is 10, each more takes twice as long.
     ///
     /// # Panics
     ///
     /// If it does not come to that.
-    pub fn start_with_signed_tokens(name: &str, members: usize, cost: u8) -> Self {
-        Self::start_as(name, members, false, Some(cost), None)
+    pub fn start_with_signed_tokens(name: &str, members: usize, cost: u8, seconds: u32) -> Self {
+        Self::start_as(name, members, false, Some((cost, seconds)), None)
     }
 
     /// The same with a network for each member, so that members can be [cut from each other](Self::cut). For root.
@@ -105,14 +105,13 @@ impl Etcd {
         name: &str,
         members: usize,
         is_secret: bool,
-        password_cost: Option<u8>,
+        tokens: Option<(u8, u32)>,
         networks: Option<Networks>,
     ) -> Self {
         let folder = std::env::temp_dir().join(format!("afar-etcd-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder for etcd");
-        for commands in is_secret.then_some(CERTIFICATES).into_iter().chain(password_cost.map(|_| TOKEN_KEYS))
-        {
+        for commands in is_secret.then_some(CERTIFICATES).into_iter().chain(tokens.map(|_| TOKEN_KEYS)) {
             let script = format!("set -e; cd '{}'; {commands}", folder.display());
             let made = Command::new("sh").arg("-c").arg(script).output().expect("a shell");
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -123,7 +122,7 @@ impl Etcd {
         let ports: Vec<_> = (0..members).map(|member| (port(2 * member), port(2 * member + 1))).collect();
         drop(bound);
         let stopped = (0..members).map(|_| None).collect();
-        let mut etcd = Self { folder, ports, members: stopped, networks, is_secret, password_cost };
+        let mut etcd = Self { folder, ports, members: stopped, networks, is_secret, tokens };
         (0..members).for_each(|member| etcd.restart(member));
         let begun = Instant::now();
         while !etcd.control(&["endpoint", "health"]).0 {
@@ -255,11 +254,11 @@ impl Etcd {
             }
             command.arg("--client-cert-auth");
         }
-        if let Some(cost) = self.password_cost {
+        if let Some((cost, seconds)) = self.tokens {
             command.args(["--bcrypt-cost", &cost.to_string()]);
             let key = |name: &str| self.folder.join(name).display().to_string();
             let keys = format!("pub-key={},priv-key={}", key("jwt.pub"), key("jwt.key"));
-            command.args(["--auth-token", &format!("jwt,{keys},sign-method=RS256,ttl=10m")]);
+            command.args(["--auth-token", &format!("jwt,{keys},sign-method=RS256,ttl={seconds}s")]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.members[member] = Some(command.spawn().expect("etcd starts"));

@@ -56,27 +56,33 @@ pub(super) struct Follower<I> {
 struct Behind {
     at: Revision,
     /// When the watch is begun anew.
-    until: Instant,
+    until: Option<Instant>,
     patience: Duration,
 }
 
 impl<I: Image> Follower<I> {
     pub(super) fn new(mirror: Arc<Mirror<I>>, writer: Arc<Mutex<Writer>>, following: Arc<Following>) -> Self {
-        let now = Instant::now();
-        let behind = Behind { at: mirror.revision(), until: now, patience: Duration::ZERO };
+        let behind = Behind { at: mirror.revision(), until: None, patience: WATCH_PATIENCE };
         Self { mirror, writer, following, behind: std::sync::Mutex::new(behind) }
     }
 
     /// Until when the watch may take to move the image on from a revision; `again` if that was over.
     fn patience(&self, at: Revision, again: bool) -> Instant {
         let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
-        if behind.at != at || behind.patience.is_zero() {
-            *behind = Behind { at, until: Instant::now() + WATCH_PATIENCE, patience: WATCH_PATIENCE };
-        } else if again {
+        if again {
             behind.patience = (2 * behind.patience).min(LONGEST_PATIENCE);
-            behind.until = Instant::now() + behind.patience;
         }
-        behind.until
+        let patience = behind.patience;
+        if again || behind.at != at {
+            (behind.at, behind.until) = (at, None);
+        }
+        *behind.until.get_or_insert_with(|| Instant::now() + patience)
+    }
+
+    /// The image is current.
+    fn caught_up(&self) {
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        (behind.until, behind.patience) = (None, WATCH_PATIENCE);
     }
 
     /// Starts the tasks, for an image of this moment.
@@ -118,6 +124,7 @@ impl<I: Image> Follower<I> {
             let now = *revision.borrow_and_update();
             // It may be ahead of what was read, but only by what was changed since.
             if now == newest || before.is_behind(now) && newest.is_behind(now) && !newest.is_behind(*before) {
+                self.caught_up();
                 return Ok(());
             }
             if following.is_filled() {
@@ -126,7 +133,7 @@ impl<I: Image> Follower<I> {
                     let why = Doubt::Filled.reason();
                     return Err((Doubt::Filled, StoreError::new(asking::<I>(), why)));
                 }
-                following.whole.notify_one();
+                following.is_whole();
             } else if now.is_behind(newest) {
                 if timeout_at(self.patience(now, false), revision.changed()).await.is_err() {
                     following.late.notify_one();
@@ -194,12 +201,11 @@ impl<I: Image> Follower<I> {
             let mut question = Arc::clone(&self).question().await;
             if let Err(error) = &question.answer {
                 self.failed(question.begun, Doubt::Silent, error);
-                match self.wait_for_answer(question.begun).await {
-                    Some(answered) => {
-                        question = answered;
-                        // A look-up may have asked a later one, which is given up now.
-                        following.wanted.notify_one();
-                    }
+                let answered = self.wait_for_answer(question.begun).await;
+                // A look-up may have asked a later one, which is given up now.
+                following.wanted.notify_one();
+                match answered {
+                    Some(answered) => question = answered,
                     None => continue,
                 }
             }

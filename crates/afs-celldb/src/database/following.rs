@@ -305,6 +305,12 @@ impl Following {
         self.revision.send_modify(|_| ());
     }
 
+    /// Nobody moves the database in any more: it is to be read anew, and what is in memory is old.
+    pub(super) fn is_whole(&self) {
+        self.is_filled.store(false, Ordering::Relaxed);
+        self.whole.notify_one();
+    }
+
     /// The image was read anew.
     pub(super) fn reloaded<I: Image>(&self, mirror: &Mirror<I>) {
         self.reloads.fetch_add(1, Ordering::Relaxed);

@@ -96,7 +96,8 @@ impl SharedStore for Way {
         let (made, tells) = (self.shared.made.subscribe(), self.tells.subscribe());
         let prefix = prefix.to_vec();
         let slow = *self.slow.borrow();
-        let told: Box<dyn Changes> = Box::new(Told { prefix, made, tells, slow, at: after.0 as usize });
+        let told: Box<dyn Changes> =
+            Box::new(SimulatedChanges { prefix, made, tells, slow, at: after.0 as usize });
         Box::pin(std::future::ready(Ok(told)))
     }
 
@@ -105,7 +106,7 @@ impl SharedStore for Way {
     }
 }
 
-struct Told {
+struct SimulatedChanges {
     prefix: Vec<u8>,
     made: watch::Receiver<Vec<Vec<RowChange>>>,
     tells: watch::Receiver<bool>,
@@ -113,7 +114,7 @@ struct Told {
     at: usize,
 }
 
-impl Changes for Told {
+impl Changes for SimulatedChanges {
     fn next(&mut self) -> StoreFuture<'_, Changed> {
         Box::pin(async move {
             let at = self.at;

@@ -96,8 +96,8 @@ struct Endpoint {
 enum Connection {
     /// None yet.
     None,
-    /// It is being made, for all who want it: with a password etcd is asked for a token, which takes it a while.
-    Begun(Connecting),
+    /// It is being made since then, for all who want it: with a password etcd is asked for a token, which takes it a while.
+    Begun(Instant, Connecting),
     /// It is there.
     Made(Box<Client>),
 }
@@ -130,8 +130,7 @@ impl Members {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT)
             .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
+            .with_require_leader(true);
         if let Some(tls) = &config.tls {
             let mut wanted = TlsOptions::new().ca_certificate(Certificate::from_pem(&tls.authorities));
             if let Some((certificate, key)) = &tls.identity {
@@ -233,17 +232,18 @@ impl Members {
             let mut connection = endpoint.lock();
             match &*connection {
                 Connection::Made(client) => return Ok(Client::clone(client)),
-                Connection::Begun(connecting) => connecting.clone(),
-                Connection::None => {
+                Connection::Begun(since, connecting) if since.elapsed() <= CONNECT => connecting.clone(),
+                // What came of it nobody has waited for: it may be long out of date.
+                Connection::Begun(..) | Connection::None => {
                     let connecting = connect(endpoint.url.clone(), self.options.clone());
-                    *connection = Connection::Begun(connecting.clone());
+                    *connection = Connection::Begun(Instant::now(), connecting.clone());
                     connecting
                 }
             }
         };
         let connected = connecting.clone().await;
         let mut connection = endpoint.lock();
-        if matches!(&*connection, Connection::Begun(begun) if begun.ptr_eq(&connecting)) {
+        if matches!(&*connection, Connection::Begun(_, begun) if begun.ptr_eq(&connecting)) {
             *connection =
                 connected.clone().map_or(Connection::None, |client| Connection::Made(Box::new(client)));
         }
@@ -313,7 +313,7 @@ impl Endpoint {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next request makes a new connection. One that is being made is as new as any.
+    /// The next request makes a new connection, unless one is being made.
     fn forget(&self) {
         let mut connection = self.lock();
         if matches!(*connection, Connection::Made(_)) {
