@@ -5,17 +5,13 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{Process, can_mount, is_root, needs, wait_for};
+use mounted::{can_mount, needs, text_of, wait_for};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-fn text_of(round: u64, length: usize) -> Vec<u8> {
-    round.to_le_bytes().repeat(length / 8)
-}
 
 /// Has a program wait in the mount, and ends it by Ctrl-C.
 fn interrupt(mut child: Child, what: &str) {
@@ -469,155 +465,4 @@ print(data == (1).to_bytes(8, 'little') * 512, flush=True)";
     said.sort_unstable();
     assert_eq!(said, ["True", "handled"]);
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
-}
-
-#[test]
-fn a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost() {
-    const NAME: &str = "a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost";
-    if !can_mount(NAME) {
-        return;
-    }
-    if !is_root() {
-        return mounted::skip(NAME, "it takes root to mount a small file system");
-    }
-    let cell = Cell::new("full");
-    let Some(disk) = mounted::SmallDisk::new(cell.folder.join("small"), 40) else {
-        return mounted::skip(NAME, "no small file system can be mounted here");
-    };
-    let (one, here) = cell.mount("one");
-    let mount = cell.folder.join("two");
-    let mut command = mounted::afar(["mount"]);
-    command.arg(&mount).arg("--config").arg(cell.folder.join("state/etc")).arg("--cache").arg(&disk.path);
-    let log = cell.folder.join("log");
-    command.stderr(File::create(&log).unwrap());
-    let two = Process::start(command, Some(mount.clone()));
-    let there = mount.join("afar.local/scratch");
-    // More than there is room for.
-    let text = text_of(1, 48 << 20);
-    fs::write(here.join("large"), &text).unwrap();
-    fs::write(here.join("small"), "small").unwrap();
-    assert!(fs::read(there.join("large")).unwrap() == text, "more than there is room for");
-    // No room at all, and nothing in the cache that could make room.
-    let mut open = File::create(there.join("before")).unwrap();
-    open.write_all(b"before").unwrap();
-    let mut flush = mounted::afar(["fs", "flushall"]);
-    flush.current_dir(&there);
-    assert!(mounted::run(flush).status.success());
-    let mut ballast = File::create(disk.path.join("ballast")).unwrap();
-    let piece = vec![0; 64 << 10];
-    while ballast.write_all(&piece).is_ok() {}
-    assert!(fs::read(there.join("large")).unwrap() == text, "no room at all");
-    // What is stored makes room for what comes, so this is taken; what cannot be is refused. Nothing that was taken is lost.
-    match fs::write(there.join("new"), &text) {
-        Ok(()) => {
-            assert!(fs::read(here.join("new")).unwrap() == text, "what was written is not at the server")
-        }
-        Err(error) => assert_eq!(error.raw_os_error(), Some(28), "ENOSPC"),
-    }
-    drop(open);
-    assert_eq!(fs::read(here.join("before")).unwrap(), b"before");
-    drop(ballast);
-    fs::remove_file(disk.path.join("ballast")).unwrap();
-    let text = text_of(2, 1 << 20);
-    fs::write(there.join("after"), &text).unwrap();
-    assert!(fs::read(here.join("after")).unwrap() == text);
-    assert_eq!(fs::read(there.join("small")).unwrap(), b"small");
-    let said = fs::read_to_string(&log).unwrap();
-    assert!(said.contains("no space left") && said.contains(&disk.path.display().to_string()), "{said}");
-    assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
-}
-
-/// A file system in a file of a mount: its reads wait while that mount is stopped. Lets it go on and unmounts when dropped.
-struct SlowDisk<'a> {
-    below: &'a Process,
-    path: PathBuf,
-}
-
-impl<'a> SlowDisk<'a> {
-    /// `None` where this machine has no loop devices.
-    fn new(below: &'a Process, image: &Path, path: PathBuf) -> Option<Self> {
-        File::create(image).unwrap().set_len(64 << 20).unwrap();
-        fs::create_dir(&path).unwrap();
-        let run = |command: &mut Command| command.status().is_ok_and(|status| status.success());
-        (run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image))
-            && run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(&path)))
-        .then_some(Self { below, path })
-    }
-}
-
-impl Drop for SlowDisk<'_> {
-    fn drop(&mut self) {
-        self.below.signal("CONT");
-        drop(Command::new("umount").arg("-l").arg(&self.path).status());
-    }
-}
-
-/// Has the kernel forget what it has of a file's data.
-fn drop_pages(path: &Path) {
-    let file = File::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-}
-
-fn drop_pages_below(folder: &Path) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { drop_pages_below(&path) } else { drop_pages(&path) }
-    }
-}
-
-/// Reading from the disk waits in threads of its own, not in those that answer the kernel and the network.
-#[test]
-fn a_slow_read_of_the_caches_disk_stops_no_stat() {
-    const NAME: &str = "a_slow_read_of_the_caches_disk_stops_no_stat";
-    const FILES: usize = 6;
-    if !can_mount(NAME) || !needs(NAME, &["mkfs.ext4"]) {
-        return;
-    }
-    if !is_root() {
-        return mounted::skip(NAME, "it takes root to mount a file system");
-    }
-    let cell = Cell::new("slow");
-    let (one, here) = cell.mount("one");
-    let image = here.join("image");
-    let Some(disk) = SlowDisk::new(&one, &image, cell.folder.join("disk")) else {
-        return mounted::skip(NAME, "no file can be mounted here");
-    };
-    let mount = cell.folder.join("two");
-    let mut command = mounted::afar(["mount"]);
-    command.arg(&mount).arg("--config").arg(cell.folder.join("state/etc"));
-    command.arg("--cache").arg(disk.path.join("cache")).args(["--cache-size", "32M"]);
-    let two = Process::start(command, Some(mount.clone()));
-    let there = mount.join("afar.local/scratch");
-    // Short enough for the kernel not to read them from the cache by itself.
-    let name = |number: usize| format!("file-{number}");
-    for number in 0..FILES {
-        fs::write(here.join(name(number)), text_of(number as u64, 512 << 10)).unwrap();
-        assert!(fs::read(there.join(name(number))).unwrap() == text_of(number as u64, 512 << 10));
-        drop_pages(&there.join(name(number)));
-    }
-    assert_eq!(fs::read_dir(&there).unwrap().count(), FILES + 1);
-    drop_pages_below(&disk.path.join("cache"));
-    drop_pages(&image);
-    one.signal("STOP");
-    std::thread::scope(|scope| {
-        let readers = (0..FILES).map(|number| {
-            let path = there.join(name(number));
-            scope.spawn(move || fs::read(path).unwrap() == text_of(number as u64, 512 << 10))
-        });
-        let readers: Vec<_> = readers.collect();
-        std::thread::sleep(Duration::from_millis(500));
-        let waiting = readers.iter().filter(|reader| !reader.is_finished()).count();
-        let (sender, answers) = std::sync::mpsc::channel();
-        let there = &there;
-        scope.spawn(move || sender.send(fs::metadata(there.join("none")).is_err()));
-        let answer = answers.recv_timeout(mounted::PATIENCE);
-        one.signal("CONT");
-        assert_eq!(waiting, FILES, "the disk is not waited for");
-        assert_eq!(answer, Ok(true), "nothing is answered while the disk is waited for");
-        assert!(readers.into_iter().all(|reader| reader.join().unwrap()));
-    });
-    assert!(two.stop().success());
-    drop(disk);
-    assert!(one.stop().success() && cell.servers.stop().success());
 }

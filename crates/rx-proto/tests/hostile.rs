@@ -1,141 +1,23 @@
 //! What strangers and liars may cost: spoofed, cut, oversized and replayed packets end in bounded memory and time and never
 //! in a panic, and an address that has not been shown to be reachable gets at most three bytes for one.
 
-use afs_sim::world::{Job, Link, SERVICE, World, ms};
+#[path = "support/raw_server.rs"]
+mod raw_server;
+
+use afs_sim::world::{Job, Link, World, ms};
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use raw_server::{Copies, LONG, Server, ack, address, header, packet, request};
 use rx_proto::abort::AbortCode;
-use rx_proto::config::{CallLimits, Config};
+use rx_proto::config::Config;
 use rx_proto::debug;
-use rx_proto::endpoint::{ANSWER_BURST, ANSWER_RATE, ANSWER_RATE_EACH, Endpoint, Event, Read, Service};
-use rx_proto::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, Seq, Serial, ServiceId};
+use rx_proto::endpoint::{ANSWER_BURST, ANSWER_RATE, ANSWER_RATE_EACH, Event};
+use rx_proto::ids::{CallNumber, Channel, ConnectionId, Seq, Serial, ServiceId};
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
-use rx_proto::security::Null;
-use rx_proto::time::Instant;
-use rx_proto::totals::Totals;
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
-
-const LONG: Duration = Duration::from_secs(60);
-/// UDP and IPv4 headers.
-const OVERHEAD: u64 = 28;
-
-/// Packets that were sent, and from where.
-type Copies = Rc<RefCell<Vec<(SocketAddr, Vec<u8>)>>>;
-
-/// A server that answers each request with much, driven by hand.
-struct Server {
-    endpoint: Endpoint,
-    now: Instant,
-    /// Bytes to each address, with headers.
-    sent: HashMap<SocketAddr, u64>,
-    received: HashMap<SocketAddr, u64>,
-}
-
-impl Server {
-    fn new(check_reach: bool, config: Config) -> Self {
-        Self::with_totals(check_reach, config, &Totals::default())
-    }
-
-    fn with_totals(check_reach: bool, config: Config, totals: &Totals) -> Self {
-        let mut endpoint = Endpoint::with_totals(config, [3; 32], totals);
-        endpoint.add_service(Service {
-            id: SERVICE,
-            security: vec![Arc::new(Null)],
-            check_reach,
-            upgrades_to: None,
-            limits: CallLimits::default(),
-        });
-        let now = Instant::ORIGIN + Duration::from_secs(1);
-        Self { endpoint, now, sent: HashMap::new(), received: HashMap::new() }
-    }
-
-    fn receive(&mut self, from: SocketAddr, packet: Vec<u8>) {
-        *self.received.entry(from).or_default() += packet.len() as u64 + OVERHEAD;
-        self.endpoint.handle_datagram(self.now, from, packet.into());
-    }
-
-    /// Lets the application answer, and sends; returns what was sent last.
-    fn send(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
-        let mut packets = Vec::new();
-        loop {
-            while let Some(event) = self.endpoint.poll_event() {
-                if let Event::Incoming(call) = event {
-                    while matches!(self.endpoint.read(self.now, call), Ok(Read::Data(_))) {}
-                    let _ = self.endpoint.write(self.now, call, Bytes::from(vec![1; 200_000]));
-                    let _ = self.endpoint.finish(self.now, call);
-                } else if let Event::Closed(call, _) = event {
-                    self.endpoint.release(self.now, call);
-                }
-            }
-            let mut out = Vec::new();
-            let Some(t) = self.endpoint.poll_transmit(self.now, &mut out) else { break };
-            for segment in out.chunks(t.segment_len) {
-                *self.sent.entry(t.to).or_default() += segment.len() as u64 + OVERHEAD;
-                packets.push((t.to, segment.to_vec()));
-            }
-        }
-        packets
-    }
-
-    fn pass(&mut self, time: Duration) {
-        let end = self.now + time;
-        while let Some(at) = self.endpoint.poll_timeout().filter(|&at| at <= end) {
-            self.now = self.now.max(at);
-            self.endpoint.handle_timeout(self.now);
-            self.send();
-        }
-        self.now = end;
-    }
-}
-
-fn header(kind: PacketType, connection: u32) -> Header {
-    Header {
-        epoch: Epoch(0x8123_4567),
-        connection: ConnectionId(connection << 2),
-        channel: Channel::of(0),
-        call: CallNumber(1),
-        seq: Seq(u32::from(kind == PacketType::DATA)),
-        serial: Serial(1),
-        kind,
-        flags: Flags::CLIENT_INITIATED,
-        user_status: 0,
-        security: SecurityIndex(0),
-        checksum: 0,
-        service: SERVICE,
-    }
-}
-
-fn packet(header: Header, body: &[u8]) -> Vec<u8> {
-    let mut packet = header.to_bytes().to_vec();
-    packet.extend_from_slice(body);
-    packet
-}
-
-fn request(connection: u32, len: usize) -> Vec<u8> {
-    let header = header(PacketType::DATA, connection);
-    packet(Header { flags: header.flags.with(Flags::LAST_PACKET), ..header }, &vec![0; len])
-}
-
-fn address(n: u32) -> SocketAddr {
-    SocketAddr::from(((0x0a00_0000 + n).to_be_bytes(), 7001))
-}
-
-/// An ACK's body.
-fn ack(first: u32, previous: u32, serial: u32, reason: u8, table: &[u8], words: &[u32]) -> Vec<u8> {
-    let mut body = vec![0; 4];
-    [first, previous, serial].iter().for_each(|w| body.extend_from_slice(&w.to_be_bytes()));
-    body.extend_from_slice(&[reason, table.len() as u8]);
-    body.extend_from_slice(table);
-    body.extend_from_slice(&[0; 3]);
-    words.iter().for_each(|w| body.extend_from_slice(&w.to_be_bytes()));
-    body
-}
 
 #[test]
 fn an_address_that_shows_nothing_gets_three_bytes_for_one() {
@@ -562,126 +444,4 @@ fn a_client_hears_a_server_from_its_own_addresses_alone() {
     world.inject(0, elsewhere, forged);
     let code = rx_proto::CallError::AbortedByPeer(AbortCode(77));
     assert_eq!(world.nodes[0].jobs[job].result, Some(Err(code)), "a server with several addresses");
-}
-
-/// Answers the ping that asks an address whether it is there.
-fn show_to_be_there(server: &mut Server, from: SocketAddr, connection: u32) {
-    let pings = server.send();
-    let ping = pings.iter().find(|(to, p)| *to == from && p[20] == 2 && p[HEADER_LEN + 16] == 6);
-    let serial = Header::parse(&ping.expect("it is asked").1).unwrap().serial;
-    server.receive(
-        from,
-        packet(header(PacketType::ACK, connection), &ack(1, 0, serial.0, 7, &[], &[1444, 1444, 255, 1])),
-    );
-    server.send();
-}
-
-/// 60 connections whose calls had holes took 87 MB, 1,500 took 2 GB.
-#[test]
-fn one_host_with_holes_in_its_calls_leaves_memory_for_others() {
-    const BUDGET: u64 = 4 << 20;
-    let config = Config { strangers_memory: BUDGET, ..Config::default() };
-    let mut server = Server::new(true, config);
-    let data = |connection: u32, channel: u32, seq: u32| {
-        let header = header(PacketType::DATA, connection);
-        packet(Header { channel: Channel::of(channel), seq: Seq(seq), ..header }, &[0; 1400])
-    };
-    let attacker = address(1);
-    server.receive(attacker, request(0, 4));
-    show_to_be_there(&mut server, attacker, 0);
-    for connection in 1..100 {
-        for channel in 0..4 {
-            (2..=255).for_each(|seq| server.receive(attacker, data(connection, channel, seq)));
-        }
-    }
-    let usage = server.endpoint.usage();
-    assert!(usage.strangers <= BUDGET / 2, "{usage:?}");
-    // Another's packets that overtake each other are kept, and its call goes on.
-    let other = address(2);
-    server.receive(other, request(1000, 4));
-    show_to_be_there(&mut server, other, 1000);
-    (2..=100).for_each(|seq| server.receive(other, data(1001, 0, seq)));
-    let held = server.endpoint.usage().strangers - usage.strangers;
-    assert_eq!(held, 99 * 1400);
-    server.receive(other, data(1001, 0, 1));
-    server.send();
-    assert_eq!(server.endpoint.usage().strangers, usage.strangers, "it was read");
-    server.pass(Duration::from_secs(1500));
-    assert_eq!(server.endpoint.usage(), rx_proto::endpoint::Usage::default());
-}
-
-/// A port with many threads held as much for each of them.
-#[test]
-fn a_port_with_several_endpoints_keeps_no_more_for_strangers_than_one() {
-    const BUDGET: u64 = 1 << 20;
-    let totals = Totals::default();
-    let config = Config { strangers_memory: BUDGET, max_connections: 50, ..Config::default() };
-    let mut shards = [0; 4].map(|_| Server::with_totals(true, config.clone(), &totals));
-    for (number, server) in (0..).zip(&mut shards) {
-        let host = address(1 + number);
-        server.receive(host, request(0, 4));
-        show_to_be_there(server, host, 0);
-    }
-    for (number, server) in (0..).zip(&mut shards) {
-        let host = address(1 + number);
-        for connection in 1..40 {
-            for seq in 2..=60 {
-                let header = Header { seq: Seq(seq), ..header(PacketType::DATA, connection) };
-                server.receive(host, packet(header, &[0; 1400]));
-            }
-        }
-    }
-    let held = |shards: &[Server]| shards.iter().map(|s| s.endpoint.usage().strangers).sum::<u64>();
-    assert!((BUDGET / 2..=BUDGET).contains(&held(&shards)), "{}", held(&shards));
-    let connections: usize = shards.iter().map(|server| server.endpoint.connection_count()).sum();
-    assert_eq!(connections, 50);
-    drop(shards);
-    let mut server = Server::with_totals(true, config, &totals);
-    server.receive(address(9), request(0, 4));
-    assert_eq!(server.endpoint.connection_count(), 1, "what endpoints had goes with them");
-}
-
-/// An endpoint ends connections of its own only, so those of the others at its port must not use up all there may be.
-#[test]
-fn a_newcomer_finds_room_at_each_endpoint_of_a_port_that_is_full() {
-    let totals = Totals::default();
-    let config = Config { max_connections: 128, ..Config::default() };
-    let [mut one, mut other] = [0; 2].map(|_| Server::with_totals(true, config.clone(), &totals));
-    one.receive(address(1), request(0, 4));
-    show_to_be_there(&mut one, address(1), 0);
-    (1..200).for_each(|connection| one.receive(address(1), request(connection, 4)));
-    assert_eq!(one.endpoint.connection_count(), 128);
-    other.receive(address(2), request(0, 4));
-    show_to_be_there(&mut other, address(2), 0);
-    (1..10).for_each(|connection| other.receive(address(2), request(connection, 4)));
-    assert_eq!(other.endpoint.connection_count(), 2);
-}
-
-#[test]
-fn a_host_with_too_many_connections_loses_its_own_oldest() {
-    let config = Config { max_connections_of_host: 10, max_connections: 15, ..Config::default() };
-    let mut server = Server::new(true, config);
-    let is_there = |server: &Server, host: u32| server.endpoint.path_to(address(host)).is_some();
-    server.receive(address(2), request(1000, 4));
-    show_to_be_there(&mut server, address(2), 1000);
-    for n in 0..100 {
-        server.receive(address(1), request(n, 4));
-        if n == 0 {
-            show_to_be_there(&mut server, address(1), 0);
-        }
-        server.send();
-        // It takes the reply: the connection is idle.
-        let header = header(PacketType::ABORT, n);
-        server.receive(address(1), packet(header, &[0, 0, 0, 5]));
-        server.send();
-    }
-    assert_eq!(server.endpoint.connection_count(), 11);
-    assert!(is_there(&server, 2), "another host's stays");
-    // A full table makes room by the host that has the most.
-    for n in 0..10 {
-        server.receive(address(3 + n), request(2000 + n, 4));
-        show_to_be_there(&mut server, address(3 + n), 2000 + n);
-    }
-    assert_eq!(server.endpoint.connection_count(), 15);
-    assert!((2..13).all(|host| is_there(&server, host)));
 }

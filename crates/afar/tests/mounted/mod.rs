@@ -129,7 +129,7 @@ pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command
     command
 }
 
-/// What somebody looks at in a folder as `tests/rights.rs` and `tests/pags.rs` fill it, each with a word of what it would have shown.
+/// What somebody looks at in a folder as `tests/rights.rs` and `tests/pags` fill it, each with a word of what it would have shown.
 pub(crate) const LOOKS: [(&str, &str); 11] = [
     ("ls", "ls \"$1\""),
     ("find", "find \"$1\" -mindepth 1 2>/dev/null | grep ."),
@@ -378,4 +378,9 @@ impl Drop for SmallDisk {
     fn drop(&mut self) {
         drop(Command::new("umount").arg("-l").arg(&self.path).status());
     }
+}
+
+/// Bytes that are others in each round, and are the same when they are made again.
+pub(crate) fn text_of(round: u64, length: usize) -> Vec<u8> {
+    round.to_le_bytes().repeat(length / 8)
 }

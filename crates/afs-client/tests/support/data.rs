@@ -60,3 +60,21 @@ pub(crate) fn with_folder(world: &World, number: u8, folder: &Path) -> Config {
     config.cache = Some(Cache { folder: folder.to_owned(), limit_bytes: 1 << 30 });
     config
 }
+
+/// A change; `stored` is how long the file is at the server.
+pub(crate) async fn change(file: &OpenFile, (model, stored): (&mut Vec<u8>, usize), random: &mut StdRng) {
+    let at = if random.random_bool(0.2) { stored } else { random.random_range(0..600_000) };
+    if random.random_bool(0.2) {
+        let status = file.truncate(at as u64).await.unwrap();
+        model.resize(at, 0);
+        assert_eq!(status.length, at as u64);
+        return;
+    }
+    let length = random.random_range(1..5000);
+    let bytes = random_bytes(random, length);
+    if model.len() < at + length {
+        model.resize(at + length, 0);
+    }
+    model[at..at + length].copy_from_slice(&bytes);
+    file.write(at as u64, bytes.into()).await.unwrap();
+}

@@ -1,6 +1,8 @@
 //! PAGs in one mount: several people of the cell by one local user, each with their own rights, whatever the kernel and the cache have
 //! for another; and what somebody tries who wants into the PAG of somebody else. It takes root, which can be any user in any group.
 
+mod logins;
+#[path = "../mounted/mod.rs"]
 mod mounted;
 
 use mounted::cell::Cell;
@@ -41,17 +43,17 @@ fn attempts() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// A process: its user, the group of its PAG, and who it is to the cell.
 #[derive(Debug, Clone, Copy)]
-struct Who {
+struct Identity {
     uid: u32,
     pag: Option<u32>,
     is: &'static str,
 }
 
-const fn who(uid: u32, pag: Option<u32>, is: &'static str) -> Who {
-    Who { uid, pag, is }
+const fn who(uid: u32, pag: Option<u32>, is: &'static str) -> Identity {
+    Identity { uid, pag, is }
 }
 
-const ROOT: Who = who(0, None, "");
+const ROOT: Identity = who(0, None, "");
 
 /// A cell, mounted for all users of the machine, and its key.
 struct Scene {
@@ -90,7 +92,7 @@ impl Scene {
         let (process, _) = cell.mount("mnt");
         let mount = cell.folder.join("mnt/afar.local");
         let scene = Self { mount, key, program, _mounted: process, cell };
-        scene.log_in(Who { is: "admin", ..ROOT });
+        scene.log_in(Identity { is: "admin", ..ROOT });
         for name in ["alice", "bob"] {
             let folder = scene.folder_of(name);
             fs::create_dir(&folder).unwrap();
@@ -113,7 +115,7 @@ impl Scene {
     }
 
     /// A program as somebody, in the mount: other tests have mounts of their own, and a command is about the one that it is in.
-    fn command(&self, who: Who, program: &Path) -> Command {
+    fn command(&self, who: Identity, program: &Path) -> Command {
         let mut command = Command::new("setpriv");
         let uid = who.uid.to_string();
         let groups = who.pag.map_or(uid.clone(), |pag| format!("{uid},{pag}"));
@@ -126,21 +128,21 @@ impl Scene {
         command
     }
 
-    fn afar(&self, who: Who, words: &[&str]) -> Command {
+    fn afar(&self, who: Identity, words: &[&str]) -> Command {
         let mut command = self.command(who, &self.program);
         command.args(words);
         command
     }
 
     /// What a shell of somebody's says, with a folder as its argument.
-    fn shell(&self, who: Who, text: &str, folder: &Path) -> Output {
+    fn shell(&self, who: Identity, text: &str, folder: &Path) -> Output {
         let mut command = self.command(who, Path::new("bash"));
         command.args(["-c", text, "bash"]).arg(folder);
         mounted::run(command)
     }
 
     /// Gives somebody the token of whom they are to be.
-    fn log_in(&self, who: Who) {
+    fn log_in(&self, who: Identity) {
         let key = self.key.display().to_string();
         succeed(self.afar(who, &["aklog", "-keytab", &key, "-principal", who.is]));
     }
@@ -160,18 +162,18 @@ impl Scene {
     }
 
     /// What of the attempts shows something.
-    fn shown(&self, who: Who, folder: &Path) -> Vec<&'static str> {
+    fn shown(&self, who: Identity, folder: &Path) -> Vec<&'static str> {
         let shows = |text: &str| !self.shell(who, text, folder).stdout.is_empty();
         attempts().filter(|(_, text)| shows(text)).map(|(what, _)| what).collect()
     }
 
-    fn tokens(&self, who: Who) -> usize {
+    fn tokens(&self, who: Identity) -> usize {
         let told: Value = serde_json::from_str(&succeed(self.afar(who, &["tokens", "-json"]))).unwrap();
         told.as_array().unwrap().len()
     }
 
     /// Puts something of each kind into a folder.
-    fn fill(&self, who: Who, folder: &Path) {
+    fn fill(&self, who: Identity, folder: &Path) {
         let text = "set -e; cd \"$1\"; mkdir sub; echo secret > small; yes secret | head -c 3500000 > large; \
                     echo secret > sub/below; ln -s secret link";
         let output = self.shell(who, text, folder);
@@ -179,7 +181,7 @@ impl Scene {
     }
 
     /// Somebody looks at all of it, so that the kernel and the cache have it, and keeps a large file open meanwhile.
-    fn look(&self, who: Who, folder: &Path) -> Running {
+    fn look(&self, who: Identity, folder: &Path) -> Running {
         let text = "{ ls -lR \"$1\" && cat \"$1\"/small \"$1\"/large && readlink \"$1\"/link; } > /dev/null";
         assert!(self.shell(who, text, folder).status.success(), "{who:?}");
         let mut command = self.command(who, Path::new("bash"));
@@ -281,7 +283,7 @@ fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it()
     scene.fill(alice_as_bob, &scene.folder_of("bob"));
     let all = [alice, bob, alice_as_bob, alice_as_nobody, bob_as_alice, ROOT, who(NOBODY, None, "")];
     let everything: Vec<_> = attempts().map(|(what, _)| what).collect();
-    let check = |folder: &Path, may: &dyn Fn(Who) -> bool, when: &str| {
+    let check = |folder: &Path, may: &dyn Fn(Identity) -> bool, when: &str| {
         for asker in all {
             let expected = if may(asker) { &everything[..] } else { &[] };
             assert_eq!(scene.shown(asker, folder), expected, "{when}: {asker:?}");
@@ -306,7 +308,7 @@ fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it()
     assert_eq!([alice, alice_as_bob, bob_as_alice].map(|who| scene.tokens(who)), [0, 1, 1]);
     check(&folder, &|asker| asker.uid == BOB && asker.is == "alice", "after unlog");
     // Rights that are taken away are gone in all sessions.
-    scene.log_in(Who { is: "admin", ..ROOT });
+    scene.log_in(Identity { is: "admin", ..ROOT });
     for folder in [folder.join("sub"), folder.clone()] {
         scene.set_rights(&folder, "bob", "none");
     }
@@ -437,7 +439,7 @@ fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
 #[test]
 fn a_login_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     const NAME: &str = "a_login_has_a_pag_and_a_token_of_its_own_until_it_ends";
-    let Some(module) = module(NAME) else { return };
+    let Some(module) = logins::module(NAME) else { return };
     let Some(scene) = Scene::new(NAME) else { return };
     if !mounted::needs(NAME, &["su", "unshare"]) {
         return;
@@ -450,7 +452,7 @@ fn a_login_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     let session = "id -G; cat \"$1/small\"";
     let inside =
         format!("cd '{}' && {session}", scene.mount.display()).replace("$1", &folder.display().to_string());
-    let said = succeed(with_services(&services, &["su", "-s", "/bin/sh", "daemon", "-c", &inside]));
+    let said = succeed(logins::with_services(&services, &["su", "-s", "/bin/sh", "daemon", "-c", &inside]));
     let (groups, content) = said.trim().split_once('\n').unwrap();
     let pag = groups.split(' ').map(|group| group.parse::<u32>().unwrap()).find(|group| group >> 24 == 0x41);
     assert_eq!(content, "secret");
@@ -469,7 +471,7 @@ fn a_process_with_the_number_of_one_that_was_in_a_pag_is_not_in_it() {
     scene.log_in(alice);
     let folder = scene.folder_of("alice");
     scene.fill(alice, &folder);
-    let begin = |who: Who| {
+    let begin = |who: Identity| {
         let mut command = scene.command(who, Path::new("cat"));
         command.arg(folder.join("small")).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
     };
@@ -499,7 +501,7 @@ fn a_mount_for_one_user_shows_no_session_what_another_has_looked_up() {
     let Some(mut scene) = Scene::new(NAME) else { return };
     let (_private, _) = scene.cell.mount_with("private", "state/etc", &["--private"]);
     scene.mount = scene.cell.folder.join("private/afar.local");
-    let (folder, alice) = (scene.folder_of("alice"), Who { is: "alice", ..ROOT });
+    let (folder, alice) = (scene.folder_of("alice"), Identity { is: "alice", ..ROOT });
     scene.log_in(alice);
     scene.fill(alice, &folder);
     let held = scene.look(alice, &folder);
@@ -509,161 +511,9 @@ fn a_mount_for_one_user_shows_no_session_what_another_has_looked_up() {
     assert_eq!(scene.shown(session, &folder), Vec::<&str>::new(), "what was looked up since");
     assert_eq!(scene.shown(alice, &folder).len(), attempts().count());
     // Nor is anything shown to those who have thrown their tokens away.
-    scene.log_in(Who { is: "alice", ..session });
+    scene.log_in(Identity { is: "alice", ..session });
     succeed(scene.afar(ROOT, &["unlog"]));
     assert_eq!(scene.shown(ROOT, &folder), Vec::<&str>::new());
     assert_eq!(scene.shown(session, &folder).len(), attempts().count());
     drop(held);
-}
-
-/// A command that finds these services in /etc/pam.d.
-fn with_services(services: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-euc", "mount --bind \"$1\" /etc/pam.d; shift; exec \"$@\"", "sh"]);
-    command.arg(services).args(words).stdin(Stdio::null()).current_dir("/");
-    command
-}
-
-/// A login at a terminal, where the shell does what there is to do.
-#[test]
-fn a_login_at_a_terminal_has_a_pag_and_a_token_of_its_own_until_it_ends() {
-    const NAME: &str = "a_login_at_a_terminal_has_a_pag_and_a_token_of_its_own_until_it_ends";
-    let Some(module) = module(NAME) else { return };
-    if !mounted::needs(NAME, &["login", "script", "unshare"]) {
-        return;
-    }
-    let Some(scene) = Scene::new(NAME) else { return };
-    let alice = who(ALICE, None, "alice");
-    scene.log_in(alice);
-    let folder = scene.folder_of("alice");
-    scene.fill(alice, &folder);
-    let services = scene.pam_services(&module);
-    fs::copy(services.join("su"), services.join("login")).unwrap();
-    let at = |name: &str| scene.cell.folder.join(name);
-    fs::write(at("shell"), format!("#!/bin/sh\nid -G; cat '{}/small'\n", folder.display())).unwrap();
-    open(&at("shell"));
-    let user = format!("carol:x:{CAROL}:{CAROL}::/:{}\n", at("shell").display());
-    fs::write(at("passwd"), fs::read_to_string("/etc/passwd").unwrap() + &user).unwrap();
-    let start = "mount --bind \"$1\" /etc/passwd; exec script --quiet --command 'login -f carol' /dev/null";
-    let words = ["sh", "-euc", start, "sh", &at("passwd").display().to_string()];
-    let said = succeed(with_services(&services, &words));
-    let lines: Vec<&str> = said.lines().map(str::trim).collect();
-    let groups = lines[0].split(' ').map(|group| group.parse::<u32>().expect(&said));
-    let pag = groups.into_iter().find(|group| group >> 24 == 0x41);
-    assert_eq!(lines[1..], ["secret"], "{said}");
-    assert_eq!(scene.tokens(who(CAROL, Some(pag.expect("a PAG")), "")), 0);
-    assert_eq!(scene.shown(who(CAROL, None, ""), &folder), Vec::<&str>::new());
-    assert_eq!(scene.tokens(alice), 1, "another's session goes on");
-}
-
-/// Debian's ssh server, where `scripts/tools.sh` has unpacked it.
-fn ssh_server() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/openssh")
-}
-
-#[test]
-fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
-    const NAME: &str = "a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends";
-    let Some(module) = module(NAME) else { return };
-    if !mounted::needs(NAME, &["ssh", "ssh-keygen", "unshare"]) {
-        return;
-    }
-    let Ok(tools) = ssh_server().canonicalize() else {
-        return mounted::skip(NAME, "there is no ssh server: scripts/tools.sh fetches it");
-    };
-    let Some(scene) = Scene::new(NAME) else { return };
-    let alice = who(ALICE, None, "alice");
-    scene.log_in(alice);
-    let folder = scene.folder_of("alice");
-    scene.fill(alice, &folder);
-    let services = scene.pam_services(&module);
-    fs::copy(services.join("su"), services.join("sshd")).unwrap();
-    let at = |name: &str| scene.cell.folder.join(name);
-    for key in ["host-key", "user-key"] {
-        let mut command = Command::new("ssh-keygen");
-        command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key));
-        succeed(command);
-    }
-    let users = "carol:x:60003:60003::/:/bin/sh\nsshd:x:60099:60099::/run/sshd:/usr/sbin/nologin\n";
-    fs::write(at("passwd"), fs::read_to_string("/etc/passwd").unwrap() + users).unwrap();
-    let address = mounted::own_address();
-    let conf = format!(
-        "ListenAddress {address}\nPort 2222\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM yes\nPidFile none\n",
-        at("host-key").display(),
-        at("user-key.pub").display()
-    );
-    fs::write(at("sshd_config"), conf).unwrap();
-    for name in ["run", "run/sshd", "run/afar"] {
-        fs::create_dir(at(name)).unwrap();
-        open(&at(name));
-    }
-    // It wants a user and a folder of its own, which this machine may not have.
-    const START: &str = "mount --bind /run/afar \"$1/run/afar\"; mount --rbind \"$1/run\" /run; \
-        mount --bind \"$1/passwd\" /etc/passwd; exec \"$2\" -D -e -f \"$1/sshd_config\"";
-    let mut command = with_services(&services, &["sh", "-euc", START, "sh", &at("").display().to_string()]);
-    command.arg(tools.join("usr/sbin/sshd"));
-    command.env("LD_LIBRARY_PATH", tools.join("usr/lib/x86_64-linux-gnu"));
-    let log = fs::File::create(at("sshd.log")).unwrap();
-    let _server = Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-    let begin = std::time::Instant::now();
-    while std::net::TcpStream::connect((address, 2222)).is_err() {
-        assert!(begin.elapsed() < mounted::PATIENCE, "{}", fs::read_to_string(at("sshd.log")).unwrap());
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    let mut login = Command::new("ssh");
-    for option in
-        ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "BatchMode=yes"]
-    {
-        login.args(["-o", option]);
-    }
-    login.args(["-F", "none", "-p", "2222", "-i"]).arg(at("user-key")).arg(format!("carol@{address}"));
-    login.arg(format!("id -G; cat '{}/small'", folder.display())).stdin(Stdio::null());
-    let output = mounted::run(login);
-    let said = String::from_utf8_lossy(&output.stdout);
-    let log = || fs::read_to_string(at("sshd.log")).unwrap();
-    let (groups, content) = said.trim().split_once('\n').unwrap_or_else(|| panic!("{output:?} {}", log()));
-    let pag = groups.split(' ').map(|group| group.parse::<u32>().unwrap()).find(|group| group >> 24 == 0x41);
-    assert_eq!(content, "secret", "{}", log());
-    // The connection may end before the server has closed the session.
-    let session = who(CAROL, Some(pag.expect("a PAG")), "");
-    while scene.tokens(session) != 0 {
-        assert!(begin.elapsed() < mounted::PATIENCE, "{}", log());
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    assert_eq!(scene.shown(who(CAROL, None, ""), &folder), Vec::<&str>::new());
-    assert_eq!(scene.tokens(alice), 1, "another's session goes on");
-}
-
-/// The PAM module, if it is built.
-fn module(test: &str) -> Option<PathBuf> {
-    let module = Path::new(env!("CARGO_BIN_EXE_afar")).with_file_name("libpam_afar.so");
-    if !module.exists() {
-        mounted::skip(test, "the PAM module is not built");
-        return None;
-    }
-    Some(module)
-}
-
-#[test]
-fn a_login_keeps_its_pag_when_its_credentials_are_made_anew_and_loses_its_tokens_with_them() {
-    const NAME: &str =
-        "a_login_keeps_its_pag_when_its_credentials_are_made_anew_and_loses_its_tokens_with_them";
-    let Some(module) = module(NAME) else { return };
-    if !mounted::needs(NAME, &["pamtester", "unshare"]) {
-        return;
-    }
-    let Some(scene) = Scene::new(NAME) else { return };
-    let services = scene.pam_services(&module);
-    let login = ["pamtester", "su", "daemon", "setcred(PAM_ESTABLISH_CRED)", "open_session"];
-    let again = "setcred(PAM_REINITIALIZE_CRED)";
-    succeed(with_services(&services, &[&login[..], &[again]].concat()));
-    let logins = scene.logins();
-    assert_eq!(logins.len(), 2, "once for both beginnings, and once anew: {logins:?}");
-    assert_eq!(logins[0], logins[1]);
-    assert_eq!(scene.tokens(who(DAEMON, Some(logins[0]), "")), 1, "the session was not closed");
-    succeed(with_services(&services, &[&login[..], &["close_session"]].concat()));
-    let logins = scene.logins();
-    assert_ne!(logins[1], logins[2], "another login has another PAG");
-    assert_eq!(scene.tokens(who(DAEMON, Some(logins[2]), "")), 0);
-    assert_eq!(scene.tokens(who(DAEMON, Some(logins[0]), "")), 1);
 }

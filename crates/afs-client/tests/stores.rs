@@ -1,0 +1,170 @@
+//! Stores that are interrupted, whose server dies between, or whose data nobody vouches for: nothing is lost, and nothing lands in a
+//! version of somebody else's.
+
+mod support;
+
+use std::time::Duration;
+
+use afs_client::SetStatus;
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
+use support::{NOBODY, World, content};
+
+#[test]
+fn a_close_that_is_interrupted_is_stored_in_the_background() {
+    for wait in [0, 1, 6, 11, 16, 25] {
+        let world = World::new();
+        let (one, two) = (world.client(1), world.client(2));
+        world.run(async move {
+            let file = make(&one, "file").await;
+            file.write(0, Bytes::from(vec![b'a'; 300_000])).await.unwrap();
+            file.write(500_000, Bytes::from(vec![b'b'; 300_000])).await.unwrap();
+            let at = one.now() + Duration::from_millis(wait);
+            {
+                let mut flush = std::pin::pin!(file.flush());
+                let mut timer = one.runtime().sleep_until(at);
+                std::future::poll_fn(|cx| match flush.as_mut().poll(cx) {
+                    std::task::Poll::Ready(outcome) => {
+                        outcome.unwrap();
+                        std::task::Poll::Ready(())
+                    }
+                    std::task::Poll::Pending => timer.as_mut().poll(cx),
+                })
+                .await;
+            }
+            let fid = file.fid();
+            drop(file);
+            one.runtime().sleep_until(one.now() + Duration::from_secs(10)).await;
+            assert_eq!(one.dirty_bytes(), 0, "interrupted after {wait} ms");
+            let mut expected = vec![b'a'; 300_000];
+            expected.resize(500_000, 0);
+            expected.resize(800_000, b'b');
+            assert!(content(&two, NOBODY, fid).await == expected, "interrupted after {wait} ms");
+            assert!(
+                read_all(&open(&one, "file", READ).await).await == expected,
+                "interrupted after {wait} ms"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_server_that_dies_between_costs_no_promise() {
+    for seed in 0..3 {
+        let mut world = World::new();
+        let clients = [world.client(1), world.client(2)];
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut model = Vec::new();
+        for round in 0..40 {
+            let (both, before, own) = (clients.clone(), std::mem::take(&mut model), random.random());
+            model = world.run(async move {
+                let (mut random, mut model) = (StdRng::seed_from_u64(own), before);
+                if round == 0 {
+                    drop(make(&both[0], "file").await);
+                }
+                let file = open(&both[random.random_range(0..2)], "file", WRITE).await;
+                let stored = model.len();
+                change(&file, (&mut model, stored), &mut random).await;
+                file.flush().await.unwrap();
+                for (number, client) in both.iter().enumerate() {
+                    let read = read_all(&open(client, "file", READ).await).await;
+                    assert!(read == model, "seed {seed}, round {round}, client {number}");
+                }
+                model
+            });
+            if random.random_bool(0.3) {
+                world.stop(0);
+                world.start(0);
+            }
+        }
+    }
+}
+
+/// What the client itself stores is nobody else's change, whichever way it was written: nothing is fetched again, and nobody who
+/// keeps copies is told of it.
+#[test]
+fn what_a_fresh_client_writes_counts_as_nobody_elses() {
+    let world = World::new();
+    let client = world.client(1);
+    let mut notices = client.notices(afs_client::Audience::Anybody);
+    world.run({
+        let client = client.clone();
+        async move {
+            let mut random = StdRng::seed_from_u64(1);
+            for (number, length) in [10, 300_000, 40 << 20].into_iter().enumerate() {
+                let file = make(&client, &format!("file{number}")).await;
+                let bytes = random_bytes(&mut random, length);
+                for (n, piece) in bytes.chunks(1 << 20).enumerate() {
+                    file.write((n as u64) << 20, Bytes::copy_from_slice(piece)).await.unwrap();
+                    client.runtime().sleep_until(client.now() + Duration::from_millis(2)).await;
+                }
+                file.flush().await.unwrap();
+                let time = Some(afs_wire::ids::AfsTime(1_000_000_000));
+                let set = SetStatus { modified: time, mode: Some(0o600), ..SetStatus::default() };
+                client.set_status(NOBODY, file.fid(), set).await.unwrap();
+                file.write(5, Bytes::from_static(b"!")).await.unwrap();
+                file.truncate(7).await.unwrap();
+                file.truncate(9000).await.unwrap();
+                file.flush().await.unwrap();
+                let mut expected = bytes[..7].to_vec();
+                expected[5] = b'!';
+                expected.resize(9000, 0);
+                let mut out = vec![0; 10_000];
+                let read = file.cached_read(0, &mut out).expect("nothing of it has gone").unwrap();
+                assert!(out[..read] == expected, "file {number}");
+            }
+            client.shut_down().await;
+        }
+    });
+    let mut told = Vec::new();
+    world.run(async move {
+        while let Some(notice) = notices.next().await {
+            told.push(notice.changed);
+        }
+        told.retain(|changed| !changed.fid.vnode.is_directory());
+        assert!(told.is_empty(), "{told:?}");
+    });
+}
+
+/// What was written to a mapping was taken for a part of the version that others had made meanwhile, and of which nothing was
+/// here: all of that was stored as zeros.
+#[test]
+fn what_was_written_to_a_mapping_never_lands_in_a_version_of_others() {
+    use std::os::unix::fs::FileExt;
+    let world = World::new();
+    let one = world.client(1);
+    let folder = world.folder("cache");
+    let two = world.client_with(with_folder(&world, 2, &folder));
+    world.run(async move {
+        let file = make(&one, "file").await;
+        file.write(0, Bytes::from(vec![b'a'; 100_000])).await.unwrap();
+        file.flush().await.unwrap();
+        // As it should be: the mapping's pages are stored at the close.
+        let mapped = open(&two, "file", WRITE).await;
+        mapped.read_all_in().await.unwrap();
+        mapped.lend().unwrap();
+        let backing = mapped.backing().expect("all of it is here");
+        backing.write_all_at(b"mapped", 50_000).unwrap();
+        mapped.note_lent(true, false).unwrap();
+        mapped.flush().await.unwrap();
+        let mut expected = vec![b'a'; 100_000];
+        expected[50_000..50_006].copy_from_slice(b"mapped");
+        assert!(read_all(&open(&one, "file", READ).await).await == expected);
+        // Others change it while it is mapped.
+        file.write(0, Bytes::from(vec![b'b'; 100_000])).await.unwrap();
+        file.flush().await.unwrap();
+        backing.write_all_at(b"late", 10).unwrap();
+        assert!(read_all(&open(&two, "file", READ).await).await == vec![b'b'; 100_000]);
+        mapped.note_lent(true, true).unwrap();
+        mapped.flush().await.unwrap();
+        drop(mapped);
+        two.runtime().sleep_until(two.now() + Duration::from_secs(30)).await;
+        assert!(content(&one, NOBODY, file.fid()).await == vec![b'b'; 100_000], "theirs is what there is");
+        let conflicts = two.conflicts();
+        assert_eq!((conflicts.len(), two.dirty_bytes()), (1, 0));
+        expected[10..14].copy_from_slice(b"late");
+        assert!(std::fs::read(folder.join(conflicts[0].data_name())).unwrap() == expected);
+    });
+}
