@@ -43,7 +43,7 @@ macro_rules! options {
         Opt::list("servers", "database servers of the cell").ours(),
         Opt::single("config", "folder with ThisCell and CellServDB").ours(),
         Opt::flag("localauth", "call as a user of the cell, with a ticket made from its key").ours(),
-        Opt::single("as", "name of that user, with -localauth").ours(),
+        Opt::single("as", "user for -localauth").ours(),
         Opt::flag("noprogress", "no progress bar").ours(),
     ] };
 }

@@ -260,7 +260,7 @@ impl Command {
     pub(crate) fn start(&'static self, args: &[OsString]) -> Result<Given, ExitCode> {
         match self.parse(args) {
             Ok(Parsed::Run(given)) => Ok(given),
-            Ok(Parsed::Help) => Err(crate::output::print(&self.help())),
+            Ok(Parsed::Help) => Err(crate::output::print(&(crate::about(self.name) + &self.help()))),
             Err(misuse) => Err(misuse.report()),
         }
     }

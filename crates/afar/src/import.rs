@@ -28,7 +28,7 @@ struct Cli {
     /// The file of the protection database, such as /var/lib/openafs/db/prdb.DB0
     #[arg(long, value_name = "FILE")]
     prdb: Option<PathBuf>,
-    /// Reads both databases from the running database servers at these addresses; nobody should change them meanwhile
+    /// Reads both databases from running database servers, several with commas between. Nobody should change the databases meanwhile
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["vldb", "prdb"])]
     from: Vec<Ipv4Addr>,
     /// The folder with the cell's key, for --from
@@ -46,7 +46,7 @@ struct Cli {
     /// Replaces the databases' content; without this option they must be empty
     #[arg(long)]
     replace: bool,
-    /// Writes JSON
+    /// Prints the report as JSON
     #[arg(long)]
     json: bool,
 }

@@ -149,7 +149,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "fsck",
         is_classic: false,
-        about: "checks the volumes of a partition, and says what is damaged",
+        about: "checks the volumes of a partition whose server is stopped, and says what is damaged",
         run: fsck::run,
     },
     Entry {
@@ -198,6 +198,12 @@ const ENTRIES: &[Entry] = &[
     Entry { name: "unlog", is_classic: true, about: "discards tokens", run: unlog::run },
     Entry { name: "vos", is_classic: true, about: "manages the volumes of a cell", run: vos::start },
 ];
+
+/// What the help of a command begins with. That of a program of OpenAFS's is as it is there.
+pub(crate) fn about(name: &str) -> String {
+    let ours = ENTRIES.iter().find(|entry| entry.name == name && !entry.is_classic);
+    ours.map(|entry| format!("afar {name}: {}\n", entry.about)).unwrap_or_default()
+}
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().collect();

@@ -44,10 +44,10 @@ static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
 pub(super) const OURS: [Opt; 13] = [
-    Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs").ours(),
-    Opt::single("cache", "folder of the cache").ours(),
+    Opt::single("config", "folder with ThisCell and CellServDB, as -confdir; default /etc/openafs").ours(),
+    Opt::single("cache", "folder of the cache, as -cachedir").ours(),
     Opt::single("cache-size", "limit of the cache, such as 10G").ours(),
-    Opt::single("memory", "maximum memory for its tables and caches, such as 256M; default 1G").ours(),
+    Opt::single("memory", "maximum memory for tables and caches, such as 256M; default 1G").ours(),
     Opt::single("metrics", "address at which metrics can be fetched over HTTP, such as 127.0.0.1:9161")
         .ours(),
     Opt::flag("allow-other", "let all users of the machine use the mount; the default if root mounts it")
@@ -60,10 +60,10 @@ pub(super) const OURS: [Opt; 13] = [
     Opt::flag("no-afsdb", "do not ask the DNS for cells that CellServDB does not have").ours(),
     Opt::flag(
         "localauth",
-        "act as a user of the cell, with the cell's key in server/KeyFileExt below the folder of --config",
+        "act as a user of the cell, with the cell's key in server/KeyFileExt below the folder of -config",
     )
     .ours(),
-    Opt::single("as", "name of that user, with --localauth; default the first in server/UserList").ours(),
+    Opt::single("as", "user for -localauth, default the first in server/UserList").ours(),
     Opt::single("log", "filter for log messages, such as info or warn,afs_client=debug").ours(),
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
     Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),

@@ -82,7 +82,7 @@ macro_rules! counters {
 }
 
 counters! {
-    bundles_received Count "Deliveries of the kernel. A delivery is one datagram, or several of one peer together."
+    bundles_received Count "Deliveries from the kernel. A delivery is one datagram, or several from one peer."
     bundles_sent Count "Bundles of packets that were sent. One bundle can need several system calls."
     bytes_received Bytes "UDP payload received, in bytes."
     bytes_sent Bytes "UDP payload sent, in bytes."
@@ -93,7 +93,7 @@ counters! {
     send_failed Count "Bundles not sent for other reasons, such as a missing route."
     icmp_errors Count "ICMP errors about packets that were sent."
     forwarded Count "Deliveries handed to another shard because their connection had moved there."
-    worker_wakes Count "Times that something other than its clock woke a shard's worker."
+    worker_wakes Count "Wake-ups of a shard's worker by anything but its clock."
     calls_served Count "Calls given to handlers."
     calls_refused Count "Calls that were refused with the busy code of their service."
     calls_waited Count "Calls that had to wait for a handler."
@@ -145,7 +145,7 @@ by_call! {
     CALLS_ENDED "rx_calls_ended" Count "Calls that have ended, by role, service and result."
     CALL_SECONDS "rx_call_seconds" Seconds "How long calls took, by role, service and result. A client's call begins when it has a channel, and ends when the program drops it. A server's call begins with its first packet and ends with its handler."
     HANDLER_WAIT "rx_handler_wait_seconds" Seconds "How long calls waited for a handler to begin, by service."
-    SEND_WAIT "rx_send_wait_seconds" Seconds "How long calls with something to send waited until their first DATA packet went out, by role and service. They wait for their turn on the path, its window and its pace."
+    SEND_WAIT "rx_send_wait_seconds" Seconds "How long calls with something to send waited until their first DATA packet went out, by role and service. They wait for other calls on the path, for its congestion window and for pacing."
     RTT "rx_rtt_seconds" Seconds "The newest round trip measured on the call's path when the call ended, by role and service."
 }
 

@@ -10,13 +10,15 @@ use std::path::PathBuf;
 /// What becomes of an option.
 #[derive(Clone, Copy)]
 enum Effect {
-    /// Honoured.
+    /// Honoured; it takes a value.
     Honoured,
+    /// Honoured: what it does.
+    Flag(&'static str),
     /// Not needed: why.
     Needless(&'static str),
 }
 
-use Effect::{Honoured, Needless};
+use Effect::{Flag, Honoured, Needless};
 
 /// Name, what its value is (empty: it takes none), effect.
 type Row = (&'static str, &'static str, Effect);
@@ -27,8 +29,8 @@ const ROWS: [Row; 42] = [
     ("blocks", "cache size in KiB", Honoured),
     ("files", "", Needless("each vnode has a file of its own in the cache")),
     ("rootvol", "name of the root volume", Honoured),
-    ("stat", "vnodes whose status is kept", Honoured),
-    ("memcache", "", Honoured),
+    ("stat", "number of vnodes whose status is kept", Honoured),
+    ("memcache", "", Flag("keep no cache on the disk")),
     ("cachedir", "folder of the cache", Honoured),
     ("daemons", "", Needless("the client makes as many fetches and stores at once as the path can carry")),
     ("nosettime", "", Needless("the client never sets the clock")),
@@ -41,20 +43,20 @@ const ROWS: [Row; 42] = [
     ("volumes", "", Needless("the client remembers volumes as long as they are used")),
     ("biods", "", Needless("there is no kernel module")),
     ("prealloc", "", Needless("there is no kernel module")),
-    ("confdir", "configuration directory", Honoured),
+    ("confdir", "folder with ThisCell and CellServDB", Honoured),
     ("logfile", "", Needless("the log goes to stderr")),
     ("waitclose", "", Needless("close always waits for the store")),
     ("shutdown", "", Needless("SIGTERM ends the client")),
     ("enable_peer_stats", "", Needless("use --metrics")),
     ("enable_process_stats", "", Needless("use --metrics")),
     ("mem_alloc_sleep", "", Needless("there is no kernel module")),
-    ("afsdb", "", Honoured),
+    ("afsdb", "", Flag("ask the DNS for cells that CellServDB does not have; the default with -dynroot")),
     ("files_per_subdir", "", Needless("the cache arranges its folders in its own way")),
-    ("dynroot", "", Honoured),
-    ("dynroot-sparse", "", Honoured),
-    ("nodynroot", "", Honoured),
-    ("fakestat", "", Honoured),
-    ("fakestat-all", "", Honoured),
+    ("dynroot", "", Flag("make the root from the cells that the client knows; the default")),
+    ("dynroot-sparse", "", Flag("the same as -dynroot")),
+    ("nodynroot", "", Flag("mount the volume of -rootvol as the root")),
+    ("fakestat", "", Flag("show mount points without asking the servers of their volumes; always on")),
+    ("fakestat-all", "", Flag("the same as -fakestat")),
     ("nomount", "", Needless("a client without a mount is of no use")),
     ("backuptree", "", Needless("mount backup volumes by name")),
     ("rxbind", "", Needless("the client listens on all addresses")),
@@ -98,10 +100,10 @@ const fn options() -> [Opt; COUNT] {
         let (name, value, effect) = ROWS[at];
         let takes_value = !value.is_empty() || is_in(name, &WITH_VALUE);
         options[at] = match (takes_value, effect) {
-            (true, Effect::Honoured) => Opt::single(name, value),
-            (true, Effect::Needless(_)) => Opt::single(name, "not needed"),
-            (false, Effect::Honoured) => Opt::flag(name, ""),
-            (false, Effect::Needless(_)) => Opt::flag(name, "not needed"),
+            (_, Effect::Flag(help)) => Opt::flag(name, help),
+            (true, Effect::Needless(_)) => Opt::single(name, "ignored"),
+            (false, Effect::Needless(_)) => Opt::flag(name, "ignored"),
+            (_, Effect::Honoured) => Opt::single(name, value),
         };
         at += 1;
     }
@@ -215,7 +217,7 @@ impl Wishes {
         for (name, _, effect) in ROWS {
             match effect {
                 Needless(why) if given.has(name) => self.notes.push(format!("-{name} does nothing: {why}")),
-                Needless(_) | Honoured => {}
+                Needless(_) | Flag(_) | Honoured => {}
             }
         }
         Ok(())
