@@ -168,7 +168,7 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
                 break order;
             }
         };
-        if told == Told::Stop {
+        if told == Requested::Stop {
             break Order::Stop;
         }
         server.reload_keys();
@@ -194,14 +194,14 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
 /// stop.
 async fn meanwhile<T>(
     order: &mut Order,
-    mut told: impl AsyncFnMut() -> Told,
+    mut told: impl AsyncFnMut() -> Requested,
     work: impl Future<Output = T>,
 ) -> T {
     let mut work = pin!(work);
     loop {
         tokio::select! {
             biased;
-            told = told() => if told == Told::Stop {
+            told = told() => if told == Requested::Stop {
                 *order = Order::Stop;
             },
             done = &mut work => return done,
@@ -241,7 +241,7 @@ fn open_audit(config: &Config) -> Result<Option<AuditLog>, String> {
 
 /// What the process is told by signals.
 #[derive(PartialEq, Eq)]
-enum Told {
+enum Requested {
     Stop,
     Reload,
 }
@@ -261,11 +261,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> Requested {
         tokio::select! {
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => Requested::Stop,
+            _ = self.interrupt.recv() => Requested::Stop,
+            _ = self.hangup.recv() => Requested::Reload,
         }
     }
 }
@@ -276,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_restart_that_is_told_to_stop_stops() {
-        for (told, ends_as) in [(Told::Stop, Order::Stop), (Told::Reload, Order::Restart)] {
+        for (told, ends_as) in [(Requested::Stop, Order::Stop), (Requested::Reload, Order::Restart)] {
             let mut order = Order::Restart;
             let mut signals = Some(told).into_iter();
             let next = async || match signals.next() {

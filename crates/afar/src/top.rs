@@ -9,7 +9,7 @@ use crate::{arguments, output};
 use clap::Parser;
 use model::Model;
 use ratatui::crossterm::event;
-use screen::{Screen, Told};
+use screen::{Next, Screen};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -107,7 +107,7 @@ fn interactive(mut model: Model, looks: &Receiver<Look>) -> Result<(), String> {
         let event =
             event::poll(SOON).and_then(|is_there| if is_there { event::read().map(Some) } else { Ok(None) });
         match event {
-            Ok(Some(event)) if screen.handle(&event) == Told::End => break Ok(()),
+            Ok(Some(event)) if screen.handle(&event) == Next::End => break Ok(()),
             Ok(_) => {}
             Err(error) => break Err(error),
         }

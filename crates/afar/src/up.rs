@@ -235,7 +235,7 @@ async fn run_until_told(
     runner: &Runner,
     (mount, wants_realm): (Option<&Path>, bool),
 ) -> Result<(), String> {
-    let mut told = Told::listen()?;
+    let mut told = StopSignals::listen()?;
     let exporter = metrics::begin(config.metrics.bind);
     let server = Server::start(config).await.map_err(|error| in_words(&error.to_string()))?;
     let realm = if wants_realm {
@@ -422,13 +422,13 @@ async fn attach(
 }
 
 /// What tells the process to stop.
-struct Told {
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: hangup::Hangup,
 }
 
-impl Told {
+impl StopSignals {
     fn listen() -> Result<Self, String> {
         let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
         Ok(Self {
@@ -448,7 +448,7 @@ impl Told {
 }
 
 /// Waits until the process is told to stop, or somebody has unmounted the cell.
-async fn hold(attached: Option<&(Mount, Client, Offer)>, told: &mut Told) {
+async fn hold(attached: Option<&(Mount, Client, Offer)>, told: &mut StopSignals) {
     let unmounted = async {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;

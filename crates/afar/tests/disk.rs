@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use afs_testclient::{Client, FileServer, Who};
+use afs_testclient::{Client, Credentials, FileServer};
 use afs_wire::abort::{self, VDISKFULL, VNOVNODE, VOFFLINE, VOVERQUOTA};
 use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
@@ -133,9 +133,9 @@ impl Machine {
 
     /// A volume, of this quota, of which the administrator is the client that comes back.
     async fn volume(&self, client: &Client, volume: VolumeId, name: &str, quota_kib: i32) -> FileServer {
-        let superuser = Who::superuser(&self.keys()).unwrap();
+        let superuser = Credentials::superuser(&self.keys()).unwrap();
         client.volume_server(self.address, &superuser).create(PartitionId(0), name, volume).await.unwrap();
-        let admin = Who::user("admin", "disk.test", &self.keys()).unwrap();
+        let admin = Credentials::user("admin", "disk.test", &self.keys()).unwrap();
         let files = client.file_server(self.address, &admin);
         let status =
             AfsStoreVolumeStatus { mask: StoreVolumeMask::MAX_QUOTA, min_quota: 0, max_quota: quota_kib };
@@ -444,7 +444,7 @@ async fn a_partition_that_cannot_be_opened_does_not_keep_others_from_being_serve
     File::create(machine.log_file()).unwrap();
     let server = machine.server();
     machine.logs(&["ERROR", "partition /vicepa", "cannot be opened", "Read-only file system"]);
-    let superuser = Who::superuser(&machine.keys()).unwrap();
+    let superuser = Credentials::superuser(&machine.keys()).unwrap();
     let client = client();
     let volumes = client.volume_server(machine.address, &superuser);
     volumes.create(PartitionId(1), "elsewhere", VOLUME).await.unwrap();

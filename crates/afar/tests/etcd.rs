@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use afs_testclient::etcd::{Etcd, skip};
-use afs_testclient::{Client, Who};
+use afs_testclient::{Client, Credentials};
 use afs_wire::ids::{Name, ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::rxafs::GetVolumeInfo;
@@ -57,7 +57,8 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
         }
     }
     for address in &cell.addresses {
-        let state = client.server::<Vote>(*address, &Who::Anonymous).rpc(&Debug {}).await.unwrap().db.state;
+        let state =
+            client.server::<Vote>(*address, &Credentials::Anonymous).rpc(&Debug {}).await.unwrap().db.state;
         assert_eq!((state.am_sync_site, state.n_servers, state.recovery_state), (1, 1, 0x1f));
         let quorum = metrics(*address);
         assert!(quorum.contains("afs_server_database_quorum{database=\"PTDB\"} 1\n"), "{quorum}");
@@ -107,8 +108,13 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
         assert!(Instant::now() < until, "the metrics do not show that etcd is away");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let state =
-        client.server::<Vote>(cell.addresses[0], &Who::Anonymous).rpc(&Debug {}).await.unwrap().db.state;
+    let state = client
+        .server::<Vote>(cell.addresses[0], &Credentials::Anonymous)
+        .rpc(&Debug {})
+        .await
+        .unwrap()
+        .db
+        .state;
     assert_eq!((state.am_sync_site, state.sync_site_until.0, state.recovery_state), (0, 0, 6));
     let new = NewEntry { name: XdrString::new(b"late".to_vec()).unwrap(), flag: PRUSER, owner: ViceId(0) };
     assert_eq!(servers[0].rpc(&new).await.unwrap_err().code(), Some(5376));
@@ -296,25 +302,25 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let make = async |name: &str| {
         let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
-        let pt = client.protection_server(address, &Who::superuser(&keys).unwrap());
+        let pt = client.protection_server(address, &Credentials::superuser(&keys).unwrap());
         let name = XdrString::new(name.as_bytes().to_vec()).unwrap();
         pt.rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await.unwrap().id
     };
     let make_volume = async |name: &str| {
         let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
-        let vl = client.location_server(address, &Who::superuser(&keys).unwrap());
+        let vl = client.location_server(address, &Credentials::superuser(&keys).unwrap());
         let id = vl.rpc(&GetNewVolumeId { bump_count: 1 }).await.unwrap().new_volid;
         let entry = volume_entry(name, id);
         vl.rpc(&CreateEntryN { entry }).await.unwrap();
         id
     };
     let found = async |users: &[(&str, ViceId)], volumes: &[(&str, VolumeId)]| {
-        let pt = client.protection_server(address, &Who::Anonymous);
+        let pt = client.protection_server(address, &Credentials::Anonymous);
         for (name, id) in users {
             let names = XdrArray::new(vec![CharVec::from_text(*name).unwrap()]).unwrap();
             assert_eq!(pt.rpc(&NameToID { names }).await.unwrap().ids[0], *id, "{name}");
         }
-        let vl = client.location_server(address, &Who::Anonymous);
+        let vl = client.location_server(address, &Credentials::Anonymous);
         for (name, id) in volumes {
             let text = VlName::new(name.as_bytes().to_vec()).unwrap();
             let entry = vl.rpc(&GetEntryByNameN { name: text }).await.unwrap().entry;
@@ -457,10 +463,10 @@ async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
     let _server = ServerProcess::of(start, address);
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
-    let vl = client.location_server(address, &Who::superuser(&keys).unwrap());
+    let vl = client.location_server(address, &Credentials::superuser(&keys).unwrap());
     let id = vl.rpc(&GetNewVolumeId { bump_count: 1 }).await.unwrap().new_volid;
     vl.rpc(&CreateEntryN { entry: volume_entry("a.volume", id) }).await.unwrap();
-    let files = client.file_server(address, &Who::Anonymous);
+    let files = client.file_server(address, &Credentials::Anonymous);
     let ask = async || {
         let name = Name::new(b"a.volume".to_vec()).unwrap();
         files.rpc(&GetVolumeInfo { name }).await.map(drop).map_err(|error| error.code())
@@ -569,7 +575,7 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
         let _server = ServerProcess::of(start(), address);
         assert!(!note.exists());
         let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let pt = client.protection_server(address, &Who::Anonymous);
+        let pt = client.protection_server(address, &Credentials::Anonymous);
         let names = XdrArray::new(vec![CharVec::from_text("admin").unwrap()]).unwrap();
         assert_eq!(pt.rpc(&NameToID { names }).await.unwrap().ids[0], ViceId(1));
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use afs_testclient::etcd::Etcd;
-use afs_testclient::{Client, Server, Who};
+use afs_testclient::{Client, Credentials, Server};
 use afs_wire::abort::{PREXIST, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
@@ -75,7 +75,7 @@ struct Servers {
 }
 
 impl Servers {
-    fn new(client: &Client, addresses: &[Ipv4Addr], who: &Who) -> Self {
+    fn new(client: &Client, addresses: &[Ipv4Addr], who: &Credentials) -> Self {
         Self {
             vl: addresses.iter().map(|address| client.location_server(*address, who)).collect(),
             pt: addresses.iter().map(|address| client.protection_server(*address, who)).collect(),

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use afs_testclient::etcd::skip;
-use afs_testclient::{Client, Server, Who};
+use afs_testclient::{Client, Credentials, Server};
 use afs_wire::abort::{PREXIST, PRNOENT, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{Delete, NameToID, NewEntry, PRUSER};
@@ -159,7 +159,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn all(client: &Client, addresses: &[Ipv4Addr], who: &Who) -> Vec<Self> {
+    fn all(client: &Client, addresses: &[Ipv4Addr], who: &Credentials) -> Vec<Self> {
         let asked = |address: &Ipv4Addr| Self {
             pt: client.protection_server(*address, who),
             vl: client.location_server(*address, who),
@@ -394,7 +394,7 @@ async fn check_history(
     fault: impl AsyncFn(&mut EtcdCell, &mut StdRng),
 ) {
     let mut random = StdRng::seed_from_u64(seed);
-    let who: Who = cell.superuser();
+    let who: Credentials = cell.superuser();
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let log = Arc::new(Log::default());
     let begun = Instant::now();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use afs_testclient::{Client, Error, FileServer, Heard, Who};
+use afs_testclient::{Client, Credentials, Error, FileServer, Heard};
 use afs_wire::Uuid;
 use afs_wire::abort::VNOVNODE;
 use afs_wire::directory::Directory;
@@ -367,11 +367,11 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
     let address = server.address;
     let uuid = uuid_of_server(&state);
     let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
-    let admin = Who::user("admin", "killed.test", &keys).unwrap();
+    let admin = Credentials::user("admin", "killed.test", &keys).unwrap();
     let client = || Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let first = client();
     first
-        .volume_server(address, &Who::superuser(&keys).unwrap())
+        .volume_server(address, &Credentials::superuser(&keys).unwrap())
         .create(PartitionId(0), "killed", VOLUME)
         .await
         .unwrap();

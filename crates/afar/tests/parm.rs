@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::process::{Command, Output};
 
-use afs_testclient::{Client, Who};
+use afs_testclient::{Client, Credentials};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
 use server_process::{ServerProcess, StateFolder, command, own_address};
@@ -60,13 +60,14 @@ impl Cell {
     async fn create(&self) -> i32 {
         let keys = KeySet::load(&self.state.path().join("etc/server")).unwrap();
         let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let superuser = Who::superuser(&keys).unwrap();
+        let superuser = Credentials::superuser(&keys).unwrap();
         client
             .volume_server(self.server.address, &superuser)
             .create(PartitionId(0), "v", VOLUME)
             .await
             .unwrap();
-        let files = client.file_server(self.server.address, &Who::user("admin", CELL, &keys).unwrap());
+        let files =
+            client.file_server(self.server.address, &Credentials::user("admin", CELL, &keys).unwrap());
         let made = files.create_file(AfsFid::root_of(VOLUME), "file").await;
         made.err().map_or(0, |error| error.code().unwrap_or_else(|| panic!("{error}")))
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use afs_testclient::{Client, FileServer, Who};
+use afs_testclient::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 use serde_json::Value;
@@ -33,7 +33,7 @@ impl Cell {
         let server = ServerProcess::start(&state, &["--cell", CELL]);
         let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
         let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let files = client.file_server(server.address, &Who::user("admin", CELL, &keys).unwrap());
+        let files = client.file_server(server.address, &Credentials::user("admin", CELL, &keys).unwrap());
         Self { state, server, _client: client, files }
     }
 

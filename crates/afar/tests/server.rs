@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afs_testclient::{AccessList, Client, Who};
+use afs_testclient::{AccessList, Client, Credentials};
 use afs_wire::abort::{PRPERM, VL_NOENT, VL_PERM, VOLSERBAD_ACCESS};
 use afs_wire::afsvol::{AfsVol, Monitor, NukeVolume};
 use afs_wire::bos::{Bozo, EnumerateInstance, Exec, GetCellName, GetStatus};
@@ -51,19 +51,19 @@ async fn a_first_start_makes_a_cell_and_a_second_one_goes_on_with_it() {
     let before = ["etc/server/KeyFileExt", "etc/server/CellServDB", "sysid"].map(file);
 
     let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
-    let (client, superuser) = (client(), Who::superuser(&keys).unwrap());
+    let (client, superuser) = (client(), Credentials::superuser(&keys).unwrap());
     let volume = VolumeId(536_870_915);
     client.volume_server(address, &superuser).create(PartitionId(0), "kept", volume).await.unwrap();
-    let admin = Who::user("admin", "first.test", &keys).unwrap();
+    let admin = Credentials::user("admin", "first.test", &keys).unwrap();
     let files = client.file_server(address, &admin);
     let made = files.create_file(AfsFid::root_of(volume), "a file").await.unwrap();
     files.store(made.fid, 0, b"text".as_slice(), 4).await.unwrap();
 
-    let pt = client.protection_server(address, &Who::Anonymous);
+    let pt = client.protection_server(address, &Credentials::Anonymous);
     let name = |name: &str| XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
     let admin_id = pt.rpc(&NameToID { names: name("admin") }).await.unwrap().ids.to_vec();
     assert_ne!(admin_id[0].0, 32766, "the administrator is in the protection database");
-    let vl = client.location_server(address, &Who::Anonymous);
+    let vl = client.location_server(address, &Credentials::Anonymous);
     let by = ListAddrByAttributes {
         mask: AddrMask::INDEX,
         ipaddr: HostAddr(0),
@@ -98,7 +98,7 @@ async fn a_first_start_makes_a_cell_and_a_second_one_goes_on_with_it() {
 async fn id_of(address: Ipv4Addr, name: &str) -> i32 {
     let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
     let client = client();
-    let pt = client.protection_server(address, &Who::Anonymous);
+    let pt = client.protection_server(address, &Credentials::Anonymous);
     pt.rpc(&NameToID { names }).await.unwrap().ids[0].0
 }
 
@@ -159,7 +159,7 @@ async fn the_overseer_says_what_runs() {
     let state = StateFolder::new("overseer");
     let server = ServerProcess::start(&state, &[]);
     let client = client();
-    let bos = client.server::<afs_wire::bos::Bozo>(server.address, &Who::Anonymous);
+    let bos = client.server::<afs_wire::bos::Bozo>(server.address, &Credentials::Anonymous);
     let mut names = Vec::new();
     while let Ok(reply) = bos.rpc(&EnumerateInstance { index: names.len() as i32 }).await {
         names.push(reply.name);
@@ -291,7 +291,9 @@ async fn a_level_below_the_configured_one_is_refused_by_every_service() {
         let config = state.write("server.toml", &text);
         let _server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
         let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
-        let Who::Token(token, _) = Who::user("admin", "level.test", &keys).unwrap() else { unreachable!() };
+        let Credentials::Token(token, _) = Credentials::user("admin", "level.test", &keys).unwrap() else {
+            unreachable!()
+        };
         let client = client();
         for level in Level::ALL {
             let expected = if refused.contains(&level) { codes::LEVELFAIL.0 } else { 0 };
@@ -335,26 +337,27 @@ fn audit_lines(state: &StateFolder) -> Vec<Value> {
 /// first those that are always written down, then those of files.
 async fn change_everything(state: &StateFolder, address: Ipv4Addr, cell: &str) -> [Vec<AuditLine>; 2] {
     let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
-    let (client, superuser) = (client(), Who::superuser(&keys).unwrap());
-    let admin = Who::user("admin", cell, &keys).unwrap();
+    let (client, superuser) = (client(), Credentials::superuser(&keys).unwrap());
+    let admin = Credentials::user("admin", cell, &keys).unwrap();
     let new = |name: &str| NewEntry { name: XdrString::new(name).unwrap(), flag: PRUSER, owner: ViceId(0) };
     client.protection_server(address, &admin).rpc(&new("dora")).await.unwrap();
     client.protection_server(address, &superuser).rpc(&new("emil")).await.unwrap();
-    client.protection_server(address, &Who::Anonymous).rpc(&new("mallory")).await.unwrap_err();
+    client.protection_server(address, &Credentials::Anonymous).rpc(&new("mallory")).await.unwrap_err();
     let ids = GetNewVolumeId { bump_count: 3 };
     client.location_server(address, &admin).rpc(&ids).await.unwrap();
-    client.location_server(address, &Who::Anonymous).rpc(&ids).await.unwrap_err();
+    client.location_server(address, &Credentials::Anonymous).rpc(&ids).await.unwrap_err();
     let entry = DeleteEntry { volid: VolumeId(4711), kind: VolumeType::READ_WRITE };
     client.location_server(address, &superuser).rpc(&entry).await.unwrap_err();
 
     let volume = VolumeId(536_870_915);
     client.volume_server(address, &admin).create(PartitionId(0), "audited", volume).await.unwrap();
     let nuke = NukeVolume { partition: PartitionId(0), volid: volume };
-    client.volume_server(address, &Who::Anonymous).rpc(&nuke).await.unwrap_err();
+    client.volume_server(address, &Credentials::Anonymous).rpc(&nuke).await.unwrap_err();
     let exec = Exec { cmd: XdrString::new("true").unwrap() };
     client.server::<Bozo>(address, &admin).rpc(&exec).await.unwrap_err();
 
-    let (files, nobody) = (client.file_server(address, &admin), client.file_server(address, &Who::Anonymous));
+    let (files, nobody) =
+        (client.file_server(address, &admin), client.file_server(address, &Credentials::Anonymous));
     let root = AfsFid::root_of(volume);
     let list = AccessList::granting([("system:administrators", AccessList::ALL), ("dora", AccessList::READ)]);
     files.set_access_list(root, &list).await.unwrap();
@@ -437,8 +440,8 @@ async fn a_log_of_json_has_a_value_with_the_same_fields_on_each_line() {
     let name = "a\"b\nc";
     let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
     let client = client();
-    client.protection_server(address, &Who::Anonymous).rpc(&NameToID { names }).await.unwrap();
-    let files = client.file_server(address, &Who::Anonymous);
+    client.protection_server(address, &Credentials::Anonymous).rpc(&NameToID { names }).await.unwrap();
+    let files = client.file_server(address, &Credentials::Anonymous);
     files.create_file(AfsFid::root_of(VolumeId(4711)), name).await.unwrap_err();
     server.signal("HUP");
     let until = Instant::now() + Duration::from_secs(20);

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use afs_testclient::{Client, Who};
+use afs_testclient::{Client, Credentials};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
 use server_process::{ServerProcess, StateFolder, own_address};
@@ -101,9 +101,9 @@ fn metric(address: Ipv4Addr, name: &str) -> u64 {
 async fn works(state: &StateFolder, address: Ipv4Addr, server: ServerProcess, again: Command) {
     let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let superuser = Who::superuser(&keys).unwrap();
+    let superuser = Credentials::superuser(&keys).unwrap();
     client.volume_server(address, &superuser).create(PartitionId(0), "users", VOLUME).await.unwrap();
-    let files = client.file_server(address, &Who::user("admin", "user.test", &keys).unwrap());
+    let files = client.file_server(address, &Credentials::user("admin", "user.test", &keys).unwrap());
     let fid = files.create_file(AfsFid::root_of(VOLUME), "f").await.unwrap().fid;
     files.store(fid, 0, vec![5; 100_000], 100_000).await.unwrap();
     assert!(server.stop().success());

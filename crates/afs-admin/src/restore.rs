@@ -45,7 +45,7 @@ pub struct Order<'a> {
     pub kind: Kind,
     /// Its id, unless that is in the entry of this name or the database chooses one.
     pub id: Option<VolumeId>,
-    /// The read-write volume of its family, if there is one already.
+    /// The read-write volume of its volume group, if there is one already.
     pub parent: Option<VolumeId>,
     /// Whether it gets all its contents from the dump, and its entry this place. Otherwise the dump has what has changed in the volume that
     /// is there.
@@ -407,7 +407,7 @@ fn unlike(order: &Order<'_>, target: &Target, is_incremental: bool, status: &Vol
     let id = target.id;
     if status.kind != order.kind.on_wire() || status.parent_id != target.parent {
         return Some(format!(
-            "the volume {id} that is there is of another kind or family: remove it with vos zap first"
+            "the volume {id} that is there is of another kind or volume group: remove it with vos zap first"
         ));
     }
     (order.is_full && is_incremental).then(|| {

@@ -18,8 +18,8 @@ use std::thread;
 use std::time::Duration;
 
 mod aside;
+mod eviction;
 mod opening;
-mod room;
 mod start;
 
 /// The file that says what the folder is.

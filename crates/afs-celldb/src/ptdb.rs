@@ -12,7 +12,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub use access::{Rules, Who};
+pub use access::{CallerEntry, Rules};
 pub use change::{FieldChange, Renaming};
 pub use create::{Administrator, NewPrincipal, initialize};
 pub use errors::PtError;

@@ -28,7 +28,7 @@ use crate::fid::{CellIndex, Fid, Pag, User};
 use crate::names::dynroot;
 use crate::servers::pags::{New, TooMany};
 use crate::servers::table::ServerKind;
-use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Who};
+use crate::servers::users::{Holder, IdentityIndex, LoggedIn, TokenCounts, TokenInfo};
 use crate::vnodes::status::{Status, unix_time};
 use crate::vnodes::suspended;
 use crate::wait;
@@ -100,7 +100,9 @@ impl Client {
         client.inner.mount_points.set_root(root);
         client.inner.files.store_left();
         client.inner.liveness.keep_in_touch();
-        client.inner.runtime.spawn(Box::pin(suspended::watch(Arc::downgrade(&client.inner))));
+        let inner = &client.inner;
+        let (detector, closing) = (Arc::downgrade(&inner.suspended), inner.closing.clone());
+        inner.runtime.spawn(Box::pin(suspended::watch(detector, inner.runtime.clone(), root, closing)));
         if client.inner.config.cache_disk.is_some() {
             client.inner.runtime.spawn(Box::pin(Files::maintain(Arc::downgrade(&client.inner.files))));
         }
@@ -265,7 +267,7 @@ impl Client {
     }
 
     /// Has servers asked anew, by new connections, what an identity may do.
-    fn forget_identity(&self, who: Who) {
+    fn forget_identity(&self, who: IdentityIndex) {
         self.inner.connections.renew(who);
         self.inner.vnodes.all().iter().for_each(|vnode| vnode.forget_rights(who));
     }

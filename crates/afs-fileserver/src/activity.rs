@@ -116,7 +116,7 @@ pub struct Waiting {
 
 /// A call that waits, and for whom, as it is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct WaitingCall {
     /// The call.
     pub call: Waiting,
     /// For how long it has waited.
@@ -154,7 +154,7 @@ pub struct Report {
     /// By client.
     pub clients: Vec<(SocketAddr, Figures)>,
     /// Calls that wait, those that wait for longest first.
-    pub waiting: Vec<Told>,
+    pub waiting: Vec<WaitingCall>,
     /// How many calls wait.
     pub waiting_count: usize,
     /// Who was asked to come again in the last minute, the last first.
@@ -319,7 +319,7 @@ impl Activity {
             let mut awaited = awaited(&call);
             let awaited_count = awaited.len();
             awaited.truncate(MAX_AWAITED);
-            Told { waited: now.since(call.since), awaited, awaited_count, call }
+            WaitingCall { waited: now.since(call.since), awaited, awaited_count, call }
         };
         let waiting = waiting.into_iter().map(told).collect();
         // Every call takes this lock at its end: each time it is only held while something is copied.

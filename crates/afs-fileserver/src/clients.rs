@@ -205,7 +205,7 @@ impl Clients {
     }
 
     fn delivered(&self, delivery: &Delivery, outcome: Outcome) -> Option<Admitted> {
-        let is_reset = outcome == Outcome::Told && delivery.message == Message::Reset;
+        let is_reset = outcome == Outcome::Delivered && delivery.message == Message::Reset;
         let mut tables = self.tables();
         if is_reset {
             tables.callbacks.host_gone(delivery.host);
@@ -373,7 +373,7 @@ impl Clients {
                 {
                     let mut tables = clients.tables();
                     tables.hosts.handle_break(clients.now(), &delivery, outcome);
-                    if outcome == Outcome::Told && delivery.message == Message::Reset {
+                    if outcome == Outcome::Delivered && delivery.message == Message::Reset {
                         clients.forget_remembered(delivery.host);
                     }
                     clients.end_forgotten(&mut tables);

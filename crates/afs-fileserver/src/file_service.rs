@@ -36,7 +36,7 @@ use crate::failure::Failure;
 use crate::hosts::{Admitted, HostId};
 use crate::protection::Membership;
 use crate::server::Parts;
-use crate::turns::Turn;
+use crate::vnode_locks::VnodeLock;
 use crate::work::become_task;
 
 /// Where changes of files are written down, as events of this target: who, from where, what, and the code of its failure.
@@ -189,13 +189,13 @@ impl Session {
     }
 
     /// Waits until nobody else changes the file.
-    async fn turn(&self, fid: AfsFid) -> Turn {
-        self.wait_for(Wait::Change, fid, self.server.turns.take(fid, self.peer)).await
+    async fn lock_vnode(&self, fid: AfsFid) -> VnodeLock {
+        self.wait_for(Wait::Change, fid, self.server.vnode_locks.take(fid, self.peer)).await
     }
 
     /// Waits until nobody else changes either.
-    async fn turns(&self, one: AfsFid, other: AfsFid) -> (Turn, Option<Turn>) {
-        self.wait_for(Wait::Change, one, self.server.turns.take_both(one, other, self.peer)).await
+    async fn lock_vnodes(&self, one: AfsFid, other: AfsFid) -> (VnodeLock, Option<VnodeLock>) {
+        self.wait_for(Wait::Change, one, self.server.vnode_locks.take_both(one, other, self.peer)).await
     }
 
     /// The end of a call's work: counts it, writes it down, and says what the client is told.

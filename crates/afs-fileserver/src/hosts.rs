@@ -2,7 +2,7 @@
 //!
 //! A state machine: time is an argument, and nothing is sent from here. What a client's call needs first is an
 //! [`Admission`]; what a host has to be told is a [`Delivery`]. Who was promised what is in [`callbacks`](crate::callbacks),
-//! who goes when the table is full in `hosts/room.rs`, what a change of a file means for hosts in `hosts/breaks.rs`. File service notes 7.4 have the rules.
+//! who goes when the table is full in `hosts/eviction.rs`, what a change of a file means for hosts in `hosts/breaks.rs`. File service notes 7.4 have the rules.
 //!
 //! A host is an address. Its UUID only tells whether another client lives there now: anybody may ask a client for its
 //! UUID, and a cloned machine has that of the first. So a client that comes with a known UUID from another address
@@ -39,8 +39,8 @@ use crate::remembered::ALL_VOLUMES;
 use host::{ASKED_MAX, Down, Host};
 
 mod breaks;
+mod eviction;
 mod host;
-mod room;
 
 /// A client, for as long as the server remembers it. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,7 +152,7 @@ pub enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It was answered.
-    Told,
+    Delivered,
     /// It was not.
     NoAnswer,
     /// Somebody else is at the address now.
@@ -364,7 +364,7 @@ impl Hosts {
         host.is_being_told = false;
         let was_doubted = std::mem::take(&mut host.is_doubted);
         match outcome {
-            Outcome::Told => {
+            Outcome::Delivered => {
                 host.down = None;
                 match &delivery.message {
                     Message::Reset => {

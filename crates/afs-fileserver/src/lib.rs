@@ -24,7 +24,7 @@ mod protection;
 pub mod remembered;
 mod server;
 mod statistics;
-mod turns;
+mod vnode_locks;
 mod work;
 
 pub use access::Writers;

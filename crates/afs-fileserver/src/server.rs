@@ -27,7 +27,7 @@ use crate::locations::Locations;
 use crate::locks::Locks;
 use crate::protection::{Memberships, Protection};
 use crate::statistics::Statistics;
-use crate::turns::Turns;
+use crate::vnode_locks::VnodeLocks;
 use crate::work::{self, FastPath, Inline};
 
 /// Where a file server finds its volumes.
@@ -85,7 +85,7 @@ pub(crate) struct Parts {
     pub(crate) locations: Option<Arc<dyn Locations>>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) locks: Mutex<Locks>,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) vnode_locks: Arc<VnodeLocks>,
     pub(crate) statistics: Statistics,
     pub(crate) activity: Activity,
     pub(crate) alarms: Alarms,
@@ -125,7 +125,7 @@ impl FileServer {
             locations: config.locations,
             clients,
             locks: Mutex::default(),
-            turns: Arc::default(),
+            vnode_locks: Arc::default(),
             statistics: Statistics::new(config.clock.now()),
             activity: Activity::default(),
             alarms: Alarms::default(),
@@ -182,7 +182,7 @@ impl FileServer {
         let inner = &self.inner;
         inner.activity.report(inner.runtime.now(), most, |call| match (call.wait, call.fid) {
             (Wait::Introduction, _) => vec![call.client],
-            (Wait::Change, Some(fid)) => inner.turns.holder(fid).into_iter().collect(),
+            (Wait::Change, Some(fid)) => inner.vnode_locks.holder(fid).into_iter().collect(),
             (Wait::Callbacks, Some(fid)) => inner.clients.being_told(fid),
             (Wait::Groups | Wait::Change | Wait::Callbacks, _) => Vec::new(),
         })

@@ -31,12 +31,12 @@ pub(crate) struct DataInvalidations<N> {
     patience: Duration,
     /// See [`LEAST`].
     least: Duration,
-    teller: Option<Teller<N>>,
+    notifier: Option<Notifier<N>>,
     slow: Slow<N>,
 }
 
 /// A thread, and what it says of each file that it has told of. It ends when this is dropped and it is done with the file that it is at.
-struct Teller<N> {
+struct Notifier<N> {
     nodes: mpsc::Sender<(Vec<NodeId>, N)>,
     told: mpsc::Receiver<()>,
 }
@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<N: Clone + Send + 'static> DataInvalidations<N> {
     pub(crate) fn new(tell: impl Fn(NodeId) + Send + Sync + 'static) -> Self {
-        Self { tell: Arc::new(tell), patience: PATIENCE, least: LEAST, teller: None, slow: Slow::default() }
+        Self { tell: Arc::new(tell), patience: PATIENCE, least: LEAST, notifier: None, slow: Slow::default() }
     }
 
     /// Has the kernel forget what it has of these files. The notice is kept until all are told of; this returns when those are that do not
@@ -61,11 +61,11 @@ impl<N: Clone + Send + 'static> DataInvalidations<N> {
         let until = Instant::now() + self.patience;
         let mut rest = &nodes[..];
         while !rest.is_empty() {
-            let Some(teller) = self.teller() else {
+            let Some(notifier) = self.notifier() else {
                 return rest.iter().for_each(|node| (self.tell)(*node));
             };
-            if teller.nodes.send((rest.to_vec(), notice.clone())).is_err() {
-                self.teller = None;
+            if notifier.nodes.send((rest.to_vec(), notice.clone())).is_err() {
+                self.notifier = None;
                 continue;
             }
             rest = self.follow(rest, until);
@@ -74,20 +74,20 @@ impl<N: Clone + Send + 'static> DataInvalidations<N> {
 
     /// Waits while files are told of. Which are left when one takes long.
     fn follow<'a>(&mut self, nodes: &'a [NodeId], until: Instant) -> &'a [NodeId] {
-        let Some(teller) = &self.teller else { return nodes };
+        let Some(notifier) = &self.notifier else { return nodes };
         for (at, node) in nodes.iter().enumerate() {
             let left = until.saturating_duration_since(Instant::now()).max(self.least);
-            match teller.told.recv_timeout(left) {
+            match notifier.told.recv_timeout(left) {
                 Ok(()) => continue,
                 Err(RecvTimeoutError::Timeout) => {}
                 // It has panicked.
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.teller = None;
+                    self.notifier = None;
                     return &nodes[at + 1..];
                 }
             }
             let mut slow = lock(&self.slow);
-            if teller.told.try_recv().is_ok() {
+            if notifier.told.try_recv().is_ok() {
                 continue;
             }
             tracing::debug!(
@@ -96,25 +96,25 @@ impl<N: Clone + Send + 'static> DataInvalidations<N> {
             );
             slow.insert(*node, Vec::new());
             drop(slow);
-            self.teller = None;
+            self.notifier = None;
             return &nodes[at + 1..];
         }
         &[]
     }
 
-    fn teller(&mut self) -> Option<&Teller<N>> {
-        if self.teller.is_none() {
+    fn notifier(&mut self) -> Option<&Notifier<N>> {
+        if self.notifier.is_none() {
             let ((nodes, wanted), (done, told)) = (mpsc::channel(), mpsc::channel());
             let (tell, slow) = (Arc::clone(&self.tell), Arc::clone(&self.slow));
             let started = std::thread::Builder::new()
                 .name("fuse-data".to_owned())
                 .spawn(move || run(&wanted, &done, &tell, &slow));
             match started {
-                Ok(_) => self.teller = Some(Teller { nodes, told }),
+                Ok(_) => self.notifier = Some(Notifier { nodes, told }),
                 Err(error) => tracing::warn!(%error, "no thread can be started to tell the kernel of data"),
             }
         }
-        self.teller.as_ref()
+        self.notifier.as_ref()
     }
 }
 

@@ -30,7 +30,7 @@ use rxgen::{Abort, Serve, ServerCall};
 use crate::authority::{BadUser, CellAuthority, UserChange};
 use crate::log::Recent;
 use crate::orders::Orders;
-use changes::{BAD_KEY, Who};
+use changes::{BAD_KEY, Requester};
 use instances::{Instance, Instances, Shown};
 pub(crate) use salvage::Salvager;
 
@@ -75,7 +75,7 @@ const IS_NOT_THERE: Abort = Abort(2);
 
 impl Overseer {
     /// Changes the UserList, for a superuser.
-    async fn change_user(&self, who: &Who, name: &BozoString, change: UserChange) -> Result<(), Abort> {
+    async fn change_user(&self, who: &Requester, name: &BozoString, change: UserChange) -> Result<(), Abort> {
         self.check(who)?;
         let (name, authority) = (name.to_vec(), Arc::clone(&self.authority));
         // The disk is waited for elsewhere.
@@ -93,7 +93,7 @@ impl Overseer {
 
 impl Serve<AddSUser> for Overseer {
     async fn serve(&self, call: ServerCall<'_, AddSUser>, args: AddSUser) -> Result<reply::AddSUser, Abort> {
-        let who = Who::of(&call);
+        let who = Requester::of(&call);
         let result = self.change_user(&who, &args.name, UserChange::Add).await;
         self.audited(&who, &args.name.to_string(), result)?;
         Ok(reply::AddSUser {})
@@ -106,7 +106,7 @@ impl Serve<DeleteSUser> for Overseer {
         call: ServerCall<'_, DeleteSUser>,
         args: DeleteSUser,
     ) -> Result<reply::DeleteSUser, Abort> {
-        let who = Who::of(&call);
+        let who = Requester::of(&call);
         let result = self.change_user(&who, &args.name, UserChange::Remove).await;
         self.audited(&who, &args.name.to_string(), result)?;
         Ok(reply::DeleteSUser {})
@@ -287,7 +287,7 @@ impl Serve<GetRestrictedMode> for Overseer {
 impl Serve<AddKey> for Overseer {
     /// Refuses the key: this procedure can send only keys of DES, and nobody should use these any more.
     async fn serve(&self, call: ServerCall<'_, AddKey>, args: AddKey) -> Result<reply::AddKey, Abort> {
-        let who = Who::of(&call);
+        let who = Requester::of(&call);
         let result = self.check(&who).and_then(|()| {
             tracing::warn!(
                 "'bos addkey' can only send keys of DES, which are refused: add a key with 'afar key add' on each server"
@@ -303,7 +303,7 @@ macro_rules! refuse {
     ($($rpc:ident)*) => { $(
         impl Serve<$rpc> for Overseer {
             async fn serve(&self, call: ServerCall<'_, $rpc>, _: $rpc) -> Result<reply::$rpc, Abort> {
-                let who = Who::of(&call);
+                let who = Requester::of(&call);
                 let result = self.check(&who).and(Err(Abort::OPCODE));
                 self.audited(&who, "refused", result)
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afs_fileserver::FileServer;
-use afs_fileserver::activity::{ANONYMOUS, Figures, Refused, Report, Told};
+use afs_fileserver::activity::{ANONYMOUS, Figures, Refused, Report, WaitingCall};
 use rx::Runtime;
 use rx_proto::time::Instant;
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ fn procedures(exporter: &Exporter) -> Vec<Value> {
     told.collect()
 }
 
-fn waiting(told: &Told) -> Value {
+fn waiting(told: &WaitingCall) -> Value {
     let awaited: Vec<_> = told.awaited.iter().map(ToString::to_string).collect();
     json!({
         "for": told.call.wait.text(),

@@ -15,10 +15,10 @@ use rx_proto::ids::ServiceId;
 use rxgen::{Interface, Rpc};
 
 use crate::callbacks::{self, CallbackLog, Heard};
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::files::FileServer;
 use crate::volumes::VolumeServer;
-use crate::who::Who;
 
 /// A client machine, as servers see it: one UDP port, from which it calls and on which it is called back.
 #[derive(Debug)]
@@ -82,27 +82,27 @@ impl Client {
     }
 
     /// A file service, port 7000.
-    pub fn file_server(&self, host: Ipv4Addr, who: &Who) -> FileServer {
+    pub fn file_server(&self, host: Ipv4Addr, who: &Credentials) -> FileServer {
         FileServer::new(self.server::<Rxafs>(host, who))
     }
 
     /// A volume service, port 7005.
-    pub fn volume_server(&self, host: Ipv4Addr, who: &Who) -> VolumeServer {
+    pub fn volume_server(&self, host: Ipv4Addr, who: &Credentials) -> VolumeServer {
         VolumeServer::new(self.server::<AfsVol>(host, who))
     }
 
     /// A volume location service, port 7003.
-    pub fn location_server(&self, host: Ipv4Addr, who: &Who) -> Server {
+    pub fn location_server(&self, host: Ipv4Addr, who: &Credentials) -> Server {
         self.server::<Vl>(host, who)
     }
 
     /// A protection service, port 7002.
-    pub fn protection_server(&self, host: Ipv4Addr, who: &Who) -> Server {
+    pub fn protection_server(&self, host: Ipv4Addr, who: &Credentials) -> Server {
         self.server::<Pr>(host, who)
     }
 
     /// Any interface's service on its own port.
-    pub fn server<I: Interface>(&self, host: Ipv4Addr, who: &Who) -> Server {
+    pub fn server<I: Interface>(&self, host: Ipv4Addr, who: &Credentials) -> Server {
         let who = who.clone();
         let service = ServiceId(I::SERVICE_ID);
         let address = SocketAddr::from((host, I::PORT));

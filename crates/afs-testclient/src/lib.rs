@@ -21,18 +21,18 @@
 mod access;
 mod callbacks;
 mod client;
+mod credentials;
 mod error;
 pub mod etcd;
 mod files;
 pub mod kdc;
 pub mod process;
 mod volumes;
-mod who;
 
 pub use access::AccessList;
 pub use callbacks::{HEARD_MAX, Heard};
 pub use client::{Client, Server};
+pub use credentials::Credentials;
 pub use error::Error;
 pub use files::{FileServer, MODE_DIRECTORY, MODE_FILE};
 pub use volumes::VolumeServer;
-pub use who::Who;

@@ -40,7 +40,7 @@ impl Partition {
         if old.is_restoring {
             return Err(VolumeError::Busy(from));
         }
-        self.take_family(&old)?;
+        self.take_group(&old)?;
         let mut record = VolumeRecord { snapshot: None, ..old.record() };
         let info = &mut record.info;
         name.clone_into(&mut info.name);
@@ -49,18 +49,18 @@ impl Partition {
         self.become_newest(&old, to, record)
     }
 
-    /// Has a read-only clone whose original has gone show the newest of its family, so that it can be filled. Expects that nobody else makes
+    /// Has a read-only clone whose original has gone show the newest of its group, so that it can be filled. Expects that nobody else makes
     /// volumes.
-    pub(crate) fn own_family(&self, old: &Arc<Volume>) -> Result<Arc<Volume>, VolumeError> {
-        self.take_family(old)?;
+    pub(crate) fn own_group(&self, old: &Arc<Volume>) -> Result<Arc<Volume>, VolumeError> {
+        self.take_group(old)?;
         let record = VolumeRecord { snapshot: None, ..old.record() };
         self.become_newest(old, old.id(), record)
     }
 
     /// Removes what is newer than a clone. Nobody may show it.
-    fn take_family(&self, old: &Arc<Volume>) -> Result<(), VolumeError> {
+    fn take_group(&self, old: &Arc<Volume>) -> Result<(), VolumeError> {
         let Some(snapshot) = old.snapshot else { return Ok(()) };
-        let mut state = lock(&old.family.state);
+        let mut state = lock(&old.group.state);
         if let Some(writable) = state.writable {
             return Err(VolumeError::VolumeExists(writable));
         }
@@ -75,14 +75,14 @@ impl Partition {
         state.frozen += 1;
         state.removals += 1;
         drop(state);
-        let removed = remove_newer(&self.shared(), old.family.id, snapshot);
-        let mut state = lock(&old.family.state);
+        let removed = remove_newer(&self.shared(), old.group.id, snapshot);
+        let mut state = lock(&old.group.state);
         state.frozen = state.frozen.saturating_sub(1);
         drop(state);
         removed
     }
 
-    /// Makes a volume the one of its family that can be changed, with this id and header.
+    /// Makes a volume the one of its group that can be changed, with this id and header.
     fn become_newest(
         &self,
         old: &Arc<Volume>,
@@ -91,7 +91,7 @@ impl Partition {
     ) -> Result<Arc<Volume>, VolumeError> {
         let (shared, from) = (self.shared(), old.id());
         let counters = *lock(&old.counters);
-        let mut state = lock(&old.family.state);
+        let mut state = lock(&old.group.state);
         old.check_whole()?;
         let mut batch = Batch::default();
         if from != to {
@@ -106,7 +106,7 @@ impl Partition {
         state.writable = Some(to);
         old.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
         drop(state);
-        let new = Arc::new(Volume::new(to, shared.clone(), old.family.clone(), record, counters));
+        let new = Arc::new(Volume::new(to, shared.clone(), old.group.clone(), record, counters));
         new.set_state(old.state());
         self.replace_volume(from, new.clone());
         shared.settle(seq)?;
@@ -116,7 +116,7 @@ impl Partition {
     /// The volume whose snapshot is in the way.
     fn later_clone(&self, old: &Volume) -> VolumeError {
         let is_later =
-            |volume: &Arc<Volume>| volume.family.id == old.family.id && volume.snapshot > old.snapshot;
+            |volume: &Arc<Volume>| volume.group.id == old.group.id && volume.snapshot > old.snapshot;
         let found = self.volumes().into_iter().find(is_later).map(|volume| volume.id());
         found.map_or(VolumeError::Busy(old.id()), VolumeError::VolumeExists)
     }

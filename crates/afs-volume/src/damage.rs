@@ -6,7 +6,7 @@ use std::fmt;
 use afs_wire::ids::VolumeId;
 
 use crate::VolumeError;
-use crate::keys::{Family, Snapshot};
+use crate::keys::{GroupId, Snapshot};
 
 /// A volume that cannot be shown.
 #[derive(Debug, Clone)]
@@ -15,8 +15,8 @@ pub(crate) struct DamagedVolume {
     pub(crate) what: String,
     /// What is wrong with it.
     pub(crate) why: String,
-    /// What it shows of which family, if that is known: a clone's snapshot, or what is newest.
-    pub(crate) view: Option<(Family, Option<Snapshot>)>,
+    /// What it shows of which group, if that is known: a clone's snapshot, or what is newest.
+    pub(crate) view: Option<(GroupId, Option<Snapshot>)>,
 }
 
 impl fmt::Display for DamagedVolume {
@@ -30,8 +30,8 @@ impl fmt::Display for DamagedVolume {
 pub(crate) struct Damage {
     /// Volumes, by their ids.
     pub(crate) volumes: BTreeMap<VolumeId, DamagedVolume>,
-    /// Families whose own rows cannot be read: what is damaged, and what is wrong with it.
-    pub(crate) families: BTreeMap<Family, (String, String)>,
+    /// Groups whose own rows cannot be read: what is damaged, and what is wrong with it.
+    pub(crate) groups: BTreeMap<GroupId, (String, String)>,
 }
 
 impl Damage {
@@ -39,7 +39,7 @@ impl Damage {
     pub(crate) fn of_volume(
         &mut self,
         id: VolumeId,
-        view: Option<(Family, Option<Snapshot>)>,
+        view: Option<(GroupId, Option<Snapshot>)>,
         error: VolumeError,
     ) -> Result<(), VolumeError> {
         let VolumeError::Damaged { what, why } = error else { return Err(error) };
@@ -47,14 +47,14 @@ impl Damage {
         Ok(())
     }
 
-    /// Notes a family that is damaged, as [`Damage::of_volume`].
-    pub(crate) fn of_family(&mut self, family: Family, error: VolumeError) -> Result<(), VolumeError> {
+    /// Notes a group that is damaged, as [`Damage::of_volume`].
+    pub(crate) fn of_group(&mut self, group: GroupId, error: VolumeError) -> Result<(), VolumeError> {
         let VolumeError::Damaged { what, why } = error else { return Err(error) };
-        self.families.insert(family, (what, why));
+        self.groups.insert(group, (what, why));
         Ok(())
     }
 
-    /// Whether a volume is there of which nobody knows what it shows: it may be anything of any family.
+    /// Whether a volume is there of which nobody knows what it shows: it may be anything of any group.
     pub(crate) fn hides_a_view(&self) -> bool {
         self.volumes.values().any(|damaged| damaged.view.is_none())
     }

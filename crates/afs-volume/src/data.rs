@@ -4,7 +4,7 @@
 
 mod reading;
 
-use crate::family::{self, Edit};
+use crate::group::{self, Edit};
 use crate::keys::{FileId, Part, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::vnode::MAX_FILE_BYTES;
@@ -29,7 +29,7 @@ pub(crate) const INLINE_MAX: u64 = if cfg!(test) { 1 << 10 } else { 16 << 10 };
 const COPY: usize = 64 << 10;
 
 fn chunk_name(volume: &Volume, id: VnodeId, n: u32, snapshot: Snapshot, file: FileId) -> String {
-    let key = VnodeKey { family: volume.family.id, vnode: id.vnode, part: Part::Chunk(n), snapshot };
+    let key = VnodeKey { group: volume.group.id, vnode: id.vnode, part: Part::Chunk(n), snapshot };
     records::file_name(file, &key, n)
 }
 
@@ -121,7 +121,7 @@ impl Drop for Store {
                 self.volume.shared.give_up_file(new.record.file, name);
             }
         }
-        lock(&self.volume.family.storing).remove(&self.before.status.id.vnode);
+        lock(&self.volume.group.storing).remove(&self.before.status.id.vnode);
     }
 }
 
@@ -172,7 +172,7 @@ impl Store {
     fn write_chunk(&mut self, n: u32, from: u64, bytes: &[u8]) -> Result<(), VolumeError> {
         let is_open = matches!(&self.plan, Plan::Chunks { open: Some(open), .. } if open.new.n == n);
         if !is_open {
-            let current = lock(&self.volume.family.state).record.current;
+            let current = lock(&self.volume.group.state).record.current;
             let open = self.open_chunk(n, from, current)?;
             let Plan::Chunks { open: slot, .. } = &mut self.plan else { unreachable!("asked for by write") };
             *slot = Some(open);
@@ -345,13 +345,13 @@ impl Store {
             let before = match old {
                 Old::Inline(_) => None,
                 Old::Chunks(_) => {
-                    let family = self.volume.family.id;
-                    let row = family::part(
+                    let group = self.volume.group.id;
+                    let row = group::part(
                         &self.volume.shared.store,
-                        family,
+                        group,
                         id.vnode,
                         Part::Chunk(new.n),
-                        family::NEWEST,
+                        group::NEWEST,
                     )?;
                     row.map(|(snapshot, row)| Ok::<_, VolumeError>((snapshot, ChunkRecord::decode(&row)?)))
                         .transpose()?
@@ -384,10 +384,10 @@ impl Store {
         if length >= self.before.status.length || self.before.layout != Layout::Chunks {
             return Ok(());
         }
-        let (id, family) = (self.before.status.id, self.volume.family.id);
+        let (id, group) = (self.before.status.id, self.volume.group.id);
         let first = (length / CHUNK) as u32;
         let found =
-            family::chunks(&self.volume.shared.store, family, id.vnode, family::NEWEST, first..=u32::MAX)?;
+            group::chunks(&self.volume.shared.store, group, id.vnode, group::NEWEST, first..=u32::MAX)?;
         for (n, snapshot, chunk) in found {
             let (Some(old), false) = (chunk, self.has_written(n)) else { continue };
             let keep = length.saturating_sub(u64::from(n) * CHUNK);
@@ -496,7 +496,7 @@ impl Volume {
         } else {
             let touched = (range.position / CHUNK) as u32..=(end.saturating_sub(1) / CHUNK) as u32;
             let chunks = if range.length > 0 {
-                family::chunks(&self.shared.store, self.family.id, id.vnode, family::NEWEST, touched)?
+                group::chunks(&self.shared.store, self.group.id, id.vnode, group::NEWEST, touched)?
             } else {
                 Vec::new()
             };
@@ -504,7 +504,7 @@ impl Volume {
                 chunks.into_iter().filter_map(|(n, snapshot, chunk)| Some((n, (snapshot, chunk?)))).collect();
             Plan::Chunks { old: Old::Chunks(chunks), done: Vec::new(), open: None }
         };
-        if !lock(&self.family.storing).insert(id.vnode) {
+        if !lock(&self.group.storing).insert(id.vnode) {
             return Err(VolumeError::StoreInProgress(id.vnode));
         }
         drop(fits_together);

@@ -27,7 +27,7 @@ impl Deref for Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        let mut state = lock(&self.volume.family.state);
+        let mut state = lock(&self.volume.group.state);
         state.frozen -= 1;
         state.removals += 1;
         state.remove_view(self.snapshot);
@@ -41,21 +41,21 @@ impl Volume {
     ///
     /// It is gone; the disk failed.
     pub fn freeze(&self) -> Result<Frozen, VolumeError> {
-        let mut state = lock(&self.family.state);
+        let mut state = lock(&self.group.state);
         self.check_whole()?;
         let counters = *lock(&self.counters);
         let snapshot = match self.snapshot {
             Some(snapshot) => snapshot,
             None => {
                 let snapshot = state.record.current;
-                let mut family = state.record;
-                family.current = snapshot.next()?;
+                let mut group = state.record;
+                group.current = snapshot.next()?;
                 // What is written from now on is beside what is frozen; that is swept, also if this process ends before it is let go.
-                family.needs_sweep = true;
+                group.needs_sweep = true;
                 let mut batch = Batch::default();
-                batch.put(keys::family(self.family.id), family.encode());
+                batch.put(keys::group(self.group.id), group.encode());
                 self.shared.store.submit(batch)?;
-                state.record = family;
+                state.record = group;
                 snapshot
             }
         };
@@ -64,8 +64,8 @@ impl Volume {
         // A sweep that goes on now has not seen this view everywhere, and is not the last one.
         state.removals += 1;
         let record = VolumeRecord { snapshot: Some(snapshot), is_restoring: false, ..self.record() };
-        let (shared, family) = (self.shared.clone(), self.family.clone());
-        let volume = Arc::new(Volume::new(self.id, shared, family, record, counters));
+        let (shared, group) = (self.shared.clone(), self.group.clone());
+        let volume = Arc::new(Volume::new(self.id, shared, group, record, counters));
         Ok(Frozen { volume, snapshot })
     }
 

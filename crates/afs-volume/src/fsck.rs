@@ -5,7 +5,7 @@ mod links;
 
 use crate::damage::Damage;
 use crate::data::CHUNK;
-use crate::family::{self, FamilyHandle, NEWEST};
+use crate::group::{self, GroupHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
@@ -159,7 +159,7 @@ pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
 
 /// Each row: that it can be read, belongs to something, and is shown by a volume; numbers against reservations.
 fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Result<(), VolumeError> {
-    let families: BTreeMap<keys::Family, Arc<FamilyHandle>> = lock(&shared.families).clone();
+    let groups: BTreeMap<keys::GroupId, Arc<GroupHandle>> = lock(&shared.groups).clone();
     let mut versions: Vec<(VnodeKey, Bytes)> = Vec::new();
     shared.store.scan::<VolumeError>(&[], |key, row| {
         let Some(vnode) = VnodeKey::parse(key) else {
@@ -171,35 +171,35 @@ fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Res
             return Ok(());
         };
         // Nobody knows what is shown of those.
-        if damage.families.contains_key(&vnode.family) {
+        if damage.groups.contains_key(&vnode.group) {
             return Ok(());
         }
-        if versions.last().is_some_and(|(last, _)| (last.family, last.vnode) != (vnode.family, vnode.vnode)) {
-            check_vnode_rows(&families, &std::mem::take(&mut versions), report);
+        if versions.last().is_some_and(|(last, _)| (last.group, last.vnode) != (vnode.group, vnode.vnode)) {
+            check_vnode_rows(&groups, &std::mem::take(&mut versions), report);
         }
         versions.push((vnode, row.clone()));
         Ok(())
     })?;
-    check_vnode_rows(&families, &versions, report);
-    for (family, (what, why)) in &damage.families {
-        report.find(None, format!("family {}", family.0), format!("{what} {why}"));
+    check_vnode_rows(&groups, &versions, report);
+    for (group, (what, why)) in &damage.groups {
+        report.find(None, format!("volume group {}", group.0), format!("{what} {why}"));
     }
     Ok(())
 }
 
 /// All rows of one vnode.
 fn check_vnode_rows(
-    families: &BTreeMap<keys::Family, Arc<FamilyHandle>>,
+    groups: &BTreeMap<keys::GroupId, Arc<GroupHandle>>,
     rows: &[(VnodeKey, Bytes)],
     report: &mut Report,
 ) {
     let Some(((first, _), _)) = rows.split_first() else { return };
-    let what = format!("vnode {} of family {}", first.vnode, first.family.0);
-    let Some(family) = families.get(&first.family) else {
-        report.find(None, what, "its family is not there");
+    let what = format!("vnode {} of volume group {}", first.vnode, first.group.0);
+    let Some(group) = groups.get(&first.group) else {
+        report.find(None, what, "its group is not there");
         return;
     };
-    let state = lock(&family.state);
+    let state = lock(&group.state);
     // What came of a volume that is half-made, or waits to be swept: nothing is given out of its numbers.
     let is_unused = state.is_half || (state.views.is_empty() && state.writable.is_none());
     let next = if first.vnode.is_directory() { state.record.next_directory } else { state.record.next_file };
@@ -368,7 +368,7 @@ fn check_directory(
     let what = format!("directory {}", status.id.vnode);
     check_pages(volume, record, report)?;
     let entries = || {
-        let mut pages = family::directory(&volume.shared.store, volume.family.id, record, volume.view())?;
+        let mut pages = group::directory(&volume.shared.store, volume.group.id, record, volume.view())?;
         pages.entries()
     };
     let entries = entries()?;
@@ -468,13 +468,13 @@ fn check_chunks(volume: &Volume, record: &VnodeRecord, report: &mut Report) -> R
     let VnodeRecord { status, .. } = record;
     let number = status.id.vnode;
     let what = format!("vnode {number}");
-    let found = family::chunks(&volume.shared.store, volume.family.id, number, volume.view(), 0..=u32::MAX)?;
+    let found = group::chunks(&volume.shared.store, volume.group.id, number, volume.view(), 0..=u32::MAX)?;
     for (n, snapshot, chunk) in found {
         let Some(chunk) = chunk else { continue };
         if u64::from(n) * CHUNK + u64::from(chunk.length) > status.length {
             report.find(id, what.clone(), format!("chunk {n} goes beyond its {} bytes", status.length));
         }
-        let key = VnodeKey { family: volume.family.id, vnode: number, part: Part::Chunk(n), snapshot };
+        let key = VnodeKey { group: volume.group.id, vnode: number, part: Part::Chunk(n), snapshot };
         let name = records::file_name(chunk.file, &key, n);
         match volume.shared.store.disk().open(&name).and_then(|file| file.length()) {
             Ok(length) if length < u64::from(chunk.length) => {

@@ -4,7 +4,7 @@
 use crate::VolumeError;
 use crate::keys::{Key, VnodeKey};
 use crate::pages::{Directory, PAGE};
-use crate::records::{self, ChunkRecord, Counters, FamilyRecord, VnodeRecord, VolumeRecord};
+use crate::records::{self, ChunkRecord, Counters, GroupRecord, VnodeRecord, VolumeRecord};
 use crate::vnode::VnodeId;
 use afs_store::log;
 use afs_wire::ids::{Uniquifier, VnodeNumber};
@@ -35,7 +35,7 @@ pub fn row(kind: u8, bytes: &[u8]) -> bool {
         // Its flags are one byte each, of which any but 0 is true.
         3 => VolumeRecord::decode(bytes).map(|record| drop(record.encode())).is_ok(),
         4 => same(bytes, Counters::decode(bytes).map(Some), |counters| counters.encode()),
-        5 => FamilyRecord::decode(bytes).map(|record| drop(record.encode())).is_ok(),
+        5 => GroupRecord::decode(bytes).map(|record| drop(record.encode())).is_ok(),
         6 => {
             same(bytes, records::decode_reservation(bytes).map(Some), |two| records::encode_reservation(*two))
         }
@@ -133,9 +133,9 @@ pub fn samples() -> Vec<(u8, Vec<u8>)> {
         (1, vnode(Kind::Symlink, records::Layout::Inline).encode()),
         (2, chunk.encode()),
         (4, Counters::default().encode()),
-        (5, crate::family::FamilyState::new(1).record.encode()),
+        (5, crate::group::GroupState::new(1).record.encode()),
         (6, records::encode_reservation([1, 2])),
-        (7, crate::keys::vnode_prefix(crate::keys::Family(1), VnodeNumber(2))),
+        (7, crate::keys::vnode_prefix(crate::keys::GroupId(1), VnodeNumber(2))),
         (7, b"0000000000000400.1.2.0.1".to_vec()),
         (8, log_bytes),
     ]
@@ -157,7 +157,7 @@ mod tests {
                     let is_read = read(&changed);
                     assert!(kind != 8 || !is_read || changed == sample, "the checksum finds it");
                 }
-                // Without its last field a family's row is one of the older form.
+                // Without its last field a group's row is one of the older form.
                 let is_older = kind == 5 && at == sample.len() - 4;
                 assert!(
                     kind == 7 || is_older || !read(&sample[..at]) || at == 0,

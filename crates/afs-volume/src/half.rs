@@ -5,9 +5,9 @@
 //! A read-only volume that is in service keeps what came of its next contents where it is: it shows what it had, and nobody changes it.
 
 use crate::data::CHUNK;
-use crate::family::{self, FamilyHandle, NEWEST};
+use crate::group::{self, GroupHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
-use crate::records::{self, ChunkRecord, Counters, FamilyRecord, HalfRecord, VolumeRecord};
+use crate::records::{self, ChunkRecord, Counters, GroupRecord, HalfRecord, VolumeRecord};
 use crate::restore::{Partial, is_empty};
 use crate::shared::Pin;
 use crate::vnode_set::VnodeSet;
@@ -18,13 +18,13 @@ use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
-/// The snapshot of a family that shows nothing.
+/// The snapshot of a group that shows nothing.
 pub(crate) const NOTHING: Snapshot = Snapshot(0);
 
 /// A volume that was put aside, in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Aside {
-    pub(crate) family: Arc<FamilyHandle>,
+    pub(crate) group: Arc<GroupHandle>,
     pub(crate) half: HalfRecord,
 }
 
@@ -77,7 +77,7 @@ impl Partition {
             return Ok(false);
         }
         self.remove_aside(id)?;
-        let mut state = lock(&volume.family.state);
+        let mut state = lock(&volume.group.state);
         volume.check_whole()?;
         let half = HalfRecord { since: now, volume: volume.record() };
         let mut batch = Batch::default();
@@ -93,7 +93,7 @@ impl Partition {
         state.removals += 1;
         (state.writable, state.is_half) = (Some(id), true);
         drop(state);
-        let aside = Aside { family: volume.family.clone(), half };
+        let aside = Aside { group: volume.group.clone(), half };
         self.change_asides(|asides, volumes| {
             volumes.remove(&id);
             asides.insert(id, aside);
@@ -148,12 +148,12 @@ impl Partition {
 
     /// The same, when nobody else makes volumes.
     fn remove_aside(&self, id: VolumeId) -> Result<bool, VolumeError> {
-        let Some(Aside { family, .. }) = self.asides().remove(&id) else { return Ok(false) };
-        let mut state = lock(&family.state);
-        let record = FamilyRecord { needs_sweep: true, ..state.record };
+        let Some(Aside { group, .. }) = self.asides().remove(&id) else { return Ok(false) };
+        let mut state = lock(&group.state);
+        let record = GroupRecord { needs_sweep: true, ..state.record };
         let mut batch = Batch::default();
         batch.delete(keys::half(id));
-        batch.put(keys::family(family.id), record.encode());
+        batch.put(keys::group(group.id), record.encode());
         let seq = self.shared().store.submit(batch)?;
         state.record = record;
         state.removals += 1;
@@ -172,21 +172,21 @@ impl Partition {
     pub fn arrived(&self, id: VolumeId) -> Result<Option<Arrived>, VolumeError> {
         let shared = self.shared();
         let pin = shared.pin();
-        let (family, record, came) = match (self.asides().remove(&id), self.volume(id)) {
+        let (group, record, came) = match (self.asides().remove(&id), self.volume(id)) {
             (_, Ok(volume)) if volume.rests_in_place() => {
-                let (came, _) = newer(&shared.store, &volume.family, volume.view())?;
+                let (came, _) = newer(&shared.store, &volume.group, volume.view())?;
                 if came.iter().nth(IN_PLACE_MAX).is_some() {
                     return Ok(None);
                 }
-                (volume.family.clone(), volume.record(), Some((came, volume.view())))
+                (volume.group.clone(), volume.record(), Some((came, volume.view())))
             }
-            (Some(Aside { family, half }), _) => (family, half.volume, None),
+            (Some(Aside { group, half }), _) => (group, half.volume, None),
             (None, _) => return Ok(None),
         };
         let shown = came.as_ref().map_or(NOTHING, |(_, shown)| *shown);
-        let partial = partial(&shared.store, &family, shown)?;
+        let partial = partial(&shared.store, &group, shown)?;
         let record = VolumeRecord { snapshot: None, ..record };
-        let volume = Arc::new(Volume::new(id, shared, family, record, Counters::default()));
+        let volume = Arc::new(Volume::new(id, shared, group, record, Counters::default()));
         Ok(Some(Arrived { volume, partial, came, _pin: pin }))
     }
 
@@ -210,42 +210,42 @@ impl Partition {
         let Some(aside) = self.asides().remove(&id).filter(|_| new.is_writable() && info.destroy_me) else {
             return Ok(None);
         };
-        let partial = partial(&shared.store, &aside.family, NOTHING)?;
+        let partial = partial(&shared.store, &aside.group, NOTHING)?;
         let mut arrived = VnodeSet::default();
         let mut strays = VnodeSet::default();
-        look_through(&shared.store, &aside.family, |vnode, is_whole| {
+        look_through(&shared.store, &aside.group, |vnode, is_whole| {
             if is_whole { arrived.insert(vnode) } else { strays.insert(vnode) }
         })?;
         let record =
-            VolumeRecord { family: aside.family.id, snapshot: Some(NOTHING), is_restoring: true, info };
+            VolumeRecord { group: aside.group.id, snapshot: Some(NOTHING), is_restoring: true, info };
         let counters = Counters::default();
-        let mut left = lock(&new.family.state);
+        let mut left = lock(&new.group.state);
         new.check_whole()?;
-        let mut state = lock(&aside.family.state);
-        let family = FamilyRecord { needs_sweep: true, ..state.record };
-        let left_record = FamilyRecord { needs_sweep: true, ..left.record };
+        let mut state = lock(&aside.group.state);
+        let group = GroupRecord { needs_sweep: true, ..state.record };
+        let left_record = GroupRecord { needs_sweep: true, ..left.record };
         let mut batch = Batch::default();
         batch.delete(keys::half(id));
-        batch.put(keys::family(aside.family.id), family.encode());
-        batch.put(keys::family(new.family.id), left_record.encode());
+        batch.put(keys::group(aside.group.id), group.encode());
+        batch.put(keys::group(new.group.id), left_record.encode());
         batch.put(keys::volume(id), record.encode());
         batch.put(keys::counters(id), counters.encode());
         let seq = shared.store.submit(batch)?;
         new.set_gone();
         (left.record, left.writable) = (left_record, None);
         left.removals += 1;
-        (state.record, state.is_half) = (family, false);
+        (state.record, state.is_half) = (group, false);
         state.add_view(NOTHING);
         state.frozen += 1;
         state.removals += 1;
         drop((state, left));
-        let volume = Arc::new(Volume::new(id, shared.clone(), aside.family.clone(), record, counters));
+        let volume = Arc::new(Volume::new(id, shared.clone(), aside.group.clone(), record, counters));
         volume.set_state(new.state());
         self.change_asides(|asides, volumes| {
             asides.remove(&id);
             volumes.insert(id, volume.clone());
         });
-        let restore = Restore::new(self, volume, family, counters);
+        let restore = Restore::new(self, volume, group, counters);
         // A restore that is dropped takes the lock itself.
         drop(one_at_a_time);
         restore.going_on(arrived, &strays, partial, || shared.settle(seq)).map(Some)
@@ -258,16 +258,16 @@ impl Partition {
         one_at_a_time: MutexGuard<'_, ()>,
     ) -> Result<Restore, VolumeError> {
         let shared = self.shared();
-        let partial = partial(&shared.store, &volume.family, volume.view())?;
-        let (arrived, strays) = newer(&shared.store, &volume.family, volume.view())?;
+        let partial = partial(&shared.store, &volume.group, volume.view())?;
+        let (arrived, strays) = newer(&shared.store, &volume.group, volume.view())?;
         let counters = *lock(&volume.counters);
-        let mut state = lock(&volume.family.state);
+        let mut state = lock(&volume.group.state);
         volume.check_whole()?;
-        let family = state.record;
+        let group = state.record;
         state.is_half = false;
         volume.rests.store(false, Ordering::Release);
         drop(state);
-        let restore = Restore::new(self, volume, family, counters);
+        let restore = Restore::new(self, volume, group, counters);
         drop(one_at_a_time);
         restore.going_on(arrived, &strays, partial, || Ok(()))
     }
@@ -318,7 +318,7 @@ impl Volume {
 
 /// Whether anything of a volume is to be kept, that nobody else shares.
 fn is_worth(volume: &Volume, rests: bool) -> bool {
-    let state = lock(&volume.family.state);
+    let state = lock(&volume.group.state);
     let views: u32 = state.views.values().sum();
     let is_filled = match volume.is_restoring {
         true => rests && is_empty(&lock(&volume.counters)),
@@ -330,20 +330,20 @@ fn is_worth(volume: &Volume, rests: bool) -> bool {
     volume.record().info.destroy_me && is_filled && is_alone
 }
 
-/// Tells of each vnode of a family whether its status is there.
+/// Tells of each vnode of a group whether its status is there.
 fn look_through(
     store: &afs_store::Store,
-    family: &FamilyHandle,
+    group: &GroupHandle,
     mut tell: impl FnMut(VnodeNumber, bool),
 ) -> Result<(), VolumeError> {
-    let end = afs_store::after(&keys::family_prefix(family.id));
-    let mut next = Key(keys::family_prefix(family.id));
+    let end = afs_store::after(&keys::group_prefix(group.id));
+    let mut next = Key(keys::group_prefix(group.id));
     while let Some((key, _)) = store.first(&next, &end)? {
         let Some(VnodeKey { vnode, .. }) = VnodeKey::parse(&key) else {
             return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
         };
-        tell(vnode, family::vnode(store, family.id, vnode, NEWEST)?.is_some());
-        next = afs_store::after(&keys::vnode_prefix(family.id, vnode));
+        tell(vnode, group::vnode(store, group.id, vnode, NEWEST)?.is_some());
+        next = afs_store::after(&keys::vnode_prefix(group.id, vnode));
     }
     Ok(())
 }
@@ -351,10 +351,10 @@ fn look_through(
 /// Vnodes that were written behind a snapshot: those whose status was, and others.
 fn newer(
     store: &afs_store::Store,
-    family: &FamilyHandle,
+    group: &GroupHandle,
     shown: Snapshot,
 ) -> Result<(VnodeSet, VnodeSet), VolumeError> {
-    let prefix = keys::family_prefix(family.id);
+    let prefix = keys::group_prefix(group.id);
     let (mut whole, mut touched, mut strays) =
         (VnodeSet::default(), VnodeSet::default(), VnodeSet::default());
     let mut from = Some(Key(prefix.clone()));
@@ -380,16 +380,16 @@ fn newer(
 /// The vnode whose data have come in part, behind what is shown.
 fn partial(
     store: &afs_store::Store,
-    family: &FamilyHandle,
+    group: &GroupHandle,
     shown: Snapshot,
 ) -> Result<Option<Partial>, VolumeError> {
-    let Some(row) = store.get(&keys::partial(family.id))? else { return Ok(None) };
+    let Some(row) = store.get(&keys::partial(group.id))? else { return Ok(None) };
     let Some(record) = records::decode_partial(&row)? else { return Ok(None) };
     let vnode = record.status.id.vnode;
-    if family::vnode(store, family.id, vnode, NEWEST)?.is_some_and(|(snapshot, _)| snapshot > shown) {
+    if group::vnode(store, group.id, vnode, NEWEST)?.is_some_and(|(snapshot, _)| snapshot > shown) {
         return Ok(None);
     }
-    let found = family::chunks(store, family.id, vnode, NEWEST, 0..=u32::MAX)?;
+    let found = group::chunks(store, group.id, vnode, NEWEST, 0..=u32::MAX)?;
     let is_whole = |chunk: Option<ChunkRecord>| chunk.is_some_and(|chunk| u64::from(chunk.length) == CHUNK);
     let came = found.iter().zip(0..);
     let chunks = came.take_while(|((n, at, chunk), i)| n == i && *at > shown && is_whole(*chunk)).count();
@@ -414,14 +414,14 @@ impl Arrived {
         let Some((came, shown)) = &self.came else {
             return self.volume.vnodes_of_class(is_directory, from, limit);
         };
-        let (store, family) = (&self.volume.shared.store, self.volume.family.id);
+        let (store, group) = (&self.volume.shared.store, self.volume.group.id);
         let mut found = Vec::new();
         for number in came.iter_from(from).filter(|number| number.is_directory() == is_directory) {
             if found.len() >= limit {
                 break;
             }
             // As it came: what a view shows after a power loss may have another data version.
-            if let Some((snapshot, record)) = family::vnode(store, family, number, NEWEST)?
+            if let Some((snapshot, record)) = group::vnode(store, group, number, NEWEST)?
                 && snapshot > *shown
             {
                 found.push((record.status, record.acl));
@@ -456,11 +456,11 @@ impl Arrived {
         if n >= *chunks {
             return Ok(0);
         }
-        let (store, family) = (&self.volume.shared.store, self.volume.family.id);
+        let (store, group) = (&self.volume.shared.store, self.volume.group.id);
         let vnode = record.status.id.vnode;
-        let found = family::chunks(store, family, vnode, NEWEST, n..=n)?;
+        let found = group::chunks(store, group, vnode, NEWEST, n..=n)?;
         let Some(&(_, snapshot, Some(chunk))) = found.first() else { return Ok(0) };
-        let key = VnodeKey { family, vnode, part: Part::Chunk(n), snapshot };
+        let key = VnodeKey { group, vnode, part: Part::Chunk(n), snapshot };
         let name = records::file_name(chunk.file, &key, n);
         let within = position % CHUNK;
         let wanted = out.len().min((u64::from(chunk.length).saturating_sub(within)) as usize);

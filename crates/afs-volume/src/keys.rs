@@ -7,9 +7,9 @@ pub(crate) use afs_store::Key;
 
 /// Volumes that share vnodes: one that can be changed, perhaps, and its clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Family(pub(crate) u32);
+pub(crate) struct GroupId(pub(crate) u32);
 
-/// Counts the clones of a family: what is written carries the number that was current then, and a clone sees what
+/// Counts the clones of a group: what is written carries the number that was current then, and a clone sees what
 /// has its own number or a lower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Snapshot(pub(crate) u32);
@@ -23,7 +23,7 @@ mod table {
     pub(super) const PARTITION: u8 = 0x01;
     pub(super) const VOLUME: u8 = 0x02;
     pub(super) const COUNTERS: u8 = 0x03;
-    pub(super) const FAMILY: u8 = 0x04;
+    pub(super) const GROUP: u8 = 0x04;
     pub(super) const RESERVATION: u8 = 0x05;
     pub(super) const GARBAGE: u8 = 0x06;
     pub(super) const HALF: u8 = 0x07;
@@ -71,7 +71,7 @@ const UNVERSIONED: usize = 1 + 4 + 4 + 1 + 4;
 /// What a vnode's key says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VnodeKey {
-    pub(crate) family: Family,
+    pub(crate) group: GroupId,
     pub(crate) vnode: VnodeNumber,
     pub(crate) part: Part,
     pub(crate) snapshot: Snapshot,
@@ -79,7 +79,7 @@ pub(crate) struct VnodeKey {
 
 impl VnodeKey {
     pub(crate) fn key(self) -> Key {
-        let mut key = part_prefix(self.family, self.vnode, self.part);
+        let mut key = part_prefix(self.group, self.vnode, self.part);
         key.extend_from_slice(&(!self.snapshot.0).to_be_bytes());
         Key(key)
     }
@@ -88,7 +88,7 @@ impl VnodeKey {
         let bytes: &[u8; UNVERSIONED + 4] = key.0.as_slice().try_into().ok()?;
         let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         Some(Self {
-            family: (bytes[0] == table::VNODE).then_some(Family(number(1)))?,
+            group: (bytes[0] == table::VNODE).then_some(GroupId(number(1)))?,
             vnode: VnodeNumber(number(5)),
             part: Part::from_number(bytes[9], number(10))?,
             snapshot: Snapshot(!number(UNVERSIONED)),
@@ -97,25 +97,25 @@ impl VnodeKey {
 }
 
 /// What all versions of a part begin with.
-pub(crate) fn part_prefix(family: Family, vnode: VnodeNumber, part: Part) -> Vec<u8> {
+pub(crate) fn part_prefix(group: GroupId, vnode: VnodeNumber, part: Part) -> Vec<u8> {
     let (kind, n) = part.number();
-    let mut key = vnode_prefix(family, vnode);
+    let mut key = vnode_prefix(group, vnode);
     key.push(kind);
     key.extend_from_slice(&n.to_be_bytes());
     key
 }
 
 /// What all rows of a vnode begin with.
-pub(crate) fn vnode_prefix(family: Family, vnode: VnodeNumber) -> Vec<u8> {
-    let mut key = family_prefix(family);
+pub(crate) fn vnode_prefix(group: GroupId, vnode: VnodeNumber) -> Vec<u8> {
+    let mut key = group_prefix(group);
     key.extend_from_slice(&vnode.0.to_be_bytes());
     key
 }
 
-/// What all rows of a family's vnodes begin with.
-pub(crate) fn family_prefix(family: Family) -> Vec<u8> {
+/// What all rows of a group's vnodes begin with.
+pub(crate) fn group_prefix(group: GroupId) -> Vec<u8> {
     let mut key = vec![table::VNODE];
-    key.extend_from_slice(&family.0.to_be_bytes());
+    key.extend_from_slice(&group.0.to_be_bytes());
     key
 }
 
@@ -151,19 +151,19 @@ pub(crate) fn counters(id: VolumeId) -> Key {
     numbered(table::COUNTERS, id.0)
 }
 
-/// A family's row.
-pub(crate) fn family(family: Family) -> Key {
-    numbered(table::FAMILY, family.0)
+/// A volume group's row.
+pub(crate) fn group(group: GroupId) -> Key {
+    numbered(table::GROUP, group.0)
 }
 
-/// What all rows of families begin with.
-pub(crate) fn families() -> Vec<u8> {
-    vec![table::FAMILY]
+/// What all rows of groups begin with.
+pub(crate) fn groups() -> Vec<u8> {
+    vec![table::GROUP]
 }
 
-/// The family, from its row's key.
-pub(crate) fn family_of(key: &Key) -> Option<Family> {
-    volume_of(key).map(|id| Family(id.0))
+/// The group, from its row's key.
+pub(crate) fn group_of(key: &Key) -> Option<GroupId> {
+    volume_of(key).map(|id| GroupId(id.0))
 }
 
 /// A volume that was put aside half-made.
@@ -176,17 +176,17 @@ pub(crate) fn halves() -> Vec<u8> {
     vec![table::HALF]
 }
 
-/// The vnode of a family whose data a restore has begun to write, and not ended.
-pub(crate) fn partial(family: Family) -> Key {
-    numbered(table::PARTIAL, family.0)
+/// The vnode of a group whose data a restore has begun to write, and not ended.
+pub(crate) fn partial(group: GroupId) -> Key {
+    numbered(table::PARTIAL, group.0)
 }
 
-/// Numbers that a family may give out: two `u64`, uniquifiers and data versions.
-pub(crate) fn family_reservation(family: Family) -> Key {
-    numbered(table::RESERVATION, family.0)
+/// Numbers that a group may give out: two `u64`, uniquifiers and data versions.
+pub(crate) fn group_reservation(group: GroupId) -> Key {
+    numbered(table::RESERVATION, group.0)
 }
 
-/// Numbers that the partition may give out: two `u64`, files and families. No family has the number 0.
+/// Numbers that the partition may give out: two `u64`, files and groups. No group has the number 0.
 pub(crate) fn partition_reservation() -> Key {
     numbered(table::RESERVATION, 0)
 }
@@ -216,7 +216,7 @@ pub(crate) fn is_key(key: &Key) -> bool {
         Some(
             &(table::VOLUME
             | table::COUNTERS
-            | table::FAMILY
+            | table::GROUP
             | table::RESERVATION
             | table::HALF
             | table::PARTIAL),
@@ -247,18 +247,18 @@ mod tests {
     #[test]
     fn the_newest_version_of_a_part_comes_first() {
         let key = |snapshot| {
-            let (family, vnode, part) = (Family(7), VnodeNumber(2), Part::Chunk(3));
-            VnodeKey { family, vnode, part, snapshot: Snapshot(snapshot) }
+            let (group, vnode, part) = (GroupId(7), VnodeNumber(2), Part::Chunk(3));
+            VnodeKey { group, vnode, part, snapshot: Snapshot(snapshot) }
         };
         assert!(key(2).key() < key(1).key());
         assert_eq!(VnodeKey::parse(&key(9).key()), Some(key(9)));
-        assert!(key(0).key() < afs_store::after(&part_prefix(Family(7), VnodeNumber(2), Part::Chunk(3))));
+        assert!(key(0).key() < afs_store::after(&part_prefix(GroupId(7), VnodeNumber(2), Part::Chunk(3))));
     }
 
     #[test]
     fn a_prefix_ends_where_the_next_begins() {
         assert_eq!(afs_store::after(&[0x10, 0, 0xff, 0xff]), Key(vec![0x10, 1]));
-        assert_eq!(afs_store::after(&family_prefix(Family(u32::MAX))), Key(vec![0x11]));
+        assert_eq!(afs_store::after(&group_prefix(GroupId(u32::MAX))), Key(vec![0x11]));
     }
 
     #[test]

@@ -12,11 +12,11 @@ mod convert;
 mod damage;
 mod data;
 mod error;
-mod family;
 mod frozen;
 pub mod fsck;
 #[doc(hidden)]
 pub mod fuzzing;
+mod group;
 mod half;
 mod header;
 mod keys;

@@ -1,7 +1,7 @@
 //! Names: what changes directories. Each is one operation on a volume, whole or not at all. Rights are checked by the
 //! caller; that a name is allowed, a directory not full and the quota kept, here.
 
-use crate::family::{self, Edit};
+use crate::group::{self, Edit};
 use crate::keys::Snapshot;
 use crate::pages::{Directory, check_name};
 use crate::records::{Layout, VnodeRecord};
@@ -106,7 +106,7 @@ impl Volume {
         if record.status.kind != Kind::Directory {
             return Err(VolumeError::NotDirectory(id.vnode));
         }
-        family::directory(&self.shared.store, self.family.id, &record, self.view())
+        group::directory(&self.shared.store, self.group.id, &record, self.view())
     }
 
     /// Makes an empty file. Mode 0777 unless `set` has one (File service notes 6.2); group of the directory.
@@ -357,7 +357,7 @@ impl Volume {
     pub(crate) fn make_root(&self, stamp: Stamp) -> Result<(), VolumeError> {
         let mut edit = Edit::begin_offline(self, stamp)?;
         let id = edit.new_id(Kind::Directory)?;
-        assert_eq!(id, VnodeId::ROOT, "the family is new");
+        assert_eq!(id, VnodeId::ROOT, "the group is new");
         // A root directory begins with 1, all others with 0.
         let data_version = edit.next_version(DataVersion(0))?;
         let status = VnodeStatus {

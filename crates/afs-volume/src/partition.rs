@@ -2,10 +2,10 @@
 
 use crate::damage::Damage;
 use crate::disk::{Disk, FolderDisk};
-use crate::family::{FamilyHandle, FamilyState};
+use crate::group::{GroupHandle, GroupState};
 use crate::half::Aside;
 use crate::keys;
-use crate::records::{Counters, FamilyRecord, VolumeRecord};
+use crate::records::{Counters, GroupRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, lock, read, write};
@@ -242,20 +242,20 @@ impl Partition {
         let shared = self.shared();
         self.check_new(new.id, &new.name)?;
         shared.check_space(1)?;
-        let mut state = FamilyState::new(shared.epoch());
+        let mut state = GroupState::new(shared.epoch());
         state.writable = Some(new.id);
-        let family = shared.new_family()?;
+        let group = shared.new_group()?;
         let mut info = new_info(new.name.clone(), new.kind, stamp);
         info.parent = if new.parent == VolumeId(0) { new.id } else { new.parent };
         info.max_quota_kib = new.max_quota_kib;
-        let record = VolumeRecord { family, snapshot: None, is_restoring: false, info };
+        let record = VolumeRecord { group, snapshot: None, is_restoring: false, info };
         let mut batch = Batch::default();
-        batch.put(keys::family(family), state.record.encode());
+        batch.put(keys::group(group), state.record.encode());
         batch.put(keys::volume(new.id), record.encode());
         batch.put(keys::counters(new.id), Counters::default().encode());
         let seq = shared.store.submit(batch)?;
-        let handle = Arc::new(FamilyHandle::new(family, state));
-        lock(&shared.families).insert(family, handle.clone());
+        let handle = Arc::new(GroupHandle::new(group, state));
+        lock(&shared.groups).insert(group, handle.clone());
         let volume = Arc::new(Volume::new(new.id, shared.clone(), handle, record, Counters::default()));
         if new.with_root {
             volume.make_root(stamp)?;
@@ -298,7 +298,7 @@ impl Partition {
 
     /// Makes an existing clone show its original as it is now; keeps its id, name, kind and statistics, and whether it
     /// is in service. Takes the same short time; the space of what only the old clone had comes back in the background. The clone may be of
-    /// another family: the original has been away, or the clone came from elsewhere.
+    /// another group: the original has been away, or the clone came from elsewhere.
     ///
     /// # Errors
     ///
@@ -333,35 +333,35 @@ impl Partition {
         let shared = self.shared();
         let from = self.volume(from)?;
         let header = from.header();
-        let mut state = lock(&from.family.state);
+        let mut state = lock(&from.group.state);
         from.check_whole()?;
-        let mut family = state.record;
+        let mut group = state.record;
         let snapshot = match from.snapshot {
             Some(snapshot) => snapshot,
             None => {
-                let snapshot = family.current;
-                family.current = snapshot.next()?;
+                let snapshot = group.current;
+                group.current = snapshot.next()?;
                 snapshot
             }
         };
         let info = clone_info(&header.info, new, old.map(|old| old.record().info), stamp);
         let counters = Counters { updates: 0, ..*lock(&from.counters) };
         let record =
-            VolumeRecord { family: from.family.id, snapshot: Some(snapshot), is_restoring: false, info };
-        let in_other = old.filter(|old| old.family.id != from.family.id);
-        // Nobody else holds the states of two families.
-        let mut other = in_other.map(|old| lock(&old.family.state));
-        family.needs_sweep |= old.is_some() && other.is_none();
+            VolumeRecord { group: from.group.id, snapshot: Some(snapshot), is_restoring: false, info };
+        let in_other = old.filter(|old| old.group.id != from.group.id);
+        // Nobody else holds the states of two groups.
+        let mut other = in_other.map(|old| lock(&old.group.state));
+        group.needs_sweep |= old.is_some() && other.is_none();
         let mut batch = Batch::default();
-        batch.put(keys::family(from.family.id), family.encode());
+        batch.put(keys::group(from.group.id), group.encode());
         if let (Some(old), Some(other)) = (in_other, &mut other) {
-            let record = FamilyRecord { needs_sweep: true, ..other.record };
-            batch.put(keys::family(old.family.id), record.encode());
+            let record = GroupRecord { needs_sweep: true, ..other.record };
+            batch.put(keys::group(old.group.id), record.encode());
         }
         batch.put(keys::volume(new.id), record.encode());
         batch.put(keys::counters(new.id), counters.encode());
         let seq = shared.store.submit(batch)?;
-        state.record = family;
+        state.record = group;
         state.add_view(snapshot);
         if let Some(old) = old {
             let state = match &mut other {
@@ -379,7 +379,7 @@ impl Partition {
             }
         }
         drop((other, state));
-        let volume = Arc::new(Volume::new(new.id, shared.clone(), from.family.clone(), record, counters));
+        let volume = Arc::new(Volume::new(new.id, shared.clone(), from.group.clone(), record, counters));
         write(&self.inner.open).volumes.insert(new.id, volume.clone());
         shared.settle(seq)?;
         if from.is_writable() {
@@ -404,11 +404,11 @@ impl Partition {
             Err(VolumeError::Offline { .. }) => return self.delete_damaged(id, &shared),
             found => found?,
         };
-        let mut state = lock(&volume.family.state);
+        let mut state = lock(&volume.group.state);
         volume.check_whole()?;
-        let record = FamilyRecord { needs_sweep: true, ..state.record };
+        let record = GroupRecord { needs_sweep: true, ..state.record };
         let mut batch = Batch::default();
-        batch.put(keys::family(volume.family.id), record.encode());
+        batch.put(keys::group(volume.group.id), record.encode());
         batch.delete(keys::volume(id));
         batch.delete(keys::counters(id));
         let seq = shared.store.submit(batch)?;
@@ -428,19 +428,19 @@ impl Partition {
         shared.settle(seq)
     }
 
-    /// Removes what is left of a volume whose rows are damaged. What only it has shown goes in the background, where its family
+    /// Removes what is left of a volume whose rows are damaged. What only it has shown goes in the background, where its group
     /// is known.
     fn delete_damaged(&self, id: VolumeId, shared: &Shared) -> Result<(), VolumeError> {
         let view = self.damage().volumes.get(&id).and_then(|damaged| damaged.view);
-        let handle = view.and_then(|(family, _)| lock(&shared.families).get(&family).cloned());
+        let handle = view.and_then(|(group, _)| lock(&shared.groups).get(&group).cloned());
         let mut batch = Batch::default();
         batch.delete(keys::volume(id));
         batch.delete(keys::counters(id));
         let seq = match (handle, view) {
             (Some(handle), Some((_, snapshot))) => {
                 let mut state = lock(&handle.state);
-                let record = FamilyRecord { needs_sweep: true, ..state.record };
-                batch.put(keys::family(handle.id), record.encode());
+                let record = GroupRecord { needs_sweep: true, ..state.record };
+                batch.put(keys::group(handle.id), record.encode());
                 let seq = shared.store.submit(batch)?;
                 state.record = record;
                 state.removals += 1;
@@ -459,7 +459,7 @@ impl Partition {
         };
         if !hides_a_view {
             // Nothing is kept for it any more.
-            let handles: Vec<Arc<FamilyHandle>> = lock(&shared.families).values().cloned().collect();
+            let handles: Vec<Arc<GroupHandle>> = lock(&shared.groups).values().cloned().collect();
             handles.iter().for_each(|handle| lock(&handle.state).keeps_all = false);
         }
         shared.settle(seq)

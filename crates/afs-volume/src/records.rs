@@ -1,6 +1,6 @@
-//! What is in rows: vnodes, chunks, volumes, families, the partition (Volume format 5). Reading is total.
+//! What is in rows: vnodes, chunks, volumes, groups, the partition (Volume format 5). Reading is total.
 
-use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
+use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::Schema;
 use afs_store::codec::{Fields, Value};
@@ -157,8 +157,8 @@ impl ChunkRecord {
 
 /// The name of the file with a chunk, which tells what it is of, and in which snapshot it was written.
 pub(crate) fn file_name(file: FileId, key: &VnodeKey, chunk: u32) -> String {
-    let (family, vnode, snapshot) = (key.family.0, key.vnode.0, key.snapshot.0);
-    format!("data/{:08x}/{:016x}.{family:x}.{vnode:x}.{chunk:x}.{snapshot:x}", file.0 >> 10, file.0)
+    let (group, vnode, snapshot) = (key.group.0, key.vnode.0, key.snapshot.0);
+    format!("data/{:08x}/{:016x}.{group:x}.{vnode:x}.{chunk:x}.{snapshot:x}", file.0 >> 10, file.0)
 }
 
 /// What the store has to know of our rows.
@@ -192,9 +192,9 @@ pub(crate) fn parse_file_name(name: &str) -> Option<(FileId, VnodeKey)> {
     let mut parts = name.split('.');
     let file = FileId(u64::from_str_radix(parts.next()?, 16).ok()?);
     let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
-    let (family, vnode, chunk, snapshot) = (number()?, number()?, number()?, number()?);
+    let (group, vnode, chunk, snapshot) = (number()?, number()?, number()?, number()?);
     let key = VnodeKey {
-        family: Family(family),
+        group: GroupId(group),
         vnode: VnodeNumber(vnode),
         part: Part::Chunk(chunk),
         snapshot: Snapshot(snapshot),
@@ -210,7 +210,7 @@ pub(crate) fn file_folder(file: FileId) -> String {
 /// A volume's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeRecord {
-    pub(crate) family: Family,
+    pub(crate) group: GroupId,
     /// Which snapshot it shows; `None` is the newest, which can be changed.
     pub(crate) snapshot: Option<Snapshot>,
     /// Whether what is behind the snapshot comes from a restore that has not ended.
@@ -227,7 +227,7 @@ impl VolumeRecord {
             VolumeKind::Backup => 2,
         };
         let mut value = Value::default()
-            .u32(self.family.0)
+            .u32(self.group.0)
             .u32(self.snapshot.map_or(u32::MAX, |s| s.0))
             .string(&i.name)
             .u8(kind)
@@ -257,7 +257,7 @@ impl VolumeRecord {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
         let mut f = Fields::new("a volume's row", bytes);
-        let family = Family(f.u32()?);
+        let group = GroupId(f.u32()?);
         let snapshot = Some(f.u32()?).filter(|&s| s != u32::MAX).map(Snapshot);
         let name = f.string()?;
         let kind = match f.u8()? {
@@ -304,7 +304,7 @@ impl VolumeRecord {
             false => return Err(f.bad("says neither that it is being restored nor nothing").into()),
         };
         f.end()?;
-        Ok(Self { family, snapshot, is_restoring, info })
+        Ok(Self { group, snapshot, is_restoring, info })
     }
 }
 
@@ -369,9 +369,9 @@ impl Counters {
     }
 }
 
-/// A family's row.
+/// A volume group's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FamilyRecord {
+pub(crate) struct GroupRecord {
     /// What is written now carries this number.
     pub(crate) current: Snapshot,
     /// The run in which its numbers were last looked after (Volume format 6).
@@ -388,7 +388,7 @@ pub(crate) struct FamilyRecord {
     pub(crate) needs_sweep: bool,
 }
 
-impl FamilyRecord {
+impl GroupRecord {
     pub(crate) fn encode(self) -> Vec<u8> {
         Value::default()
             .u32(self.current.0)
@@ -403,7 +403,7 @@ impl FamilyRecord {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
-        let mut f = Fields::new("a family's row", bytes);
+        let mut f = Fields::new("a volume group's row", bytes);
         let mut this = Self {
             current: Snapshot(f.u32()?),
             epoch: f.u32()?,

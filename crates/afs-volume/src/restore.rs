@@ -7,11 +7,11 @@
 //! read, that everything is in a directory that is there, and that there is a root.
 
 use crate::data::{CHUNK, INLINE_MAX};
-use crate::family::{self, NEWEST};
+use crate::group::{self, NEWEST};
 use crate::half::NOTHING;
-use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
+use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
-use crate::records::{self, Counters, FamilyRecord, Layout, VnodeRecord, VolumeRecord};
+use crate::records::{self, Counters, GroupRecord, Layout, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::vnode_set::VnodeSet;
 use crate::volume::MESSAGE_MAX;
@@ -112,7 +112,7 @@ impl Partition {
         let mut old = self.without_half(id)?;
         if !old.is_writable() && !old.is_restoring && old.header().info.kind == VolumeKind::ReadOnly {
             // A replica that stayed when its read-write volume moved away.
-            old = self.own_family(&old).map_err(|error| match error {
+            old = self.own_group(&old).map_err(|error| match error {
                 VolumeError::VolumeExists(_) => VolumeError::ReadOnly(id),
                 error => error,
             })?;
@@ -120,30 +120,30 @@ impl Partition {
         if !old.is_writable() {
             return Err(VolumeError::ReadOnly(id));
         }
-        let mut state = lock(&old.family.state);
+        let mut state = lock(&old.group.state);
         old.check_whole()?;
         let counters = *lock(&old.counters);
         let snapshot = state.record.current;
-        let mut family = state.record;
-        family.current = snapshot.next()?;
-        family.needs_sweep = true;
+        let mut group = state.record;
+        group.current = snapshot.next()?;
+        group.needs_sweep = true;
         let record = VolumeRecord { snapshot: Some(snapshot), is_restoring: true, ..old.record() };
         let mut batch = Batch::default();
-        batch.put(keys::family(old.family.id), family.encode());
+        batch.put(keys::group(old.group.id), group.encode());
         batch.put(keys::volume(id), record.encode());
         let seq = shared.store.submit(batch)?;
-        state.record = family;
+        state.record = group;
         // It counts as the one that can be changed, so that nothing of what comes is swept.
         state.add_view(snapshot);
         state.frozen += 1;
         state.removals += 1;
         old.set_gone();
         drop(state);
-        let volume = Arc::new(Volume::new(id, shared.clone(), old.family.clone(), record, counters));
+        let volume = Arc::new(Volume::new(id, shared.clone(), old.group.clone(), record, counters));
         volume.set_state(old.state());
         volume.is_filled.store(old.is_filled.load(Ordering::Acquire), Ordering::Release);
         self.put_volume(volume.clone());
-        let restore = Restore::new(self, volume, family, counters);
+        let restore = Restore::new(self, volume, group, counters);
         // A restore that is dropped takes the lock itself.
         drop(one_at_a_time);
         shared.settle(seq)?;
@@ -187,11 +187,11 @@ impl Partition {
 }
 
 impl Restore {
-    /// Into the newest snapshot of the family of a volume that shows an older one.
+    /// Into the newest snapshot of the group of a volume that shows an older one.
     pub(crate) fn new(
         partition: &Partition,
         volume: Arc<Volume>,
-        family: FamilyRecord,
+        group: GroupRecord,
         counters: Counters,
     ) -> Self {
         let keeps = match volume.record().info {
@@ -205,15 +205,15 @@ impl Restore {
             partition: partition.clone(),
             shared: volume.shared.clone(),
             volume,
-            target: family.current,
+            target: group.current,
             batch: Batch::default(),
             batch_bytes: 0,
             files: Vec::new(),
             named: VnodeSet::default(),
             counters,
-            next_file: family.next_file,
-            next_directory: family.next_directory,
-            next_unique: family.next_unique,
+            next_file: group.next_file,
+            next_directory: group.next_directory,
+            next_unique: group.next_unique,
             open: None,
             has_directories: false,
             parent: None,
@@ -253,17 +253,17 @@ impl Restore {
 
     /// A vnode that an earlier restore has brought stays, in the directory that is there now.
     fn keep_arrived(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
-        let family = self.volume.family.id;
+        let group = self.volume.group.id;
         if !self.has_arrived(vnode) && self.volume.view() != NOTHING {
             // It has not changed since what the volume shows.
             return Ok(());
         }
-        let found = family::vnode(&self.shared.store, family, vnode, NEWEST)?;
+        let found = group::vnode(&self.shared.store, group, vnode, NEWEST)?;
         let Some((_, mut record)) = found.filter(|_| self.has_arrived(vnode)) else {
             let what = format!("vnode {vnode} of the dump for volume {}", self.volume.id);
             return Err(VolumeError::damaged(what, "has not come before"));
         };
-        let before = family::vnode(&self.shared.store, family, vnode, self.volume.view())?;
+        let before = group::vnode(&self.shared.store, group, vnode, self.volume.view())?;
         self.count(before.map(|(_, before)| before).as_ref(), &record);
         self.note_numbers(&record.status);
         if record.status.kind != Kind::Directory {
@@ -295,7 +295,7 @@ impl Restore {
         stays: impl Fn(Part) -> bool,
     ) -> Result<(), VolumeError> {
         let shown = self.volume.view();
-        let prefix = keys::vnode_prefix(self.volume.family.id, vnode);
+        let prefix = keys::vnode_prefix(self.volume.group.id, vnode);
         remove_rows(&self.shared, &prefix, |key| key.snapshot > shown && !stays(key.part))
     }
 
@@ -378,13 +378,13 @@ impl Restore {
 
     /// Numbers that may have been given out are on the disk before.
     fn reserve(&mut self, version: u64) -> Result<(), VolumeError> {
-        let mut state = lock(&self.volume.family.state);
+        let mut state = lock(&self.volume.group.state);
         if version < state.reserved[1] {
             return Ok(());
         }
         let reserved = [state.reserved[0].max(BLOCK), version + BLOCK];
         let mut batch = Batch::default();
-        batch.put(keys::family_reservation(self.volume.family.id), records::encode_reservation(reserved));
+        batch.put(keys::group_reservation(self.volume.group.id), records::encode_reservation(reserved));
         self.shared.store.submit(batch)?;
         self.shared.store.sync_log()?;
         state.reserved = reserved;
@@ -400,7 +400,7 @@ impl Restore {
         if self.has_directories {
             self.flush()?;
         }
-        let found = family::vnode(&self.shared.store, self.volume.family.id, number, NEWEST)?;
+        let found = group::vnode(&self.shared.store, self.volume.group.id, number, NEWEST)?;
         let found = found.map(|(_, record)| record.status).filter(|found| found.kind == Kind::Directory);
         // One that the dump does not name goes. Directories come first in every dump.
         let found = found.filter(|_| self.named.contains(number));
@@ -438,8 +438,8 @@ impl Restore {
 
     /// Parts that rows of older snapshots have, and this vnode has not, are not to be seen in it. Says what the volume showed before.
     fn hide_old_parts(&mut self, open: &Open) -> Result<Option<VnodeRecord>, VolumeError> {
-        let (family, vnode) = (self.volume.family.id, open.record.status.id.vnode);
-        let prefix = keys::vnode_prefix(family, vnode);
+        let (group, vnode) = (self.volume.group.id, open.record.status.id.vnode);
+        let prefix = keys::vnode_prefix(group, vnode);
         let pages = open.record.status.length / PAGE as u64;
         let is_written = |part: Part| match (open.record.layout, part) {
             (_, Part::Status) => true,
@@ -462,7 +462,7 @@ impl Restore {
             }
             from = next;
         }
-        Ok(family::vnode(&self.shared.store, family, vnode, self.volume.view())?.map(|(_, record)| record))
+        Ok(group::vnode(&self.shared.store, group, vnode, self.volume.view())?.map(|(_, record)| record))
     }
 
     /// A directory can be read; says which one it is in.
@@ -502,33 +502,33 @@ impl Restore {
         self.remove_unnamed_arrivals()?;
         self.remove_unnamed()?;
         self.flush()?;
-        let family = self.volume.family.id;
-        let root = family::vnode(&self.shared.store, family, VnodeNumber::ROOT, NEWEST)?;
+        let group = self.volume.group.id;
+        let root = group::vnode(&self.shared.store, group, VnodeNumber::ROOT, NEWEST)?;
         if root.is_none_or(|(_, root)| root.status.id != VnodeId::ROOT) {
             return Err(self.damaged(VnodeId::ROOT, "is not there: a dump begins with the root directory"));
         }
         let partition = self.partition.clone();
         let _one_at_a_time = partition.changing();
         self.volume.check_whole()?;
-        let mut state = lock(&self.volume.family.state);
+        let mut state = lock(&self.volume.group.state);
         let mut record = state.record;
         record.next_file = record.next_file.max(self.next_file);
         record.next_directory = record.next_directory.max(self.next_directory);
         record.next_unique = record.next_unique.max(self.next_unique).max(next_unique.into());
         record.needs_sweep = true;
         let counters = Counters { update_date: 0, ..self.counters };
-        let volume = VolumeRecord { family, snapshot: None, is_restoring: false, info };
+        let volume = VolumeRecord { group, snapshot: None, is_restoring: false, info };
         let mut batch = Batch::default();
-        batch.put(keys::family(family), record.encode());
+        batch.put(keys::group(group), record.encode());
         batch.put(keys::volume(self.volume.id), volume.encode());
         batch.put(keys::counters(self.volume.id), counters.encode());
-        batch.delete(keys::partial(family));
+        batch.delete(keys::partial(group));
         let seq = self.shared.store.submit(batch)?;
         self.is_done = true;
         state.record = record;
         self.volume.leave_snapshot(&mut state);
         drop(state);
-        let handle = self.volume.family.clone();
+        let handle = self.volume.group.clone();
         let new = Arc::new(Volume::new(self.volume.id, self.shared.clone(), handle, volume, counters));
         new.set_state(self.volume.state());
         new.is_filled.store(new.record().info.destroy_me, Ordering::Release);
@@ -578,6 +578,6 @@ pub(crate) fn is_empty(counters: &Counters) -> bool {
     counters.files <= 1
 }
 
-fn key(family: Family, vnode: VnodeNumber, part: Part, snapshot: Snapshot) -> VnodeKey {
-    VnodeKey { family, vnode, part, snapshot }
+fn key(group: GroupId, vnode: VnodeNumber, part: Part, snapshot: Snapshot) -> VnodeKey {
+    VnodeKey { group, vnode, part, snapshot }
 }

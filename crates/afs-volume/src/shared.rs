@@ -1,15 +1,15 @@
 //! What the volumes of a partition share: the store, numbers that are given out once, files with data and when they
 //! may go.
 
-use crate::family::FamilyHandle;
-use crate::keys::{self, Family, FileId, VnodeKey};
+use crate::group::GroupHandle;
+use crate::keys::{self, FileId, GroupId, VnodeKey};
 use crate::records::{self, PartitionRecord, file_name};
 use crate::{Config, SyncPolicy, VolumeError};
 use afs_store::{Batch, Seq, Store, StoreError, lock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// Numbers of files and families that are reserved at once; each block costs a sync of the log.
+/// Numbers of files and groups that are reserved at once; each block costs a sync of the log.
 const BLOCK: u64 = 4096;
 /// Files removed in one batch of the maintenance.
 const GARBAGE_AT_ONCE: usize = 512;
@@ -21,13 +21,13 @@ pub(crate) struct Shared {
     /// Counts the starts before which something may have been taken back (Volume format 6).
     epoch: u32,
     numbers: Mutex<Numbers>,
-    pub(crate) families: Mutex<BTreeMap<Family, Arc<FamilyHandle>>>,
+    pub(crate) groups: Mutex<BTreeMap<GroupId, Arc<GroupHandle>>>,
     /// Readers that are open, by the last batch that they may see.
     pins: Mutex<BTreeMap<Seq, usize>>,
     garbage: Mutex<VecDeque<Garbage>>,
 }
 
-/// Numbers that are never used twice: of files and families.
+/// Numbers that are never used twice: of files and groups.
 #[derive(Debug, Default)]
 struct Numbers {
     next: [u64; 2],
@@ -101,7 +101,7 @@ impl Shared {
             config,
             epoch,
             numbers: Mutex::new(numbers),
-            families: Mutex::default(),
+            groups: Mutex::default(),
             pins: Mutex::default(),
             garbage: Mutex::new(garbage),
         })
@@ -163,10 +163,10 @@ impl Shared {
         lock(&self.numbers).begun.contains(&file)
     }
 
-    /// A number for a new family.
-    pub(crate) fn new_family(&self) -> Result<Family, VolumeError> {
+    /// A number for a new group.
+    pub(crate) fn new_group(&self) -> Result<GroupId, VolumeError> {
         let number = self.next_number(&mut lock(&self.numbers), 1)?;
-        Ok(Family(u32::try_from(number).map_err(|_| VolumeError::TooMany)?))
+        Ok(GroupId(u32::try_from(number).map_err(|_| VolumeError::TooMany)?))
     }
 
     /// Whether there is room for so many KiB more.

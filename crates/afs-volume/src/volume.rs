@@ -1,9 +1,9 @@
 //! A volume: its header and state, and what can be asked and set of its vnodes. Names are in `namespace`, bytes of
 //! files in `data`.
 
-use crate::family::{self, Edit, FIRST, FamilyHandle, NEWEST};
+use crate::group::{self, Edit, FIRST, GroupHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
-use crate::records::{Counters, FamilyRecord, VnodeRecord, VolumeRecord};
+use crate::records::{Counters, GroupRecord, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{
     Kind, NAME_MAX, SetStatus, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeInfo,
@@ -31,7 +31,7 @@ const DAY: u32 = 86_400;
 pub struct Volume {
     pub(crate) id: VolumeId,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) family: Arc<FamilyHandle>,
+    pub(crate) group: Arc<GroupHandle>,
     /// Which snapshot it shows, if it is a clone.
     pub(crate) snapshot: Option<Snapshot>,
     /// Whether that is because it is being filled from a dump.
@@ -54,7 +54,7 @@ impl Volume {
     pub(crate) fn new(
         id: VolumeId,
         shared: Arc<Shared>,
-        family: Arc<FamilyHandle>,
+        group: Arc<GroupHandle>,
         record: VolumeRecord,
         counters: Counters,
     ) -> Self {
@@ -66,7 +66,7 @@ impl Volume {
         Self {
             id,
             shared,
-            family,
+            group,
             snapshot: record.snapshot,
             is_restoring: record.is_restoring,
             rests: AtomicBool::new(false),
@@ -99,7 +99,7 @@ impl Volume {
 
     pub(crate) fn record(&self) -> VolumeRecord {
         VolumeRecord {
-            family: self.family.id,
+            group: self.group.id,
             snapshot: self.snapshot,
             is_restoring: self.is_restoring,
             info: lock(&self.info).clone(),
@@ -110,7 +110,7 @@ impl Volume {
     #[must_use]
     pub fn header(&self) -> VolumeHeader {
         // Taken first, so that no more than one lock is held.
-        let FamilyRecord { next_unique, current, .. } = lock(&self.family.state).record;
+        let GroupRecord { next_unique, current, .. } = lock(&self.group.state).record;
         let counters = *lock(&self.counters);
         let mut info = lock(&self.info).clone();
         info.update_counter = info.update_counter.wrapping_add(counters.updates);
@@ -144,7 +144,7 @@ impl Volume {
     ///
     /// A name or message is too long ([`VolumeError::BadName`]); the volume is gone; the disk failed.
     pub fn change_info(&self, change: impl FnOnce(&mut VolumeInfo)) -> Result<(), VolumeError> {
-        let _one_at_a_time = lock(&self.family.state);
+        let _one_at_a_time = lock(&self.group.state);
         self.check_whole()?;
         let counters = *lock(&self.counters);
         let mut record = self.record();
@@ -198,7 +198,7 @@ impl Volume {
     /// Writes down what [`Volume::note_use`] noted.
     pub(crate) fn write_uses(&self) -> Result<(), VolumeError> {
         if self.has_unwritten_uses.swap(false, Ordering::Relaxed) && !self.is_gone.load(Ordering::Acquire) {
-            let _one_at_a_time = lock(&self.family.state);
+            let _one_at_a_time = lock(&self.group.state);
             if !self.is_gone.load(Ordering::Acquire) {
                 let mut batch = Batch::default();
                 batch.put(keys::volume(self.id), self.record().encode());
@@ -247,7 +247,7 @@ impl Volume {
         self.shared.store.failure().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// From now on it is not there. Under the family's lock.
+    /// From now on it is not there. Under the group's lock.
     pub(crate) fn set_gone(&self) {
         self.is_gone.store(true, Ordering::Release);
     }
@@ -259,13 +259,13 @@ impl Volume {
     }
 
     /// Keeps what is read in several rows together, where it could change.
-    pub(crate) fn steady(&self) -> Option<MutexGuard<'_, family::FamilyState>> {
-        self.is_writable().then(|| lock(&self.family.state))
+    pub(crate) fn steady(&self) -> Option<MutexGuard<'_, group::GroupState>> {
+        self.is_writable().then(|| lock(&self.group.state))
     }
 
     pub(crate) fn read_vnode(&self, id: VnodeId) -> Result<VnodeRecord, VolumeError> {
         self.check_whole()?;
-        let found = self.family.vnode(&self.shared.store, id.vnode, self.view())?;
+        let found = self.group.vnode(&self.shared.store, id.vnode, self.view())?;
         // Whoever is told of a version keeps what he has of it, so it must not be one that the process can take with it.
         self.shared.store.written(self.shared.store.last())?;
         match found {
@@ -385,15 +385,15 @@ impl Volume {
         limit: usize,
         is_wanted: impl Fn(VnodeNumber) -> bool,
     ) -> Result<Vec<VnodeRecord>, VolumeError> {
-        let (family, view) = (self.family.id, self.view());
-        let all = keys::family_prefix(family);
+        let (group, view) = (self.group.id, self.view());
+        let all = keys::group_prefix(group);
         let mut found = Vec::new();
         if limit == 0 {
             return Ok(found);
         }
         // A vnode's status comes before all else of it, and the newest version of that first.
         let mut decided = None;
-        let mut next = Some(Key(keys::vnode_prefix(family, from)));
+        let mut next = Some(Key(keys::vnode_prefix(group, from)));
         while let Some(start) = next {
             let (rows, after) = self.shared.store.page(&start, &all)?;
             let mut last = None;
@@ -406,7 +406,7 @@ impl Volume {
                     continue;
                 }
                 decided = Some(vnode);
-                found.extend(self.family.decode(vnode, row, view)?);
+                found.extend(self.group.decode(vnode, row, view)?);
                 if found.len() == limit {
                     return Ok(found);
                 }
@@ -414,7 +414,7 @@ impl Volume {
             // What is left of a vnode of which more than its status was seen is of no use here, be it the chunks of a terabyte.
             next = match last {
                 Some((vnode, part)) if part != Part::Status => {
-                    after.map(|after| after.max(afs_store::after(&keys::vnode_prefix(family, vnode))))
+                    after.map(|after| after.max(afs_store::after(&keys::vnode_prefix(group, vnode))))
                 }
                 _ => after,
             };
@@ -428,7 +428,7 @@ impl Volume {
         vnode: VnodeNumber,
         part: Part,
     ) -> Result<Option<afs_store::Bytes>, VolumeError> {
-        Ok(family::part(&self.shared.store, self.family.id, vnode, part, self.view())?.map(|(_, row)| row))
+        Ok(group::part(&self.shared.store, self.group.id, vnode, part, self.view())?.map(|(_, row)| row))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::folder::Folder;
 use crate::lab::Lab;
 use crate::process::{Process, cpu_seconds_of};
 use crate::record::Run;
-use crate::tools::{Invocation, Place, Who};
+use crate::tools::{Invocation, Place, Stack};
 use crate::workers::files;
 
 /// dafileserver's flags, for many calls at once: its largest set of defaults, as many threads as it can have, large buffers, and
@@ -35,8 +35,8 @@ pub(crate) const PLACEMENT_CELL: &str = "Client and servers are processes in one
     interface, not pinned, niceness 0, on the cores of this machine.";
 
 /// Whose servers are compared; OpenAFS's twice for the noise.
-pub(crate) const KINDS: [(&str, Who); 3] =
-    [("afar", Who::Afar), ("OpenAFS", Who::OpenAfs), ("OpenAFS again", Who::OpenAfs)];
+pub(crate) const KINDS: [(&str, Stack); 3] =
+    [("afar", Stack::Afar), ("OpenAFS", Stack::OpenAfs), ("OpenAFS again", Stack::OpenAfs)];
 
 /// How long preparations may take: volumes, access lists.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -67,10 +67,10 @@ pub(crate) struct Measured {
 }
 
 /// Whose servers, as cells are told, and the name of the process that is the file server.
-pub(crate) fn servers_of(lab: &Lab, who: Who) -> (Servers, &'static str) {
+pub(crate) fn servers_of(lab: &Lab, who: Stack) -> (Servers, &'static str) {
     match who {
-        Who::Afar => (Servers::Afar(lab.tools.afar().to_path_buf()), "afar"),
-        Who::OpenAfs => (Servers::Stock, "dafileserver"),
+        Stack::Afar => (Servers::Afar(lab.tools.afar().to_path_buf()), "afar"),
+        Stack::OpenAfs => (Servers::Stock, "dafileserver"),
     }
 }
 
@@ -81,26 +81,26 @@ impl Cells {
     pub(crate) fn start(lab: &Lab) -> Result<Cells, Error> {
         cell::available().map_err(Error::Setup)?;
         lab.interrupt.check()?;
-        Ok(Cells { ours: Served::start(lab, Who::Afar), stock: Served::start(lab, Who::OpenAfs) })
+        Ok(Cells { ours: Served::start(lab, Stack::Afar), stock: Served::start(lab, Stack::OpenAfs) })
     }
 
-    pub(crate) fn of(&self, who: Who) -> Result<&Served, Error> {
+    pub(crate) fn of(&self, who: Stack) -> Result<&Served, Error> {
         let served = match who {
-            Who::Afar => &self.ours,
-            Who::OpenAfs => &self.stock,
+            Stack::Afar => &self.ours,
+            Stack::OpenAfs => &self.stock,
         };
         served.as_ref().map_err(|why| Error::run(why.clone()))
     }
 }
 
 impl Served {
-    fn start(lab: &Lab, who: Who) -> Result<Served, String> {
+    fn start(lab: &Lab, who: Stack) -> Result<Served, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let folder = Folder::new(who.name()).map_err(|error| error.to_string())?;
         let (servers, program) = servers_of(lab, who);
         let flags = match who {
-            Who::Afar => "",
-            Who::OpenAfs => STOCK_FLAGS,
+            Stack::Afar => "",
+            Stack::OpenAfs => STOCK_FLAGS,
         };
         let machine =
             Machine { servers, flags: flags.to_string(), partition: Some(folder.path().to_path_buf()) };

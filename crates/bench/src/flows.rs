@@ -11,7 +11,7 @@ use crate::lab::Lab;
 use crate::network::Ends;
 use crate::process::Process;
 use crate::record::{Curve, round};
-use crate::tools::{Invocation, Who};
+use crate::tools::{Invocation, Stack};
 
 /// The first port of iperf3's servers; each takes one client and then ends.
 const IPERF_PORT: u16 = 5201;
@@ -63,7 +63,7 @@ pub(crate) fn run(lab: &Lab, ends: Ends<'_>, plan: &[Planned]) -> Result<Seen, E
         invocation.start(place, &lab.interrupt)
     };
     if plan.iter().any(|planned| matches!(planned.flow, Flow::Afar { .. })) {
-        let mut server = start(&lab.tools.rxperf_server(Who::Afar, ends.port), ends.server)?;
+        let mut server = start(&lab.tools.rxperf_server(Stack::Afar, ends.port), ends.server)?;
         server.wait_for_line("ready ", READY_PATIENCE)?;
         servers.push(server);
     }
@@ -72,7 +72,7 @@ pub(crate) fn run(lab: &Lab, ends: Ends<'_>, plan: &[Planned]) -> Result<Seen, E
         let seconds = planned.length.as_secs().to_string();
         clients.push(match planned.flow {
             Flow::Afar { direction, calls, from } => {
-                let client = lab.tools.rxperf_client(Who::Afar).and(["-c", direction, "-b", CALL_BYTES]);
+                let client = lab.tools.rxperf_client(Stack::Afar).and(["-c", direction, "-b", CALL_BYTES]);
                 let (host, port, calls) = (ends.host.to_string(), ends.port.to_string(), calls.to_string());
                 let client = client.and(["-s", &host, "-p", &port, "-t", &calls, "--sample", SAMPLE_MS]);
                 client.and(["--bind", &from.to_string(), "--seconds", &seconds])

@@ -34,7 +34,7 @@ use crate::lab::Lab;
 use crate::network::LinkSpec;
 use crate::process::Process;
 use crate::record::Summary;
-use crate::tools::{Invocation, Place, Who};
+use crate::tools::{Invocation, Place, Stack};
 use crate::workers::{files, mirror, paths};
 
 /// How long servers or a mount may take to be ready.
@@ -171,7 +171,7 @@ pub(crate) struct CellScene {
 
 impl CellScene {
     /// Starts the cell with these flags of dafileserver or of afar server, and a volume root.afs that anyone may write.
-    pub(crate) fn open(lab: &Lab, who: Who, flags: &str, spec: &LinkSpec) -> Result<CellScene, Error> {
+    pub(crate) fn open(lab: &Lab, who: Stack, flags: &str, spec: &LinkSpec) -> Result<CellScene, Error> {
         cell::available().map_err(Error::Setup)?;
         cell::can_mount().map_err(Error::Setup)?;
         lab.interrupt.check()?;

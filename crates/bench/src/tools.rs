@@ -25,18 +25,18 @@ pub(crate) struct Tools {
 
 /// Whose Rx a process has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Stack {
     /// Ours.
     Afar,
     /// OpenAFS's, in `oafs-peer`.
     OpenAfs,
 }
 
-impl Who {
+impl Stack {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Who::Afar => "afar",
-            Who::OpenAfs => "OpenAFS",
+            Stack::Afar => "afar",
+            Stack::OpenAfs => "OpenAFS",
         }
     }
 }
@@ -90,19 +90,19 @@ impl Tools {
     }
 
     /// An rxperf server of this kind; port 0: any.
-    pub(crate) fn rxperf_server(&self, who: Who, port: u16) -> Invocation {
+    pub(crate) fn rxperf_server(&self, who: Stack, port: u16) -> Invocation {
         let invocation = match who {
-            Who::Afar => Invocation::new(&self.afar).and(["rxperf", "server"]),
-            Who::OpenAfs => Invocation::new(&self.oafs_peer).and(["rxperf-server"]),
+            Stack::Afar => Invocation::new(&self.afar).and(["rxperf", "server"]),
+            Stack::OpenAfs => Invocation::new(&self.oafs_peer).and(["rxperf-server"]),
         };
         invocation.and(["-p", &port.to_string()])
     }
 
     /// An rxperf client of this kind that prints JSON.
-    pub(crate) fn rxperf_client(&self, who: Who) -> Invocation {
+    pub(crate) fn rxperf_client(&self, who: Stack) -> Invocation {
         let invocation = match who {
-            Who::Afar => Invocation::new(&self.afar).and(["rxperf", "client"]),
-            Who::OpenAfs => Invocation::new(&self.oafs_peer).and(["rxperf-client"]),
+            Stack::Afar => Invocation::new(&self.afar).and(["rxperf", "client"]),
+            Stack::OpenAfs => Invocation::new(&self.oafs_peer).and(["rxperf-client"]),
         };
         invocation.and(["--json"])
     }

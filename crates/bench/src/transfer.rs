@@ -12,7 +12,7 @@ use crate::network::{Ends, socket_drops};
 use crate::process::Process;
 use crate::quiet;
 use crate::record::Run;
-use crate::tools::{Invocation, Place, Tools, Who};
+use crate::tools::{Invocation, Place, Stack, Tools};
 
 /// How long a server may take to listen.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
@@ -166,7 +166,7 @@ fn free_tcp_port() -> Result<u16, Error> {
 }
 
 /// A server of this kind with these options.
-pub(crate) fn server(who: Who, options: &[&str]) -> impl Fn(&Tools, u16) -> Invocation {
+pub(crate) fn server(who: Stack, options: &[&str]) -> impl Fn(&Tools, u16) -> Invocation {
     let options: Vec<String> = options.iter().map(|o| o.to_string()).collect();
     move |tools, port| tools.rxperf_server(who, port).and(&options)
 }

@@ -117,7 +117,7 @@ impl Connection {
         let measured = Measured { started, meters: Arc::clone(&inner.meters) };
         let driver = Arc::clone(driver);
         let call = Call::new(driver, inner.shard, handle, inner.peer, inner.service, true, measured);
-        Ok(ClientCall { call, _channel: permit, place: None, connection: self.clone() })
+        Ok(ClientCall { call, _channel: permit, slot: None, connection: self.clone() })
     }
 }
 
@@ -135,9 +135,9 @@ impl Drop for Inner {
 /// it is aborted.
 pub struct ClientCall {
     call: Call,
-    /// Its channel, and its place among the calls of a [`Peer`]; given back when the call has been let go.
+    /// Its channel, and its slot among the calls of a [`Peer`]; given back when the call has been let go.
     _channel: OwnedSemaphorePermit,
-    place: Option<OwnedSemaphorePermit>,
+    slot: Option<OwnedSemaphorePermit>,
     connection: Connection,
 }
 
@@ -266,7 +266,7 @@ impl Peer {
             call => call,
         };
         let mut call = call?;
-        call.place = Some(permit);
+        call.slot = Some(permit);
         Ok(call)
     }
 

@@ -217,7 +217,7 @@ impl Endpoint {
         }
     }
 
-    /// How many calls of clients run or wait for a place, those among them whose handlers have not noticed the end.
+    /// How many calls of clients run or wait for a slot, those among them whose handlers have not noticed the end.
     pub fn served_calls(&self) -> usize {
         let services = self.driver().services.read().unwrap_or_else(PoisonError::into_inner);
         services.values().map(|service| service.calls()).sum()

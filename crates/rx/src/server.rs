@@ -1,7 +1,7 @@
 //! The serving end: services, their handlers, and how many calls run and wait. Whose calls run, and in which order the others
-//! wait, is in `server/places.rs`.
+//! wait, is in `server/slots.rs`.
 
-mod places;
+mod slots;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -25,7 +25,7 @@ use crate::endpoint::Endpoint;
 use crate::metrics::{CallMeters, Measured, add};
 use crate::runtime::{BoxFuture, Runtime};
 use crate::shard::{Incoming, Shard};
-use places::{Admission, Places};
+use slots::{Admission, Slots};
 
 /// What a handler's work comes to.
 type Work = Pin<Box<dyn Future<Output = Result<(), Abort>> + Send>>;
@@ -138,7 +138,7 @@ impl DerefMut for ServerCall {
 /// A service that is offered.
 pub(crate) struct ServiceEntry {
     config: ServiceConfig,
-    places: Mutex<Places<Accepted>>,
+    slots: Mutex<Slots<Accepted>>,
     meters: Arc<CallMeters>,
 }
 
@@ -150,16 +150,16 @@ struct Accepted {
 
 impl ServiceEntry {
     pub(crate) fn new(config: ServiceConfig, meters: Arc<CallMeters>) -> Self {
-        let places = Mutex::new(Places::new(config.max_calls, config.max_waiting));
-        Self { config, places, meters }
+        let slots = Mutex::new(Slots::new(config.max_calls, config.max_waiting));
+        Self { config, slots, meters }
     }
 
     pub(crate) fn id(&self) -> ServiceId {
         self.config.service.id
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places<Accepted>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Slots<Accepted>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many calls run or wait.
@@ -204,7 +204,7 @@ impl Driver {
             }
         };
         let at_once = entry.config.answers_at_once && may_run_handlers;
-        let mut task = serve(Place { entry, owner, runtime: Arc::clone(&self.runtime) }, accepted);
+        let mut task = serve(Slot { entry, owner, runtime: Arc::clone(&self.runtime) }, accepted);
         // A task is always polled when it starts, so nothing is lost by the waker that does nothing.
         if at_once && task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
@@ -213,11 +213,11 @@ impl Driver {
     }
 }
 
-/// Answers a call in a place. When that is over, the calls for which there is room then begin as tasks.
-fn serve(place: Place, accepted: Accepted) -> BoxFuture {
+/// Answers a call in a slot. When that is over, the calls for which there is room then begin as tasks.
+fn serve(slot: Slot, accepted: Accepted) -> BoxFuture {
     Box::pin(async move {
         let Accepted { call, mut end } = accepted;
-        let config = &place.entry.config;
+        let config = &slot.entry.config;
         add(&end.driver.counters.calls_served, 1);
         call.note_handler_begins();
         let peer = call.peer();
@@ -231,7 +231,7 @@ fn serve(place: Place, accepted: Accepted) -> BoxFuture {
             }
         };
         end.end(result);
-        place.pass_on();
+        slot.pass_on();
     })
 }
 
@@ -256,31 +256,31 @@ fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
 }
 
 /// One of the calls that a service runs at once.
-struct Place {
+struct Slot {
     entry: Arc<ServiceEntry>,
     owner: Owner,
     runtime: Arc<dyn Runtime>,
 }
 
-impl Place {
-    /// Lets go of the place, and begins what may run now.
+impl Slot {
+    /// Lets go of the slot, and begins what may run now.
     fn pass_on(self) {
         let Self { entry, runtime, .. } = &self;
         let (entry, runtime) = (Arc::clone(entry), Arc::clone(runtime));
         drop(self);
         let next: Vec<_> = {
-            let mut places = entry.lock();
-            iter::from_fn(|| places.next()).collect()
+            let mut slots = entry.lock();
+            iter::from_fn(|| slots.next()).collect()
         };
         for (owner, accepted) in next {
-            let place = Place { entry: Arc::clone(&entry), owner, runtime: Arc::clone(&runtime) };
-            runtime.spawn(serve(place, accepted));
+            let slot = Slot { entry: Arc::clone(&entry), owner, runtime: Arc::clone(&runtime) };
+            runtime.spawn(serve(slot, accepted));
         }
     }
 }
 
 /// Also where the task was dropped, as at the end of a runtime: then nothing begins any more.
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.entry.lock().release(self.owner);
     }

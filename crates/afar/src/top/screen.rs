@@ -29,7 +29,7 @@ impl Default for Screen {
 
 /// What a key says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Next {
     GoOn,
     End,
 }
@@ -41,16 +41,16 @@ impl Screen {
     }
 
     /// Takes a key.
-    pub(crate) fn handle(&mut self, event: &Event) -> Told {
-        let Event::Key(key) = event else { return Told::GoOn };
+    pub(crate) fn handle(&mut self, event: &Event) -> Next {
+        let Event::Key(key) = event else { return Next::GoOn };
         if key.kind == KeyEventKind::Release {
-            return Told::GoOn;
+            return Next::GoOn;
         }
         let index = View::ALL.iter().position(|view| *view == self.view).unwrap_or_default();
         let count = View::ALL.len();
         match key.code {
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Told::End,
-            KeyCode::Char('q') | KeyCode::Esc => return Told::End,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Next::End,
+            KeyCode::Char('q') | KeyCode::Esc => return Next::End,
             KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
             KeyCode::Tab | KeyCode::Right => self.turn_to(View::ALL[(index + 1) % count]),
             KeyCode::BackTab | KeyCode::Left => self.turn_to(View::ALL[(index + count - 1) % count]),
@@ -69,7 +69,7 @@ impl Screen {
             }
             _ => {}
         }
-        Told::GoOn
+        Next::GoOn
     }
 
     fn turn_to(&mut self, view: View) {
@@ -183,7 +183,7 @@ mod tests {
         (0..height).map(line).collect()
     }
 
-    fn press(screen: &mut Screen, code: KeyCode) -> Told {
+    fn press(screen: &mut Screen, code: KeyCode) -> Next {
         screen.handle(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
     }
 
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn keys_choose_what_is_seen_and_in_which_order() {
         let mut screen = Screen::default();
-        assert_eq!(press(&mut screen, KeyCode::Char('5')), Told::GoOn);
+        assert_eq!(press(&mut screen, KeyCode::Char('5')), Next::GoOn);
         let lines = drawn(&mut screen, 140, 12);
         assert!(lines[8].starts_with("1.5      alice 10.0.0.7:7001"), "{}", lines[8]);
         assert!(
@@ -221,9 +221,9 @@ mod tests {
         assert!(lines[8].starts_with("quiet (6)"), "one row down, by name: {}", lines[8]);
         press(&mut screen, KeyCode::Char('p'));
         assert!(screen.is_paused() && drawn(&mut screen, 100, 12)[0].ends_with("(paused)"));
-        assert_eq!(press(&mut screen, KeyCode::Char('q')), Told::End);
+        assert_eq!(press(&mut screen, KeyCode::Char('q')), Next::End);
         let interrupt = Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
-        assert_eq!(screen.handle(&interrupt), Told::End);
+        assert_eq!(screen.handle(&interrupt), Next::End);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! roles, and a replica of the root volumes; the mounted client is outside of them. So what happens when a machine dies can be tried
 //! by killing its processes.
 
-use super::{CELL, Cli, Runner, Told, attach, detach, hold, prepare};
+use super::{CELL, Cli, Runner, StopSignals, attach, detach, hold, prepare};
 use crate::{output, private};
 use afs_server::Config as ServerConfig;
 use afs_server::config::Log;
@@ -82,7 +82,7 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
     runtime.block_on(async {
-        let mut told = Told::listen()?;
+        let mut told = StopSignals::listen()?;
         let machines = start(&plan, &mut told).await?;
         let begun = async {
             let prepared = prepare(&config, state, runner, Some(address(HOST))).await?;
@@ -106,7 +106,7 @@ pub(super) fn run(
 }
 
 /// Starts the machines. Whoever is told to stop meanwhile leaves nothing behind.
-async fn start(plan: &Arc<Plan>, told: &mut Told) -> Result<Machines, String> {
+async fn start(plan: &Arc<Plan>, told: &mut StopSignals) -> Result<Machines, String> {
     let stops = Arc::new(AtomicBool::new(false));
     let mut starting = tokio::task::spawn_blocking({
         let (plan, stops) = (Arc::clone(plan), Arc::clone(&stops));

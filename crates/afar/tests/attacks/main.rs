@@ -5,7 +5,7 @@
 mod mounted;
 mod wire;
 
-use afs_testclient::{Client, Who};
+use afs_testclient::{Client, Credentials};
 use afs_wire::afsvol::{AfsVol, ListOneVolume, Monitor};
 use afs_wire::bos::{Bozo, EnumerateInstance};
 use afs_wire::ids::AfsFid;
@@ -38,7 +38,7 @@ fn port(address: Ipv4Addr, port: u16) -> SocketAddr {
 
 /// The root directory of the volume that anybody may write, by the VLDB.
 async fn scratch(client: &Client, server: Ipv4Addr) -> AfsFid {
-    let volumes = client.location_server(server, &Who::Anonymous);
+    let volumes = client.location_server(server, &Credentials::Anonymous);
     let name = VlName::try_from("scratch").unwrap();
     let entry = volumes.rpc(&GetEntryByNameU { name }).await.unwrap().entry;
     AfsFid::root_of(entry.volume_id[0])
@@ -250,11 +250,11 @@ fn a_stranger_who_knows_a_connection_does_not_get_its_data() {
     let between = Between::new(own_address(), server);
     wait(async {
         let writer = Client::bind(port(own_address(), 0)).unwrap();
-        let files = writer.file_server(cell.address, &Who::Anonymous);
+        let files = writer.file_server(cell.address, &Credentials::Anonymous);
         let fid = files.create_file(scratch(&writer, cell.address).await, "large").await.unwrap().fid;
         files.store(fid, 0, Bytes::from(vec![7; BYTES as usize]), BYTES).await.unwrap();
         let victim = Client::bind(port(own_address(), 0)).unwrap();
-        let victims = victim.file_server(between.address(), &Who::Anonymous);
+        let victims = victim.file_server(between.address(), &Credentials::Anonymous);
         victims.status(fid).await.unwrap();
         let fetch = tokio::spawn(async move { victims.fetch(fid, 0, BYTES).await });
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -295,10 +295,10 @@ fn a_stranger_who_knows_a_connection_makes_no_call_on_it() {
     let between = Between::new(own_address(), server);
     wait(async {
         let writer = Client::bind(port(own_address(), 0)).unwrap();
-        let files = writer.file_server(cell.address, &Who::Anonymous);
+        let files = writer.file_server(cell.address, &Credentials::Anonymous);
         let fid = files.create_file(scratch(&writer, cell.address).await, "file").await.unwrap().fid;
         let victim = Client::bind(port(own_address(), 0)).unwrap();
-        victim.file_server(between.address(), &Who::Anonymous).status(fid).await.unwrap();
+        victim.file_server(between.address(), &Credentials::Anonymous).status(fid).await.unwrap();
         let call = between.newest_request();
         tokio::task::spawn_blocking(move || {
             let stranger = Stranger::new(own_address(), server);
@@ -354,7 +354,7 @@ fn one_host_with_half_open_calls_leaves_room_for_others() {
             });
             tokio::time::sleep(Duration::from_secs(2)).await;
             let client = Client::bind(port(own_address(), 0)).unwrap();
-            let nobody = Who::Anonymous;
+            let nobody = Credentials::Anonymous;
             let begin = Instant::now();
             for _ in 0..10 {
                 let answer = async {

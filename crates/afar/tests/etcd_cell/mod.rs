@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 
-use afs_testclient::Who;
+use afs_testclient::Credentials;
 use afs_testclient::etcd::{Etcd, available, skip};
 use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
@@ -164,7 +164,7 @@ impl EtcdCell {
     }
 
     /// Who may change everything.
-    pub(crate) fn superuser(&self) -> Who {
-        Who::superuser(&KeySet::load(&self.states[0].path().join("etc/server")).unwrap()).unwrap()
+    pub(crate) fn superuser(&self) -> Credentials {
+        Credentials::superuser(&KeySet::load(&self.states[0].path().join("etc/server")).unwrap()).unwrap()
     }
 }

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use afs_testclient::{Client, FileServer, Who};
+use afs_testclient::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 use serde_json::Value;
@@ -139,7 +139,7 @@ impl TwoServers {
     }
 
     pub(crate) fn files(&self, server: usize) -> FileServer {
-        let who = Who::user("admin", CELL, &self.keys).unwrap();
+        let who = Credentials::user("admin", CELL, &self.keys).unwrap();
         self.client.file_server(self.addresses[server], &who)
     }
 

@@ -130,14 +130,14 @@ fn effective_privacy(rules: &Rules, entry: &Entry) -> u32 {
 
 /// A caller, as an entry of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct CallerEntry {
     /// The caller's id; that of anonymous if they have none.
     pub id: i32,
     /// For a user of another cell, their name.
     pub foreign: Option<Vec<u8>>,
 }
 
-impl Who {
+impl CallerEntry {
     /// Looks a caller up.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::database::Rows;
 use crate::slots::free_row;
 
-use super::access::{Right, Rules, Who, may};
+use super::access::{CallerEntry, Right, Rules, may};
 use super::create::correct_group_name;
 use super::errors::PtError;
 use super::image::{HEADER_KEY, MAX_SLOTS, Ptdb, View, entry_key};
@@ -222,7 +222,7 @@ impl Ptdb {
             return Err(PtError::Permission);
         }
         let mut draft = Draft::new(self, rules, now);
-        let caller = Who::local_id(&draft, rules, caller)?;
+        let caller = CallerEntry::local_id(&draft, rules, caller)?;
         let (_, member) = draft.find(id).ok_or(PtError::NoEntry)?;
         if member.is_group() && rules.supergroups.is_none() {
             return Err(PtError::NotUser);
@@ -255,7 +255,7 @@ impl Ptdb {
         rows: &mut Rows,
     ) -> Result<(), PtError> {
         let mut draft = Draft::new(self, rules, now);
-        let caller = Who::local_id(&draft, rules, caller)?;
+        let caller = CallerEntry::local_id(&draft, rules, caller)?;
         let (_, member) = draft.find(id).ok_or(PtError::NoEntry)?;
         let (_, entry) = draft.find(group).ok_or(PtError::NoEntry)?;
         if !entry.is_group() {
@@ -290,7 +290,7 @@ impl Ptdb {
             return Err(PtError::Permission);
         }
         let mut draft = Draft::new(self, rules, now);
-        let caller = Who::local_id(&draft, rules, caller)?;
+        let caller = CallerEntry::local_id(&draft, rules, caller)?;
         let (slot, entry) = draft.find(id).ok_or(PtError::NoEntry)?;
         if !owns(&draft, caller, &entry) {
             return Err(PtError::Permission);
@@ -356,7 +356,7 @@ impl Ptdb {
             return Err(PtError::Permission);
         }
         let mut draft = Draft::new(self, rules, now);
-        let caller = Who::local_id(&draft, rules, caller)?;
+        let caller = CallerEntry::local_id(&draft, rules, caller)?;
         let (slot, mut entry) = draft.find(id).ok_or(PtError::NoEntry)?;
         if !owns(&draft, caller, &entry) {
             return Err(PtError::Permission);
@@ -449,7 +449,7 @@ impl Ptdb {
             return Err(PtError::Permission);
         }
         let mut draft = Draft::new(self, rules, now);
-        let caller = Who::local_id(&draft, rules, caller)?;
+        let caller = CallerEntry::local_id(&draft, rules, caller)?;
         let (slot, mut entry) = draft.find(id).ok_or(PtError::NoEntry)?;
         let changes_quota = change.group_quota.is_some() || change.user_quota.is_some();
         if !draft.may(caller, Some(&entry).filter(|_| !changes_quota), Right::CHANGE) {
@@ -492,7 +492,7 @@ impl Ptdb {
         rows: &mut Rows,
     ) -> Result<(), PtError> {
         let mut draft = Draft::new(self, rules, 0);
-        let caller = Who::local_id(&draft, rules, caller)?;
+        let caller = CallerEntry::local_id(&draft, rules, caller)?;
         if !draft.may(caller, None, Right::CHANGE) {
             return Err(PtError::Permission);
         }
@@ -514,7 +514,7 @@ impl Ptdb {
         if [ADMINISTRATORS, ANY_USER, AUTH_USER, ANONYMOUS].contains(&id) {
             return Err(PtError::Permission);
         }
-        let caller = Who::local_id(self, rules, caller)?;
+        let caller = CallerEntry::local_id(self, rules, caller)?;
         if !rules.is_noauth && !is_member(self, rules, caller, ADMINISTRATORS) {
             return Err(PtError::Permission);
         }

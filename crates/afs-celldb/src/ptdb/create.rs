@@ -3,7 +3,7 @@
 use crate::caller::Caller;
 use crate::database::Rows;
 
-use super::access::{Rules, Who};
+use super::access::{CallerEntry, Rules};
 use super::change::{DEFAULT_QUOTA, Draft, is_one_word, is_user_name};
 use super::errors::PtError;
 use super::image::{Ptdb, View};
@@ -103,7 +103,7 @@ impl Ptdb {
         rows: &mut Rows,
     ) -> Result<i32, PtError> {
         let mut draft = Draft::new(self, rules, now);
-        let who = Who::of(&draft, rules, caller)?;
+        let who = CallerEntry::of(&draft, rules, caller)?;
         let mut is_administrator = draft.is_administrator(who.id);
         let mut new = new.clone();
         if who.foreign.as_ref() == Some(&new.name) && !rules.is_restricted {
@@ -133,7 +133,7 @@ impl Ptdb {
         rows: &mut Rows,
     ) -> Result<(), PtError> {
         let mut draft = Draft::new(self, rules, now);
-        let caller = Who::local_id(&draft, rules, caller)?;
+        let caller = CallerEntry::local_id(&draft, rules, caller)?;
         let is_administrator = draft.is_administrator(caller);
         // No entry can have the number that stands for no id.
         if id == 0 || id == BAD_ID {

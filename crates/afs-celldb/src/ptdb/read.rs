@@ -2,7 +2,7 @@
 
 use crate::caller::Caller;
 
-use super::access::{Right, Rules, Who, may};
+use super::access::{CallerEntry, Right, Rules, may};
 use super::errors::PtError;
 use super::image::{Ptdb, position_of, slot_at};
 use super::membership::{ADMINISTRATORS, ANONYMOUS, BAD_ID, add_networks, cps, hosts, is_member};
@@ -63,7 +63,7 @@ impl Ptdb {
     ///
     /// If the caller may see nothing.
     pub fn id_to_name(&self, rules: &Rules, caller: &Caller, ids: &[i32]) -> Result<Vec<Vec<u8>>, PtError> {
-        Who::reader_id(self, rules, caller)?;
+        CallerEntry::reader_id(self, rules, caller)?;
         let name =
             |id: &i32| self.find_id(*id).map_or_else(|| id.to_string().into_bytes(), |e| e.name.clone());
         Ok(ids.iter().map(name).collect())
@@ -75,7 +75,7 @@ impl Ptdb {
     ///
     /// If there is none, or the caller may not see it.
     pub fn list_entry(&self, rules: &Rules, caller: &Caller, id: i32) -> Result<&Entry, PtError> {
-        let caller = Who::reader_id(self, rules, caller)?;
+        let caller = CallerEntry::reader_id(self, rules, caller)?;
         self.checked(rules, caller, id, Right::STATUS)
     }
 
@@ -91,7 +91,7 @@ impl Ptdb {
         kinds: Kinds,
         start: i32,
     ) -> Result<Page<&Entry>, PtError> {
-        let caller = Who::local_id(self, rules, caller)?;
+        let caller = CallerEntry::local_id(self, rules, caller)?;
         if !rules.is_noauth && !is_member(self, rules, caller, ADMINISTRATORS) {
             return Err(PtError::Permission);
         }
@@ -110,7 +110,7 @@ impl Ptdb {
     ///
     /// If there is no such entry, or the caller may not see them.
     pub fn list_elements(&self, rules: &Rules, caller: &Caller, id: i32) -> Result<&[i32], PtError> {
-        let caller = Who::local_id(self, rules, caller)?;
+        let caller = CallerEntry::local_id(self, rules, caller)?;
         Ok(&self.checked(rules, caller, id, Right::MEMBERS)?.list)
     }
 
@@ -120,7 +120,7 @@ impl Ptdb {
     ///
     /// As [`Self::list_elements`].
     pub fn list_supergroups(&self, rules: &Rules, caller: &Caller, id: i32) -> Result<&[i32], PtError> {
-        let caller = Who::reader_id(self, rules, caller)?;
+        let caller = CallerEntry::reader_id(self, rules, caller)?;
         Ok(&self.checked(rules, caller, id, Right::MEMBERS)?.supergroups)
     }
 
@@ -137,7 +137,7 @@ impl Ptdb {
         id: i32,
         after: i32,
     ) -> Result<Page<i32>, PtError> {
-        let caller = Who::local_id(self, rules, caller)?;
+        let caller = CallerEntry::local_id(self, rules, caller)?;
         let first = slot_at(after).and_then(|slot| self.slots().get(slot));
         let first = first.filter(|entry| entry.is_group() && entry.owner == id).map(|entry| entry.id);
         // Who goes on was let in before.
@@ -166,7 +166,7 @@ impl Ptdb {
     ///
     /// If there is none, or the caller may not see them.
     pub fn get_cps(&self, rules: &Rules, caller: &Caller, id: i32) -> Result<Vec<i32>, PtError> {
-        let caller = Who::reader_id(self, rules, caller)?;
+        let caller = CallerEntry::reader_id(self, rules, caller)?;
         let entry = self.checked(rules, caller, id, Right::MEMBERS)?;
         Ok(cps(self, rules, entry, None))
     }
@@ -188,7 +188,7 @@ impl Ptdb {
             host.map(|host| host.list.clone()).unwrap_or_default()
         } else {
             self.find_id(id).ok_or(PtError::NoEntry)?;
-            let caller = Who::local_id(self, rules, caller)?;
+            let caller = CallerEntry::local_id(self, rules, caller)?;
             cps(self, rules, self.checked(rules, caller, id, Right::MEMBERS)?, host)
         };
         Ok(add_networks(ids, &networks))
@@ -200,7 +200,7 @@ impl Ptdb {
     ///
     /// If the caller may see nothing.
     pub fn host_cps(&self, rules: &Rules, caller: &Caller, address: u32) -> Result<Vec<i32>, PtError> {
-        Who::reader_id(self, rules, caller)?;
+        CallerEntry::reader_id(self, rules, caller)?;
         let (host, networks) = hosts(self, address);
         let ids = host.map(|host| host.list.clone()).unwrap_or_default();
         Ok(add_networks(ids, &networks))
@@ -213,7 +213,7 @@ impl Ptdb {
     /// If there are no such entries, they are not of those kinds, or the caller may not see it.
     pub fn is_member_of(&self, rules: &Rules, caller: &Caller, id: i32, group: i32) -> Result<bool, PtError> {
         let (user, entry) = self.find_id(id).zip(self.find_id(group)).ok_or(PtError::NoEntry)?;
-        let caller = Who::local_id(self, rules, caller)?;
+        let caller = CallerEntry::local_id(self, rules, caller)?;
         if user.is_group() && rules.supergroups.is_none() || !entry.is_group() {
             return Err(PtError::BadArgument);
         }
@@ -231,7 +231,7 @@ impl Ptdb {
     ///
     /// If the caller may see nothing.
     pub fn list_max(&self, rules: &Rules, caller: &Caller) -> Result<(i32, i32), PtError> {
-        Who::reader_id(self, rules, caller)?;
+        CallerEntry::reader_id(self, rules, caller)?;
         Ok((self.header().max_user, self.header().max_group))
     }
 
@@ -241,7 +241,7 @@ impl Ptdb {
     ///
     /// If there is none, or the caller may see nothing.
     pub fn where_is(&self, rules: &Rules, caller: &Caller, id: i32) -> Result<i32, PtError> {
-        Who::reader_id(self, rules, caller)?;
+        CallerEntry::reader_id(self, rules, caller)?;
         self.slot_of(id).map(position_of).ok_or(PtError::NoEntry)
     }
 
@@ -251,7 +251,7 @@ impl Ptdb {
     ///
     /// If there is none, or the caller may not see all.
     pub fn dump(&self, rules: &Rules, caller: &Caller, position: i32) -> Result<Dump, PtError> {
-        let caller = Who::local_id(self, rules, caller)?;
+        let caller = CallerEntry::local_id(self, rules, caller)?;
         let entry = slot_at(position).and_then(|slot| self.slots().get(slot)).ok_or(PtError::BadAddress)?;
         if !may(self, rules, caller, None, Right::STATUS_OF_ALL) {
             return Err(PtError::Permission);

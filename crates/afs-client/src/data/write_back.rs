@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::servers::remote::{StoreRange, StoreSource};
-use crate::servers::users::{NoToken, Users, Who};
+use crate::servers::users::{IdentityIndex, NoToken, Users};
 use crate::wait::either;
 
 /// Bytes of one call of a store: what has to be sent again when a call breaks.
@@ -261,7 +261,7 @@ impl FileData {
     async fn store_range(
         &self,
         files: &Files,
-        who: Who,
+        who: IdentityIndex,
         file: &Arc<CacheFile>,
         (range, file_length): (Range<u64>, u64),
         modified: AfsTime,
@@ -425,7 +425,7 @@ impl FileData {
         };
         let fid = self.vnode.fid;
         // The writer may know, whoever asks now.
-        let writer = files.users.who_wrote(&file.writer(), fid.cell).unwrap_or(Who::NOBODY);
+        let writer = files.users.who_wrote(&file.writer(), fid.cell).unwrap_or(IdentityIndex::NOBODY);
         let asker = files.users.who(user, fid.cell);
         let mut status = files.statuses.fetch_status(writer, &self.vnode).await;
         if status.is_err() && writer != asker {

@@ -32,7 +32,7 @@ use crate::names::links::Links;
 use crate::names::lookup::{Names, new_name};
 use crate::names::mount_point::{MountPoints, MountText};
 use crate::servers::remote::{Calls, Failure};
-use crate::servers::users::Who;
+use crate::servers::users::IdentityIndex;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::{Kind, unix_time};
 use crate::vnodes::table::Vnodes;
@@ -46,7 +46,7 @@ const MOUNT_MODE: u32 = 0o644;
 
 /// A directory that is about to be changed, by one of us at a time.
 struct Changing {
-    who: Who,
+    who: IdentityIndex,
     dir: Fid,
     vnode: Arc<Vnode>,
 }

@@ -21,7 +21,7 @@ use crate::names::changes::Changes;
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::lookup::SysNames;
 use crate::servers::remote::tests::calls;
-use crate::servers::users::Who;
+use crate::servers::users::IdentityIndex;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::vnode::tests::{promise, status};
@@ -68,7 +68,7 @@ impl World {
     fn note(&self, fid: Fid, status: &AfsFetchStatus) {
         let vnode = self.parts.vnodes.get_or_add(fid);
         let before = vnode.snapshot();
-        vnode.note(self.now, (&before, &self.responder), Who::NOBODY, status, Some(&promise()));
+        vnode.note(self.now, (&before, &self.responder), IdentityIndex::NOBODY, status, Some(&promise()));
     }
 
     /// A directory is here, with these names.

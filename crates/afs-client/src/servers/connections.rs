@@ -10,7 +10,7 @@ use rx_proto::ids::ServiceId;
 use rx_security::Token;
 use rxgen::Interface;
 
-use crate::servers::users::{Users, Who};
+use crate::servers::users::{IdentityIndex, Users};
 
 /// Sets of connections that are kept; with more, the one not used for longest is given up, and made again when it is needed. Far above
 /// what the users of a machine need at once.
@@ -24,7 +24,7 @@ pub(crate) struct Connections {
     sets: Mutex<Sets>,
 }
 
-type Sets = LruCache<(SocketAddr, ServiceId, Who), Set>;
+type Sets = LruCache<(SocketAddr, ServiceId, IdentityIndex), Set>;
 
 /// The connections of an identity to a service of a server, and what all of them show.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Connections {
 
     /// A service of a server as nobody calls it.
     pub(crate) fn to<I: Interface>(&self, server: SocketAddr) -> Peer {
-        self.showing::<I>(server, Who::NOBODY, None)
+        self.showing::<I>(server, IdentityIndex::NOBODY, None)
     }
 
     /// A service of a server as one identity calls it who shows this token, or nothing. All connections of what is returned show that,
@@ -58,7 +58,7 @@ impl Connections {
     pub(crate) fn showing<I: Interface>(
         &self,
         server: SocketAddr,
-        who: Who,
+        who: IdentityIndex,
         token: Option<&Arc<Token>>,
     ) -> Peer {
         let service = ServiceId(I::SERVICE_ID);
@@ -74,7 +74,7 @@ impl Connections {
     }
 
     /// Has new connections made for an identity: its ticket was replaced or refused.
-    pub(crate) fn renew(&self, who: Who) {
+    pub(crate) fn renew(&self, who: IdentityIndex) {
         self.drop_where(|_, theirs| theirs == who);
     }
 
@@ -84,11 +84,11 @@ impl Connections {
     }
 
     /// Has new connections made to a server: those that there are have broken.
-    pub(crate) fn renew_to(&self, server: SocketAddr, who: Who) {
+    pub(crate) fn renew_to(&self, server: SocketAddr, who: IdentityIndex) {
         self.drop_where(|there, theirs| (there, theirs) == (server, who));
     }
 
-    fn drop_where(&self, goes: impl Fn(SocketAddr, Who) -> bool) {
+    fn drop_where(&self, goes: impl Fn(SocketAddr, IdentityIndex) -> bool) {
         let mut sets = self.lock();
         let gone: Vec<_> =
             sets.iter().map(|(key, _)| *key).filter(|(there, _, theirs)| goes(*there, *theirs)).collect();

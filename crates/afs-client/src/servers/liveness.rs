@@ -18,7 +18,7 @@ use rx::{RpcError, Runtime};
 use crate::servers::connections::Connections;
 use crate::servers::remote::{QUICK_ANSWER_PATIENCE, call_once};
 use crate::servers::table::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers, TOUCH_EVERY};
-use crate::servers::users::Who;
+use crate::servers::users::IdentityIndex;
 
 /// A probe on its way.
 type Probing<'a> = Pin<Box<dyn Future<Output = Result<(), RpcError>> + Send + 'a>>;
@@ -181,7 +181,7 @@ impl Probe for Connections {
     }
 
     fn renew(&self, address: SocketAddr) {
-        self.renew_to(address, Who::NOBODY);
+        self.renew_to(address, IdentityIndex::NOBODY);
     }
 
     fn rtt(&self, address: SocketAddr) -> Option<Duration> {

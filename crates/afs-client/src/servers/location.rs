@@ -27,7 +27,7 @@ use crate::fid::CellIndex;
 use crate::servers::cells::Cell;
 use crate::servers::remote::{Asked, Calls, Failure, QUICK_ANSWER_PATIENCE, call_once};
 use crate::servers::table::{Server, ServerKind, Servers};
-use crate::servers::users::{Purpose, Who};
+use crate::servers::users::{IdentityIndex, Purpose};
 
 /// How long an entry is used without asking again. A volume that moves is found at once by what its old server says; this is
 /// for replicas that are added.
@@ -520,7 +520,7 @@ impl Calls {
         let refreshed = self.dns.refreshed(cell).await;
         let cell = refreshed.as_deref().unwrap_or(cell);
         let asked = Asked::Servers(&cell.location_servers);
-        let asking = self.ask(asked, Who::NOBODY, Purpose::Read, |attempt| {
+        let asking = self.ask(asked, IdentityIndex::NOBODY, Purpose::Read, |attempt| {
             let peer = self.connections.to::<Vl>(attempt.socket);
             let args = &args;
             async move { call_once(&peer, args, QUICK_ANSWER_PATIENCE).await }

@@ -24,7 +24,7 @@ const SERVERS_MAX: usize = 32;
 
 /// What a reply says of the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ReleaseSeen {
     /// It is of the release that is used, or says nothing of it.
     Same,
     /// It is of another release, which is used from now on: what was known of the old one is off.
@@ -60,9 +60,9 @@ impl Releases {
         server: u32,
         release: AfsTime,
         can_ask: impl Fn(u32) -> bool,
-    ) -> Told {
+    ) -> ReleaseSeen {
         if release == AfsTime(0) {
-            return Told::Same;
+            return ReleaseSeen::Same;
         }
         self.servers.retain(|has| has.server != server);
         if self.servers.len() >= SERVERS_MAX {
@@ -72,14 +72,14 @@ impl Releases {
         let is_behind = release.0 < self.used.0 && self.servers.iter().any(has_used);
         self.servers.push(Has { server, release, behind_at: is_behind.then_some(now) });
         if is_behind {
-            return Told::Behind;
+            return ReleaseSeen::Behind;
         }
         if self.used == release {
-            return Told::Same;
+            return ReleaseSeen::Same;
         }
         let is_first = self.used == AfsTime(0);
         self.used = release;
-        if is_first { Told::Same } else { Told::Another }
+        if is_first { ReleaseSeen::Same } else { ReleaseSeen::Another }
     }
 
     /// Whether a server had an older release than others when it was last asked, and that was not long ago. One that was
@@ -124,12 +124,12 @@ mod tests {
     #[test]
     fn a_server_that_a_release_has_not_reached_is_left_out_for_a_while() {
         let mut releases = Releases::default();
-        assert_eq!(releases.note(at(0), 1, OLD, |_| true), Told::Same);
-        assert_eq!(releases.note(at(1), 2, NEW, |_| true), Told::Another);
-        assert_eq!(releases.note(at(2), 1, OLD, |_| true), Told::Behind);
+        assert_eq!(releases.note(at(0), 1, OLD, |_| true), ReleaseSeen::Same);
+        assert_eq!(releases.note(at(1), 2, NEW, |_| true), ReleaseSeen::Another);
+        assert_eq!(releases.note(at(2), 1, OLD, |_| true), ReleaseSeen::Behind);
         assert!(releases.is_behind(at(3), 1) && !releases.is_behind(at(3), 2));
         assert!(!releases.is_behind(at(12), 1), "it may have it by now");
-        assert_eq!(releases.note(at(12), 1, NEW, |_| true), Told::Same);
+        assert_eq!(releases.note(at(12), 1, NEW, |_| true), ReleaseSeen::Same);
         assert!(!releases.is_behind(at(13), 1));
     }
 
@@ -140,7 +140,7 @@ mod tests {
         let mut releases = Releases::default();
         releases.note(at(0), 1, OLD, |_| true);
         releases.note(at(0), 2, OLD, |_| true);
-        assert_eq!(releases.note(at(1), 2, NEW, |_| true), Told::Another);
+        assert_eq!(releases.note(at(1), 2, NEW, |_| true), ReleaseSeen::Another);
         assert!(!releases.is_behind(at(1), 1));
     }
 
@@ -148,11 +148,11 @@ mod tests {
     fn an_older_release_is_used_if_nobody_with_the_newer_one_answers() {
         let mut releases = Releases::default();
         releases.note(at(0), 1, NEW, |_| true);
-        assert_eq!(releases.note(at(1), 2, OLD, |server| server != 1), Told::Another);
-        assert_eq!(releases.note(at(2), 2, OLD, |_| true), Told::Same);
+        assert_eq!(releases.note(at(1), 2, OLD, |server| server != 1), ReleaseSeen::Another);
+        assert_eq!(releases.note(at(2), 2, OLD, |_| true), ReleaseSeen::Same);
         assert_eq!(
             releases.note(at(3), 1, NEW, |_| true),
-            Told::Another,
+            ReleaseSeen::Another,
             "and the newer one as soon as it is back"
         );
     }
@@ -161,14 +161,14 @@ mod tests {
     fn a_server_whose_volume_was_replaced_by_an_older_one_is_followed() {
         let mut releases = Releases::default();
         releases.note(at(0), 1, NEW, |_| true);
-        assert_eq!(releases.note(at(1), 1, OLD, |_| true), Told::Another);
+        assert_eq!(releases.note(at(1), 1, OLD, |_| true), ReleaseSeen::Another);
     }
 
     #[test]
     fn a_server_that_tells_nothing_of_releases_is_used() {
         let mut releases = Releases::default();
         releases.note(at(0), 1, NEW, |_| true);
-        assert_eq!(releases.note(at(1), 2, AfsTime(0), |_| true), Told::Same);
+        assert_eq!(releases.note(at(1), 2, AfsTime(0), |_| true), ReleaseSeen::Same);
         assert!(!releases.is_behind(at(1), 2));
     }
 

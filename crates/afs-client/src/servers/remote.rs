@@ -33,7 +33,7 @@ use crate::servers::liveness::Liveness;
 use crate::servers::location::Locations;
 pub use crate::servers::streams::{Fetch, InMemory, STORE_PIECE_BYTES, StoreRange, StoreSource};
 use crate::servers::table::{Address, Server, Servers};
-use crate::servers::users::{NoToken, Purpose, Users, Who};
+use crate::servers::users::{IdentityIndex, NoToken, Purpose, Users};
 use crate::servers::waiting::{Waiting, Why};
 use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::Responder;
@@ -261,7 +261,7 @@ impl Calls {
     pub(crate) async fn ask<T, F, W>(
         &self,
         asked: Asked<'_>,
-        who: Who,
+        who: IdentityIndex,
         purpose: Purpose,
         mut attempt: F,
     ) -> Result<(T, Responder), Failure>
@@ -454,14 +454,19 @@ impl Calls {
     /// # Errors
     ///
     /// What is left when everything was tried.
-    pub(crate) async fn call<R: Rpc>(&self, who: Who, fid: Fid, args: R) -> Result<Answer<R::Reply>, Error> {
+    pub(crate) async fn call<R: Rpc>(
+        &self,
+        who: IdentityIndex,
+        fid: Fid,
+        args: R,
+    ) -> Result<Answer<R::Reply>, Error> {
         self.try_call(who, fid, args).await.map_err(|failure| failure.of(R::NAME, fid))
     }
 
     /// The same, telling more of a failure.
     pub(crate) async fn try_call<R: Rpc>(
         &self,
-        who: Who,
+        who: IdentityIndex,
         fid: Fid,
         args: R,
     ) -> Result<Answer<R::Reply>, Failure> {
@@ -472,7 +477,7 @@ impl Calls {
     pub(crate) async fn call_about<R: Rpc>(
         &self,
         asked: Asked<'_>,
-        who: Who,
+        who: IdentityIndex,
         args: R,
     ) -> Result<Answer<R::Reply>, Failure> {
         let asking = self.ask(asked, who, purpose_of::<R>(), |attempt| {
@@ -494,7 +499,7 @@ impl Calls {
         &self,
         server: &Arc<Server>,
         address: &Arc<Address>,
-        (who, shown): (Who, Option<&Arc<Token>>),
+        (who, shown): (IdentityIndex, Option<&Arc<Token>>),
         error: &RpcError,
     ) -> Verdict {
         let mut verdict = verdict(error);
@@ -518,7 +523,7 @@ impl Calls {
     }
 
     /// The connections of a user to the file server of an attempt.
-    pub(crate) fn file_peer(&self, attempt: &Attempt, who: Who) -> Peer {
+    pub(crate) fn file_peer(&self, attempt: &Attempt, who: IdentityIndex) -> Peer {
         self.connections.showing::<Rxafs>(attempt.socket, who, attempt.shown.as_ref())
     }
 }

@@ -22,9 +22,9 @@ use rxgen::Rpc;
 use crate::client::Client;
 use crate::error::Error;
 use crate::fid::{Fid, User};
-use crate::servers::releases::Told;
+use crate::servers::releases::ReleaseSeen;
 use crate::servers::remote::{ANSWER_PATIENCE, Asked, Breaks, is_silence};
-use crate::servers::users::{Purpose, Who};
+use crate::servers::users::{IdentityIndex, Purpose};
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::vnode::{PendingChange, Responder, Snapshot, Vnode};
 
@@ -37,7 +37,7 @@ pub const STORE_PIECE_BYTES: usize = 128 << 10;
 #[derive(Debug)]
 pub struct Fetch {
     statuses: Arc<Statuses>,
-    who: Who,
+    who: IdentityIndex,
     shown: Option<Arc<Token>>,
     vnode: Arc<Vnode>,
     before: Snapshot,
@@ -119,7 +119,7 @@ impl Fetch {
         let Self { statuses, who, vnode, before, responder, call, .. } = self;
         match call.reply::<FetchData64>().await {
             Ok(reply) => {
-                if statuses.note_volume(&vnode, &responder, &reply.sync) == Told::Behind {
+                if statuses.note_volume(&vnode, &responder, &reply.sync) == ReleaseSeen::Behind {
                     let (what, problem) =
                         (format!("fetching {}", vnode.fid), "of an older release".to_owned());
                     return Err(Error::Broken { what, problem });
@@ -157,7 +157,7 @@ struct Broken {
     socket: SocketAddr,
     is_hasty: bool,
     began: Instant,
-    who: Who,
+    who: IdentityIndex,
     shown: Option<Arc<Token>>,
     vnode: Arc<Vnode>,
 }
@@ -347,7 +347,7 @@ impl Streams {
     /// What is left when everything was tried; the source's.
     pub(crate) async fn store<S: StoreSource>(
         &self,
-        who: Who,
+        who: IdentityIndex,
         fid: Fid,
         range: StoreRange,
         source: &S,

@@ -1,7 +1,7 @@
 //! Who a local user is to a cell: anonymous, or the holder of a token. A program that logs users in gives the client
 //! their tokens, or the client makes them from a cell's key for the users of [`Config::users`](crate::Config::users).
 //!
-//! `Who` names an identity in a cell. All anonymous users share `Who::NOBODY`, and what one of them learnt counts for
+//! `IdentityIndex` names an identity in a cell. All anonymous users share `IdentityIndex::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one. How tokens end is in `ends`.
 
 mod ends;
@@ -48,9 +48,9 @@ const LEFT_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// An identity in a cell, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Who(u32);
+pub(crate) struct IdentityIndex(u32);
 
-impl Who {
+impl IdentityIndex {
     /// Nobody in particular, in every cell.
     pub(crate) const NOBODY: Self = Self(0);
 
@@ -108,9 +108,9 @@ pub(crate) enum LoggedIn {
     /// The user has this token already: nothing has changed.
     Before,
     /// A newer one for the same person: the identity is the same, and what is under way goes on with it.
-    Renewed(Who),
+    Renewed(IdentityIndex),
     /// A person that the client has not seen at this user; the identity that the user had before is nobody any more.
-    Anew(Option<Who>),
+    Anew(Option<IdentityIndex>),
     /// The user has too many already, in all PAGs together: nothing has changed.
     TooMany,
 }
@@ -179,8 +179,8 @@ pub(crate) struct Users {
 
 /// Who is who. There is an entry for each user and cell with a token at most.
 struct Identities {
-    who: HashMap<(User, CellIndex), Who>,
-    logins: HashMap<Who, Arc<Login>>,
+    who: HashMap<(User, CellIndex), IdentityIndex>,
+    logins: HashMap<IdentityIndex, Arc<Login>>,
     /// The persons of a cell whose last token a user has thrown away: what the user has written as them does not wait for another one.
     left: LruCache<(u32, CellIndex, Arc<str>), ()>,
     /// The newest number, which is never given to another identity.
@@ -195,7 +195,7 @@ impl fmt::Debug for Users {
 
 impl Identities {
     /// Gives a user an identity, an existing one or a new one. Returns the one that nobody has any more.
-    fn set(&mut self, user: User, login: Login) -> Option<Who> {
+    fn set(&mut self, user: User, login: Login) -> Option<IdentityIndex> {
         let (cell, noted) = (login.cell, Arc::clone(&login.noted));
         // Two users with the same name in a cell, by the cell's key, are the same to it: what one may, the other may.
         let same = match &login.source {
@@ -208,8 +208,8 @@ impl Identities {
             Some((who, _)) => *who,
             None => {
                 self.last = self.last.checked_add(1).expect("fewer than 2^32 logins in the life of a client");
-                self.logins.insert(Who(self.last), Arc::new(login));
-                Who(self.last)
+                self.logins.insert(IdentityIndex(self.last), Arc::new(login));
+                IdentityIndex(self.last)
             }
         };
         self.left.pop(&(user.uid, cell, noted));
@@ -229,7 +229,7 @@ impl Identities {
     }
 
     /// Whether nobody has it any more: then it is gone.
-    fn forget_if_unused(&mut self, who: Who) -> bool {
+    fn forget_if_unused(&mut self, who: IdentityIndex) -> bool {
         let is_unused = !self.who.values().any(|theirs| *theirs == who);
         if is_unused {
             self.logins.remove(&who);
@@ -276,8 +276,8 @@ impl Users {
     }
 
     /// Who a user is to a cell. Never waits for more than a look.
-    pub(crate) fn who(&self, user: User, cell: CellIndex) -> Who {
-        self.identities().who.get(&(user, cell)).copied().unwrap_or(Who::NOBODY)
+    pub(crate) fn who(&self, user: User, cell: CellIndex) -> IdentityIndex {
+        self.identities().who.get(&(user, cell)).copied().unwrap_or(IdentityIndex::NOBODY)
     }
 
     /// Has a user's tickets made from a cell's key from now on.
@@ -333,7 +333,7 @@ impl Users {
 
     /// Takes a user's token for a cell away, or those for all cells if none is named. Returns how many there were, and the identities
     /// that nobody has any more. What the user has written as somebody waits as long as another session of theirs is the same person.
-    pub(crate) fn log_out(&self, user: User, cell: Option<CellIndex>) -> (usize, Vec<Who>) {
+    pub(crate) fn log_out(&self, user: User, cell: Option<CellIndex>) -> (usize, Vec<IdentityIndex>) {
         let mut identities = self.identities_mut();
         let Identities { who: all, logins, .. } = &mut *identities;
         let (mut gone, mut persons) = (Vec::new(), Vec::new());
@@ -357,7 +357,7 @@ impl Users {
 
     /// Forgets the tokens of a PAG that has ended. What was written with them waits for others of the same person's. Returns the identities
     /// that nobody has any more.
-    pub(crate) fn end(&self, user: User) -> Vec<Who> {
+    pub(crate) fn end(&self, user: User) -> Vec<IdentityIndex> {
         let mut identities = self.identities_mut();
         let mut gone = Vec::new();
         identities.who.retain(|(theirs, _), who| {
@@ -407,10 +407,10 @@ impl Users {
     /// # Errors
     ///
     /// When the user has no token of that person's now.
-    pub(crate) fn who_wrote(&self, writer: &Writer, cell: CellIndex) -> Result<Who, NoToken> {
+    pub(crate) fn who_wrote(&self, writer: &Writer, cell: CellIndex) -> Result<IdentityIndex, NoToken> {
         let Some(holder) = &writer.holder else { return Ok(self.who(User::of(writer.user), cell)) };
         if holder.is_empty() {
-            return Ok(Who::NOBODY);
+            return Ok(IdentityIndex::NOBODY);
         }
         let now = UnixTime::of(self.runtime.wall_clock());
         let identities = self.identities();
@@ -438,15 +438,15 @@ impl Users {
     }
 
     /// Whether an identity's token has ended or was refused, so that a new one may make good what fails now.
-    pub(crate) fn has_ended(&self, who: Who) -> bool {
+    pub(crate) fn has_ended(&self, who: IdentityIndex) -> bool {
         let now = UnixTime::of(self.runtime.wall_clock());
         self.login(who).is_some_and(|login| login.has_ended(now))
     }
 
     /// Whether an identity still shows a token that has ended by the clock here: any server may refuse it from now on, and none says when
     /// it begins to. What servers tell of its rights counts for the one answer.
-    pub(crate) fn shows_ended(&self, who: Who) -> bool {
-        if who == Who::NOBODY {
+    pub(crate) fn shows_ended(&self, who: IdentityIndex) -> bool {
+        if who == IdentityIndex::NOBODY {
             return false;
         }
         let now = UnixTime::of(self.runtime.wall_clock());
@@ -481,10 +481,14 @@ impl Users {
     /// # Errors
     ///
     /// For a change, when a server has refused the token, or the user has thrown it away since the operation began.
-    pub(crate) fn shown(&self, who: Who, purpose: Purpose) -> Result<Option<Arc<Token>>, NoToken> {
+    pub(crate) fn shown(&self, who: IdentityIndex, purpose: Purpose) -> Result<Option<Arc<Token>>, NoToken> {
         let login = self.login(who).filter(|login| !login.is_refused.load(Ordering::Acquire));
         let Some(login) = login else {
-            return if who == Who::NOBODY || purpose == Purpose::Read { Ok(None) } else { Err(NoToken) };
+            return if who == IdentityIndex::NOBODY || purpose == Purpose::Read {
+                Ok(None)
+            } else {
+                Err(NoToken)
+            };
         };
         let now = UnixTime::of(self.runtime.wall_clock());
         if login.token().end < now.plus(TICKET_REST) {
@@ -504,7 +508,7 @@ impl Users {
     /// A server has refused a ticket. The next connection shows a new one if tickets are made here; else the ticket's
     /// owner reads as nobody until the next login, and changes nothing. Where it is not the identity's any more, nothing comes of it:
     /// `shown` is what the call had shown. Returns whether trying again makes sense.
-    pub(crate) fn refused(&self, who: Who, shown: Option<&Arc<Token>>) -> bool {
+    pub(crate) fn refused(&self, who: IdentityIndex, shown: Option<&Arc<Token>>) -> bool {
         let (Some(login), Some(shown)) = (self.login(who), shown) else { return false };
         // Until the end no other token comes.
         let _identities = self.identities();
@@ -548,7 +552,7 @@ impl Users {
         }
     }
 
-    fn login(&self, who: Who) -> Option<Arc<Login>> {
+    fn login(&self, who: IdentityIndex) -> Option<Arc<Login>> {
         self.identities().logins.get(&who).map(Arc::clone)
     }
 

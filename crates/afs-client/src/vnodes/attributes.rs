@@ -20,9 +20,9 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::events::{Change, Invalidations};
 use crate::fid::{Fid, User};
-use crate::servers::releases::Told;
+use crate::servers::releases::ReleaseSeen;
 use crate::servers::remote::{Asked, Calls};
-use crate::servers::users::{Purpose, Users, Who};
+use crate::servers::users::{IdentityIndex, Purpose, Users};
 use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::{Kind, SetStatus, Status};
 use crate::vnodes::table::Vnodes;
@@ -75,13 +75,13 @@ impl Statuses {
     }
 
     /// What is promised of a vnode, and what of it an identity has: no rights if its token may be refused any time.
-    pub(crate) fn known(&self, vnode: &Vnode, who: Who) -> Option<Known> {
+    pub(crate) fn known(&self, vnode: &Vnode, who: IdentityIndex) -> Option<Known> {
         let known = vnode.known(self.now(), who)?;
         let rights = known.rights.filter(|_| !self.users.shows_ended(who));
         Some(Known { rights, ..known })
     }
 
-    fn known_of(&self, vnode: &Vnode, who: Who) -> Option<StatusOfIdentity> {
+    fn known_of(&self, vnode: &Vnode, who: IdentityIndex) -> Option<StatusOfIdentity> {
         let known = self.known(vnode, who)?;
         let told = |rights, anonymous_rights, until| StatusOfIdentity {
             status: known.status,
@@ -183,7 +183,11 @@ impl Statuses {
     }
 
     /// Asks for the status of a vnode and notes it.
-    pub(crate) async fn fetch_status(&self, who: Who, vnode: &Arc<Vnode>) -> Result<AfsFetchStatus, Error> {
+    pub(crate) async fn fetch_status(
+        &self,
+        who: IdentityIndex,
+        vnode: &Arc<Vnode>,
+    ) -> Result<AfsFetchStatus, Error> {
         let fid = vnode.fid;
         for _ in 0..BEHIND_MAX {
             let (before, dir) = (vnode.snapshot(), self.dir_snapshot(vnode));
@@ -198,7 +202,7 @@ impl Statuses {
                 error
             })?;
             let (reply, responder) = (answer.reply, answer.responder);
-            if self.note_volume(vnode, &responder, &reply.sync) == Told::Behind {
+            if self.note_volume(vnode, &responder, &reply.sync) == ReleaseSeen::Behind {
                 continue;
             }
             self.note_status(vnode, (&before, &responder), who, &reply.status, Some(&reply.callback));
@@ -216,7 +220,11 @@ impl Statuses {
     }
 
     /// Asks for the status of at most [`AFSCBMAX`] vnodes of a volume with one call, and notes them.
-    async fn fetch_bulk(&self, who: Who, fids: &[Fid]) -> Result<Vec<Result<AfsFetchStatus, Error>>, Error> {
+    async fn fetch_bulk(
+        &self,
+        who: IdentityIndex,
+        fids: &[Fid],
+    ) -> Result<Vec<Result<AfsFetchStatus, Error>>, Error> {
         let vnodes: Vec<_> = fids.iter().map(|&fid| self.vnodes.get_or_add(fid)).collect();
         let before: Vec<_> =
             vnodes.iter().map(|vnode| (vnode.snapshot(), self.dir_snapshot(vnode))).collect();
@@ -266,7 +274,7 @@ impl Statuses {
             let what = format!("{} of {} vnodes", InlineBulkStatus::NAME, fids.len());
             return Err(Error::BadReply { what, problem: format!("{} statuses came", reply.statuses.len()) });
         }
-        if self.note_volume(&vnodes[0], &responder, &reply.sync) == Told::Behind {
+        if self.note_volume(&vnodes[0], &responder, &reply.sync) == ReleaseSeen::Behind {
             let mut told = Vec::new();
             for vnode in &vnodes {
                 told.push(self.fetch_status(who, vnode).await);
@@ -294,7 +302,7 @@ impl Statuses {
     /// Asks for the status of many vnodes of one volume, and notes what comes. Returns the vnodes of which the server
     /// says that there is none for this identity. If a call failed as a whole, a caller that needs its vnodes has to
     /// ask again.
-    pub(crate) async fn fetch_statuses(&self, who: Who, fids: &[Fid]) -> HashMap<Fid, Error> {
+    pub(crate) async fn fetch_statuses(&self, who: IdentityIndex, fids: &[Fid]) -> HashMap<Fid, Error> {
         let mut refused = HashMap::new();
         let (claim, others) = self.single_flight.claim(who, fids);
         for some in claim.fids().chunks(AFSCBMAX * BULK_CALLS) {
@@ -319,7 +327,7 @@ impl Statuses {
         Some((dir, before))
     }
 
-    fn note_rights(&self, dir: Option<(Arc<Vnode>, Snapshot)>, who: Who, status: &AfsFetchStatus) {
+    fn note_rights(&self, dir: Option<(Arc<Vnode>, Snapshot)>, who: IdentityIndex, status: &AfsFetchStatus) {
         if let Some((dir, before)) = dir.filter(|_| status.file_type != FileType::DIRECTORY) {
             dir.note_rights(self.now(), &before, who, status.caller_access);
         }
@@ -330,7 +338,7 @@ impl Statuses {
         &self,
         vnode: &Vnode,
         responder: (&Snapshot, &Responder),
-        who: Who,
+        who: IdentityIndex,
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) {
@@ -341,7 +349,7 @@ impl Statuses {
     }
 
     /// Notes what a reply says of the volume, and tells whether the reply counts.
-    pub(crate) fn note_volume(&self, vnode: &Vnode, responder: &Responder, sync: &AfsVolSync) -> Told {
+    pub(crate) fn note_volume(&self, vnode: &Vnode, responder: &Responder, sync: &AfsVolSync) -> ReleaseSeen {
         // A server that no longer has the volume cannot be asked for the release that it had.
         let is_site = |id| {
             let entry = self.calls.locations.known(vnode.fid.cell, vnode.fid.volume);
@@ -353,12 +361,12 @@ impl Statuses {
         };
         let told = vnode.volume.note_release(self.now(), responder.server.id, sync, can_ask);
         match told {
-            Told::Same => {}
-            Told::Another => {
+            ReleaseSeen::Same => {}
+            ReleaseSeen::Another => {
                 tracing::info!(volume = vnode.fid.volume.0, "a read-only volume was released anew");
                 self.invalidations.mention(vnode.fid, Change::Volume);
             }
-            Told::Behind => {
+            ReleaseSeen::Behind => {
                 let (volume, server) = (vnode.fid.volume.0, &responder.server);
                 tracing::info!(volume, ?server, "a server has an older release; another one is asked");
             }

@@ -8,12 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::fid::Fid;
-use crate::servers::users::Who;
+use crate::servers::users::IdentityIndex;
 
 /// The statuses that are in flight, each as one identity is told it.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight {
-    table: Mutex<HashSet<(Who, Fid)>>,
+    table: Mutex<HashSet<(IdentityIndex, Fid)>>,
     /// Told when some have come, or will not come.
     done: Notify,
 }
@@ -22,7 +22,7 @@ pub(crate) struct SingleFlight {
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
     single_flight: &'a SingleFlight,
-    who: Who,
+    who: IdentityIndex,
     fids: Vec<Fid>,
 }
 
@@ -45,12 +45,12 @@ impl Drop for Claim<'_> {
 }
 
 impl SingleFlight {
-    fn lock(&self) -> MutexGuard<'_, HashSet<(Who, Fid)>> {
+    fn lock(&self) -> MutexGuard<'_, HashSet<(IdentityIndex, Fid)>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes over the asking for those that nobody asks for; the others are in flight.
-    pub(crate) fn claim(&self, who: Who, fids: &[Fid]) -> (Claim<'_>, Vec<Fid>) {
+    pub(crate) fn claim(&self, who: IdentityIndex, fids: &[Fid]) -> (Claim<'_>, Vec<Fid>) {
         let mut table = self.lock();
         let (mine, others) = fids.iter().partition(|&&fid| table.insert((who, fid)));
         drop(table);
@@ -58,7 +58,7 @@ impl SingleFlight {
     }
 
     /// Waits until none of these is in flight any more.
-    pub(crate) async fn wait(&self, who: Who, fids: &[Fid]) {
+    pub(crate) async fn wait(&self, who: IdentityIndex, fids: &[Fid]) {
         loop {
             let mut done = pin!(self.done.notified());
             done.as_mut().enable();
@@ -89,12 +89,16 @@ mod tests {
     #[test]
     fn what_one_asks_for_others_wait_for() {
         let single_flight = SingleFlight::default();
-        let (first, others) = single_flight.claim(Who::NOBODY, &[fid(1), fid(2)]);
+        let (first, others) = single_flight.claim(IdentityIndex::NOBODY, &[fid(1), fid(2)]);
         assert_eq!((first.fids(), others.len()), (&[fid(1), fid(2)][..], 0));
-        let (second, others) = single_flight.claim(Who::NOBODY, &[fid(2), fid(3)]);
+        let (second, others) = single_flight.claim(IdentityIndex::NOBODY, &[fid(2), fid(3)]);
         assert_eq!((second.fids(), &others[..]), (&[fid(3)][..], &[fid(2)][..]));
-        assert_eq!(single_flight.claim(Who::for_tests(1), &[fid(2)]).1, [], "others are told other rights");
-        let mut waiting = pin!(single_flight.wait(Who::NOBODY, &others));
+        assert_eq!(
+            single_flight.claim(IdentityIndex::for_tests(1), &[fid(2)]).1,
+            [],
+            "others are told other rights"
+        );
+        let mut waiting = pin!(single_flight.wait(IdentityIndex::NOBODY, &others));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut cx).is_pending());
         drop(second);

@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use rx::Runtime;
 use rx_proto::time::Instant;
 
-use crate::client::{Client, Parts};
+use crate::client::Client;
+use crate::closing::Closing;
 use crate::data::locks::Locks;
 use crate::events::{Change, Invalidations};
 use crate::fid::Fid;
@@ -84,12 +86,16 @@ impl Client {
     }
 }
 
-/// Sees it run, for as long as it is there.
-pub(crate) async fn watch(client: Weak<Parts>) {
-    while let Some(inner) = client.upgrade().filter(|inner| !inner.closing.has_begun()) {
-        inner.suspended.notice(inner.runtime.boot_time(), inner.mount_points.root());
-        let runtime = Arc::clone(&inner.runtime);
-        drop(inner);
+/// Sees a client run until it begins to end or is gone: `root` is its root directory.
+pub(crate) async fn watch(
+    detector: Weak<SuspendDetector>,
+    runtime: Arc<dyn Runtime>,
+    root: Fid,
+    closing: Closing,
+) {
+    while let Some(detector) = detector.upgrade().filter(|_| !closing.has_begun()) {
+        detector.notice(runtime.boot_time(), root);
+        drop(detector);
         runtime.sleep_until(runtime.now() + SEE_EVERY).await;
     }
 }

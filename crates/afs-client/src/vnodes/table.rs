@@ -10,7 +10,7 @@ use afs_wire::status::{AfsCallBack, AfsFetchStatus};
 use rx_proto::time::Instant;
 
 use crate::fid::{CellIndex, Fid};
-use crate::servers::users::Who;
+use crate::servers::users::IdentityIndex;
 use crate::vnodes::vnode::{Pages, Responder, Snapshot, Vnode, Volume};
 
 /// Parts of the table, each with a lock: enough that threads rarely meet.
@@ -152,7 +152,7 @@ impl Vnodes {
         now: Instant,
         fid: Fid,
         (before, responder): (&Snapshot, &Responder),
-        (who, dir): (Who, LocalFid),
+        (who, dir): (IdentityIndex, LocalFid),
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) -> Arc<Vnode> {

@@ -34,9 +34,9 @@ use rx_proto::time::Instant;
 
 use crate::data::files::FileData;
 use crate::fid::Fid;
-use crate::servers::releases::{Releases, Told};
+use crate::servers::releases::{ReleaseSeen, Releases};
 use crate::servers::table::{PROBE_MAX, Server};
-use crate::servers::users::Who;
+use crate::servers::users::IdentityIndex;
 
 /// Identities whose rights on a directory are kept; the ones first heard of go first. A directory is rarely used by more users
 /// of a machine at a time.
@@ -94,12 +94,12 @@ impl Volume {
         server: u32,
         sync: &AfsVolSync,
         can_ask: impl Fn(u32) -> bool,
-    ) -> Told {
+    ) -> ReleaseSeen {
         if !self.is_read_only() {
-            return Told::Same;
+            return ReleaseSeen::Same;
         }
         let told = self.releases().note(now, server, sync.creation, can_ask);
-        if told == Told::Another {
+        if told == ReleaseSeen::Another {
             self.note_break();
         }
         told
@@ -185,7 +185,7 @@ pub(crate) struct State {
     changes: u64,
     /// Statuses that were noted.
     notes: u64,
-    access: Vec<(Who, Rights)>,
+    access: Vec<(IdentityIndex, Rights)>,
     /// How often rights were forgotten.
     forgets: u64,
     /// The directory that a file was found in, or says that it is in.
@@ -290,7 +290,7 @@ impl Vnode {
     }
 
     /// What is promised, and what of it an identity has.
-    pub(crate) fn known(&self, now: Instant, who: Who) -> Option<Known> {
+    pub(crate) fn known(&self, now: Instant, who: IdentityIndex) -> Option<Known> {
         let state = self.state();
         let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
         let status = state.status?;
@@ -304,7 +304,7 @@ impl Vnode {
     }
 
     /// Forgets what an identity may do: servers have to be asked again. What they were asked before does not count.
-    pub(crate) fn forget_rights(&self, who: Who) {
+    pub(crate) fn forget_rights(&self, who: IdentityIndex) {
         let mut state = self.state();
         state.forgets += 1;
         state.access.retain(|(theirs, _)| *theirs != who);
@@ -422,7 +422,7 @@ impl Vnode {
         &self,
         now: Instant,
         (before, responder): (&Snapshot, &Responder),
-        who: Who,
+        who: IdentityIndex,
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) -> Noted {
@@ -434,7 +434,7 @@ impl Vnode {
         &self,
         now: Instant,
         (before, responder): (&Snapshot, &Responder),
-        who: Who,
+        who: IdentityIndex,
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) -> Noted {
@@ -445,7 +445,7 @@ impl Vnode {
         &self,
         now: Instant,
         (before, responder): (&Snapshot, &Responder),
-        who: Who,
+        who: IdentityIndex,
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
         is_own_change: bool,
@@ -500,7 +500,7 @@ impl Vnode {
     /// Notes that an identity has these rights on this directory, as the status of a file in it has told, if the promise of the
     /// directory has held since before. OpenAFS's servers tell of a file without the right to administer, which is about directories: who
     /// is known to have it keeps it.
-    pub(crate) fn note_rights(&self, now: Instant, before: &Snapshot, who: Who, rights: Rights) {
+    pub(crate) fn note_rights(&self, now: Instant, before: &Snapshot, who: IdentityIndex, rights: Rights) {
         let mut state = self.state();
         let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
         let is_before = state.breaks != before.breaks
@@ -560,7 +560,7 @@ impl Drop for PendingChange {
 }
 
 impl State {
-    fn set_access(&mut self, who: Who, rights: Rights) {
+    fn set_access(&mut self, who: IdentityIndex, rights: Rights) {
         if let Some(entry) = self.access.iter_mut().find(|(theirs, _)| *theirs == who) {
             entry.1 = rights;
             return;

@@ -76,9 +76,9 @@ impl Clients {
         };
         match result {
             // A client that refuses a message has received it.
-            Ok(()) => Outcome::Told,
+            Ok(()) => Outcome::Delivered,
             Err(Unheard::Refused(NOT_ME)) if delivery.message == Message::Probe => Outcome::SomebodyElse,
-            Err(Unheard::Refused(_)) => Outcome::Told,
+            Err(Unheard::Refused(_)) => Outcome::Delivered,
             Err(Unheard::NoAnswer) => Outcome::NoAnswer,
         }
     }

@@ -69,7 +69,7 @@ impl Session {
 
     async fn set_acl(&self, fid: AfsFid, text: &[u8]) -> Outcome<(AfsFetchStatus, AfsVolSync)> {
         let volume = self.writable(fid)?;
-        let turn = self.turn(fid).await;
+        let lock = self.lock_vnode(fid).await;
         let seen = self.look(&volume, fid)?;
         if seen.status.kind != Kind::Directory {
             return Err(Failure::NOT_DIRECTORY);
@@ -82,7 +82,7 @@ impl Session {
         let list = with_ids(&text, &ids).ok_or(Failure::INVALID)?;
         let stamp = self.stamp();
         let stored = self.change(&volume, move |volume| volume.set_acl((&fid).into(), &list, stamp)).await?;
-        drop(turn);
+        drop(lock);
         self.server.statistics.note_store();
         self.tell_others(fid, self.break_deadline()).await;
         // What the caller may do now is told, not what he might before.

@@ -25,7 +25,7 @@ use super::{Outcome, Session, fid_of, volume_owner};
 use crate::access::{self, SET_ID};
 use crate::callbacks::Kind;
 use crate::failure::Failure;
-use crate::turns::Turn;
+use crate::vnode_locks::VnodeLock;
 use rx::blocking::on_a_thread;
 
 /// What is read or written at once. Large, so that few system calls and changes of threads are needed; with 1024 calls that
@@ -313,7 +313,7 @@ impl Session {
     async fn store(&self, args: StoreArgs, source: &mut impl Source) -> Result<Stored, Ended> {
         let StoreArgs { fid, status, range } = args;
         let volume = self.writable(fid)?;
-        let turn = self.turn(fid).await;
+        let lock = self.lock_vnode(fid).await;
         let seen = self.look(&volume, fid)?;
         if seen.subject.file_type != FileType::FILE {
             return Err(Failure::IS_DIRECTORY.into());
@@ -330,10 +330,10 @@ impl Session {
         source.accepted();
         // It reads rows, as all that looks at a vnode does, and nothing more: no thread is worth that.
         let store = volume.begin_store((&fid).into(), range).map_err(|error| self.failed(&volume, error))?;
-        let store = self.receive_data(&volume, &turn, store, range.length, source).await?;
+        let store = self.receive_data(&volume, &lock, store, range.length, source).await?;
         let is_synced = status.mask.contains(StoreMask::FSYNC);
         let stored = self.commit(&volume, store, set, is_synced).await?;
-        drop(turn);
+        drop(lock);
         self.moved.stored.fetch_add(range.length, Ordering::Relaxed);
         self.server.statistics.note_stored(range.length, self.took());
         self.tell_others(fid_of(volume.id(), stored.id), self.break_deadline()).await;
@@ -345,14 +345,14 @@ impl Session {
     async fn receive_data(
         &self,
         volume: &Arc<Volume>,
-        turn: &Turn,
+        lock: &VnodeLock,
         mut store: Store,
         mut left: u64,
         source: &mut impl Source,
     ) -> Result<Store, Ended> {
         let mut rest = Bytes::new();
         while store.is_in_memory() && left > 0 {
-            let next = self.receive(turn, source).await?;
+            let next = self.receive(lock, source).await?;
             let mut next = next.ok_or(Ended::Failed(ENDED_EARLY))?;
             next.truncate(usize::try_from(left).map_or(next.len(), |left| left.min(next.len())));
             store.write(&next).map_err(|error| self.failed(volume, error))?;
@@ -364,7 +364,7 @@ impl Session {
             let mut filled = 0;
             while filled < length {
                 if rest.is_empty() {
-                    let next = self.receive(turn, source).await?;
+                    let next = self.receive(lock, source).await?;
                     rest = next.ok_or(Ended::Failed(ENDED_EARLY))?;
                 }
                 let part = rest.split_to(rest.len().min(length - filled));
@@ -384,7 +384,7 @@ impl Session {
     }
 
     /// The next bytes of a store; see [`GIVE_WAY_AFTER`].
-    async fn receive(&self, turn: &Turn, source: &mut impl Source) -> Result<Option<Bytes>, Ended> {
+    async fn receive(&self, lock: &VnodeLock, source: &mut impl Source) -> Result<Option<Bytes>, Ended> {
         let mut receive = pin!(source.receive());
         let mut alarm: Option<BoxFuture> = None;
         poll_fn(move |cx| {
@@ -396,7 +396,7 @@ impl Session {
                 let runtime = &self.server.runtime;
                 let alarm = alarm.get_or_insert_with(|| runtime.sleep_until(runtime.now() + GIVE_WAY_AFTER));
                 ready!(alarm.as_mut().poll(cx));
-                if turn.is_wanted() {
+                if lock.is_wanted() {
                     return Poll::Ready(Err(Failure::BUSY.into()));
                 }
                 *alarm = runtime.sleep_until(runtime.now() + LOOK_AGAIN);

@@ -36,7 +36,7 @@ impl Session {
         let rxafs::CreateFile { dir, name, status } = args;
         check_name(&name)?;
         let volume = self.writable(dir)?;
-        let turn = self.turn(dir).await;
+        let lock = self.lock_vnode(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         not_dots(&name)?;
         let (set, stamp) = (self.to_set(&status), self.stamp());
@@ -44,7 +44,7 @@ impl Session {
             self.change(&volume, move |volume| volume.create_file((&dir).into(), &name, &set, stamp)).await?;
         let fid = fid_of(volume.id(), made.vnode.id);
         let callback = self.promise_new(&volume, &made.vnode);
-        drop(turn);
+        drop(lock);
         self.tell_others(dir, self.break_deadline()).await;
         let (status, dir_status) = self.both(fid, &made.vnode, dir, &made.directory, seen.granted);
         Ok(reply::CreateFile { fid, status, dir_status, callback, sync: Self::sync(&volume) })
@@ -54,7 +54,7 @@ impl Session {
         let rxafs::MakeDir { dir, name, status } = args;
         check_name(&name)?;
         let volume = self.writable(dir)?;
-        let turn = self.turn(dir).await;
+        let lock = self.lock_vnode(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         not_dots(&name)?;
         let (set, stamp) = (self.to_set(&status), self.stamp());
@@ -62,7 +62,7 @@ impl Session {
             self.change(&volume, move |volume| volume.make_dir((&dir).into(), &name, &set, stamp)).await?;
         let fid = fid_of(volume.id(), made.vnode.id);
         let callback = self.promise_new(&volume, &made.vnode);
-        drop(turn);
+        drop(lock);
         self.tell_others(dir, self.break_deadline()).await;
         // The new directory's access list is a copy of its parent's.
         let (status, dir_status) = self.both(fid, &made.vnode, dir, &made.directory, seen.granted);
@@ -73,7 +73,7 @@ impl Session {
         let rxafs::Symlink { dir, name, contents, status } = args;
         check_name(&name)?;
         let volume = self.writable(dir)?;
-        let turn = self.turn(dir).await;
+        let lock = self.lock_vnode(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         not_dots(&name)?;
         if is_mount_point(&status) && !self.caller().is_administrator() {
@@ -83,7 +83,7 @@ impl Session {
         let made = self
             .change(&volume, move |volume| volume.symlink((&dir).into(), &name, &contents, &set, stamp))
             .await?;
-        drop(turn);
+        drop(lock);
         self.tell_others(dir, self.break_deadline()).await;
         let fid = fid_of(volume.id(), made.vnode.id);
         let (status, dir_status) = self.both(fid, &made.vnode, dir, &made.directory, seen.granted);
@@ -100,14 +100,14 @@ impl Session {
         if existing.vnode.0 == 0 {
             return Err(Failure::INVALID);
         }
-        let turn = self.turn(dir).await;
+        let lock = self.lock_vnode(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         not_dots(&name)?;
         let stamp = self.stamp();
         let linked = self
             .change(&volume, move |volume| volume.link((&dir).into(), &name, (&existing).into(), stamp))
             .await?;
-        drop(turn);
+        drop(lock);
         let until = self.break_deadline();
         self.tell_others(dir, until).await;
         self.tell_others(existing, until).await;
@@ -118,12 +118,12 @@ impl Session {
     async fn remove_file(&self, args: rxafs::RemoveFile) -> Outcome<reply::RemoveFile> {
         let rxafs::RemoveFile { dir, name } = args;
         let volume = self.writable(dir)?;
-        let turn = self.turn(dir).await;
+        let lock = self.lock_vnode(dir).await;
         let seen = self.look_in(&volume, dir, Rights::DELETE)?;
         let stamp = self.stamp();
         let removed =
             self.change(&volume, move |volume| volume.remove_file((&dir).into(), &name, stamp)).await?;
-        drop(turn);
+        drop(lock);
         let until = self.break_deadline();
         let fid = fid_of(volume.id(), removed.id);
         match removed.left {
@@ -138,7 +138,7 @@ impl Session {
     async fn remove_dir(&self, args: rxafs::RemoveDir) -> Outcome<reply::RemoveDir> {
         let rxafs::RemoveDir { dir, name } = args;
         let volume = self.writable(dir)?;
-        let turn = self.turn(dir).await;
+        let lock = self.lock_vnode(dir).await;
         let seen = self.look_in(&volume, dir, Rights::DELETE)?;
         if is_dots(&name) {
             return Err(Failure::INVALID);
@@ -146,7 +146,7 @@ impl Session {
         let stamp = self.stamp();
         let removed =
             self.change(&volume, move |volume| volume.remove_dir((&dir).into(), &name, stamp)).await?;
-        drop(turn);
+        drop(lock);
         self.forget(fid_of(volume.id(), removed.id));
         self.tell_others(dir, self.break_deadline()).await;
         let dir_status = self.fetch_status(dir, &removed.directory, seen.granted);
@@ -164,7 +164,7 @@ impl Session {
         if is_dots(&old_name) || is_dots(&new_name) {
             return Err(Failure::INVALID);
         }
-        let turns = self.turns(old_dir, new_dir).await;
+        let lock = self.lock_vnodes(old_dir, new_dir).await;
         let old = self.look_in(&volume, old_dir, Rights::DELETE)?;
         let new = self.look_in(&volume, new_dir, Rights::INSERT)?;
         if volume.lookup((&new_dir).into(), &new_name).is_ok() {
@@ -176,7 +176,7 @@ impl Session {
                 volume.rename((&old_dir).into(), &old_name, (&new_dir).into(), &new_name, stamp)
             })
             .await?;
-        drop(turns);
+        drop(lock);
         let until = self.break_deadline();
         self.tell_others(new_dir, until).await;
         if old_dir != new_dir {

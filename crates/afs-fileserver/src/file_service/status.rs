@@ -76,7 +76,7 @@ impl Session {
     async fn store_status(&self, args: rxafs::StoreStatus) -> Outcome<reply::StoreStatus> {
         let rxafs::StoreStatus { fid, status } = args;
         let volume = self.writable(fid)?;
-        let turn = self.turn(fid).await;
+        let lock = self.lock_vnode(fid).await;
         let seen = self.look(&volume, fid)?;
         access::store_status(&self.caller(), &seen.subject, &status)?;
         if seen.status.kind == VnodeKind::Symlink && status.mask.contains(StoreMask::MODE) {
@@ -85,7 +85,7 @@ impl Session {
         let (set, stamp) = (self.to_set(&status), self.stamp());
         let stored =
             self.change(&volume, move |volume| volume.set_status((&fid).into(), &set, stamp)).await?;
-        drop(turn);
+        drop(lock);
         self.server.statistics.note_store();
         self.tell_others(fid, self.break_deadline()).await;
         Ok(reply::StoreStatus {

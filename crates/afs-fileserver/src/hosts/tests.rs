@@ -27,7 +27,7 @@ fn up(hosts: &mut Hosts, now: Instant, number: u8) -> HostId {
     match hosts.handle_identity(now, address(number), EPOCH, identity(number.into())) {
         Admission::Deliver(delivery) => {
             assert_eq!(delivery.message, Message::Reset);
-            hosts.handle_delivery(now, &delivery, Outcome::Told).unwrap().host
+            hosts.handle_delivery(now, &delivery, Outcome::Delivered).unwrap().host
         }
         Admission::Ready(admitted) => admitted.host,
         other => panic!("{other:?}"),
@@ -184,7 +184,7 @@ fn a_new_host_is_told_to_forget_before_it_gets_promises() {
     };
     assert_eq!((delivery.address, &delivery.message), (address(1), &Message::Reset));
     assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Wait, "others wait for it");
-    let admitted = hosts.handle_delivery(NOW, &delivery, Outcome::Told).unwrap();
+    let admitted = hosts.handle_delivery(NOW, &delivery, Outcome::Delivered).unwrap();
     assert!(admitted.gets_promises);
     assert_eq!(admitted.capabilities, 1);
     assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ready(admitted));
@@ -197,13 +197,13 @@ fn a_known_uuid_at_another_address_takes_nothing_from_whoever_was_there() {
     const ANOTHER: Epoch = Epoch(8);
     type Row = (&'static str, Epoch, Outcome, &'static str, bool, &'static str);
     let table: &[Row] = &[
-        ("a second address of the same process", EPOCH, Outcome::Told, "ready", true, "break 1"),
+        ("a second address of the same process", EPOCH, Outcome::Delivered, "ready", true, "break 1"),
         ("it has moved", EPOCH, Outcome::NoAnswer, "ready", true, "reset pending"),
         ("it has moved, another is there", EPOCH, Outcome::SomebodyElse, "ready", true, "gone"),
         (
             "a copy, or somebody who asked for the UUID",
             ANOTHER,
-            Outcome::Told,
+            Outcome::Delivered,
             "first reset",
             false,
             "break 1",
@@ -269,7 +269,7 @@ fn a_client_that_was_started_anew_is_told_to_forget() {
                 panic!("a reset is due");
             };
             assert_eq!((reset.host, &reset.message), (id, &Message::Reset));
-            hosts.handle_delivery(NOW, &reset, Outcome::Told);
+            hosts.handle_delivery(NOW, &reset, Outcome::Delivered);
         }
     }
 }
@@ -295,7 +295,7 @@ fn a_client_without_uuid_is_known_by_its_address() {
     let Admission::Deliver(delivery) = hosts.handle_identity(NOW, address(1), EPOCH, plain) else {
         panic!("a reset is due");
     };
-    hosts.handle_delivery(NOW, &delivery, Outcome::Told);
+    hosts.handle_delivery(NOW, &delivery, Outcome::Delivered);
     hosts.handle_call(NOW, address(1), Epoch(8));
     let again = hosts.handle_identity(NOW, address(1), Epoch(8), plain);
     assert!(matches!(again, Admission::Deliver(again) if again == delivery), "started anew");
@@ -355,7 +355,7 @@ fn breaks_for_a_host_that_is_down_are_remembered_and_delivered() {
         panic!("breaks are due");
     };
     assert_eq!(delivery.message, Message::Break(vec![fid(2), fid(4)]));
-    assert!(hosts.handle_delivery(later, &delivery, Outcome::Told).unwrap().gets_promises);
+    assert!(hosts.handle_delivery(later, &delivery, Outcome::Delivered).unwrap().gets_promises);
     assert_eq!(show(hosts.handle_call(later, address(1), EPOCH)), "ready");
 }
 
@@ -414,7 +414,7 @@ fn a_restored_host_is_told_for_the_volumes_it_had() {
     assert!(hosts.held_before(VolumeId(8)).is_empty());
     let breaks = hosts.breaks(&held, fid(2));
     assert_eq!(breaks[0].message, Message::Reset);
-    hosts.handle_break(NOW, &breaks[0], Outcome::Told);
+    hosts.handle_break(NOW, &breaks[0], Outcome::Delivered);
     assert!(hosts.held_before(VolumeId(7)).is_empty());
     assert!(hosts.poll_deliveries(NOW).is_empty());
 }
@@ -449,7 +449,7 @@ fn one_machine_with_thousands_of_clients_pushes_out_its_own() {
             else {
                 panic!("a reset is due");
             };
-            let id = hosts.handle_delivery(now, &reset, Outcome::Told).unwrap().host;
+            let id = hosts.handle_delivery(now, &reset, Outcome::Delivered).unwrap().host;
             if takes_promises {
                 hosts.note_promise(id);
             }
@@ -482,7 +482,7 @@ fn who_holds_promises_is_told_before_it_is_forgotten_and_stays_if_it_calls() {
     );
     assert_eq!(show(hosts.handle_call(now, address(1), EPOCH)), "wait");
     for delivery in &told {
-        hosts.handle_delivery(now, delivery, Outcome::Told);
+        hosts.handle_delivery(now, delivery, Outcome::Delivered);
     }
     assert_eq!(hosts.poll_forgotten(), [ids[0]]);
     assert_eq!(show(hosts.handle_call(now, address(1), EPOCH)), "ready");
@@ -515,7 +515,7 @@ fn random_histories_leave_the_tables_consistent() {
     for _ in 0..50_000 {
         now += Duration::from_millis(next(4000));
         let (at, epoch) = (address(next(20) as u8), Epoch(next(2) as u32));
-        let outcome = [Outcome::Told, Outcome::NoAnswer, Outcome::SomebodyElse][next(3) as usize];
+        let outcome = [Outcome::Delivered, Outcome::NoAnswer, Outcome::SomebodyElse][next(3) as usize];
         match next(8) {
             0..=2 => {
                 let mut admission = hosts.handle_call(now, at, epoch);

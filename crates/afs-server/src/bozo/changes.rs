@@ -43,13 +43,13 @@ enum HostChange {
 
 /// Who makes a call, and which.
 #[derive(Debug)]
-pub(super) struct Who {
+pub(super) struct Requester {
     rpc: &'static str,
     identity: String,
     peer: SocketAddr,
 }
 
-impl Who {
+impl Requester {
     pub(super) fn of<R: Rpc>(call: &ServerCall<'_, R>) -> Self {
         Self { rpc: R::NAME, identity: call.security().to_owned(), peer: call.peer() }
     }
@@ -57,19 +57,24 @@ impl Who {
 
 impl Overseer {
     /// Writes down what came of a call.
-    pub(super) fn audited<T>(&self, who: &Who, what: &str, result: Result<T, Abort>) -> Result<T, Abort> {
+    pub(super) fn audited<T>(
+        &self,
+        who: &Requester,
+        what: &str,
+        result: Result<T, Abort>,
+    ) -> Result<T, Abort> {
         let caller = Some(who.identity.as_str()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
         let (rpc, peer, code) = (who.rpc, who.peer, result.as_ref().err().map_or(0, |code| code.0));
         tracing::info!(target: "audit", rpc, what, caller, %peer, code, "overseer");
         result
     }
 
-    pub(super) fn check(&self, who: &Who) -> Result<(), Abort> {
+    pub(super) fn check(&self, who: &Requester) -> Result<(), Abort> {
         if self.authority.is_superuser(&who.identity) { Ok(()) } else { Err(BZACCESS) }
     }
 
     /// Gives an order, which is refused where the program does not obey.
-    fn order(&self, who: &Who, order: Order) -> Result<(), Abort> {
+    fn order(&self, who: &Requester, order: Order) -> Result<(), Abort> {
         self.check(who)?;
         if self.orders.give(order) { Ok(()) } else { Err(Abort::OPCODE) }
     }
@@ -94,7 +99,7 @@ impl Overseer {
     /// `afar up`.
     async fn set(
         &self,
-        who: &Who,
+        who: &Requester,
         name: &BozoString,
         status: BnodeStatus,
         for_good: bool,
@@ -114,7 +119,7 @@ impl Overseer {
     }
 
     /// All roles are to run for now as they do after a restart, or none is to.
-    async fn set_all(&self, who: &Who, goal: bool) -> Result<(), Abort> {
+    async fn set_all(&self, who: &Requester, goal: bool) -> Result<(), Abort> {
         self.check(who)?;
         if !self.orders.are_obeyed() {
             // They run.
@@ -131,7 +136,7 @@ impl Overseer {
     }
 
     /// The process starts again, unless the role is stopped: then that is started.
-    async fn restart(&self, who: &Who, name: &BozoString) -> Result<(), Abort> {
+    async fn restart(&self, who: &Requester, name: &BozoString) -> Result<(), Abort> {
         self.check(who)?;
         if self.instance(name)?.state().goal {
             return self.order(who, Order::Restart);
@@ -139,7 +144,7 @@ impl Overseer {
         self.set(who, name, BnodeStatus::NORMAL, false).await
     }
 
-    async fn wait(&self, who: &Who) -> Result<(), Abort> {
+    async fn wait(&self, who: &Requester) -> Result<(), Abort> {
         self.check(who)?;
         self.instances.wait().await;
         Ok(())
@@ -283,7 +288,7 @@ impl Serve<AddCellHost> for Overseer {
         call: ServerCall<'_, AddCellHost>,
         args: AddCellHost,
     ) -> Result<reply::AddCellHost, Abort> {
-        let (who, name) = (Who::of(&call), args.name.to_string());
+        let (who, name) = (Requester::of(&call), args.name.to_string());
         let result = async {
             self.check(&who)?;
             self.change_hosts(HostChange::Add(find(name.clone()).await?)).await
@@ -300,7 +305,7 @@ impl Serve<DeleteCellHost> for Overseer {
         call: ServerCall<'_, DeleteCellHost>,
         args: DeleteCellHost,
     ) -> Result<reply::DeleteCellHost, Abort> {
-        let (who, name) = (Who::of(&call), args.name.to_string());
+        let (who, name) = (Requester::of(&call), args.name.to_string());
         let host = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         let result = async {
             self.check(&who)?;
@@ -314,7 +319,7 @@ impl Serve<DeleteCellHost> for Overseer {
 
 impl Serve<GetLog> for Overseer {
     async fn serve(&self, mut call: ServerCall<'_, GetLog>, args: GetLog) -> Result<reply::GetLog, Abort> {
-        let (who, name) = (Who::of(&call), args.name.to_string());
+        let (who, name) = (Requester::of(&call), args.name.to_string());
         let result = async {
             self.check(&who)?;
             self.log(&name).await
@@ -334,7 +339,7 @@ macro_rules! orders {
     ($( $rpc:ident |$this:ident, $call:ident, $args:ident| ($what:expr) $does:expr; )*) => { $(
         impl Serve<$rpc> for Overseer {
             async fn serve(&self, $call: ServerCall<'_, $rpc>, $args: $rpc) -> Result<reply::$rpc, Abort> {
-                let ($this, $call) = (self, &Who::of(&$call));
+                let ($this, $call) = (self, &Requester::of(&$call));
                 let result = $does;
                 self.audited($call, &$what, result)?;
                 Ok(reply::$rpc {})

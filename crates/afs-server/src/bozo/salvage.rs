@@ -19,7 +19,7 @@ use rx::blocking::on_a_thread;
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::Overseer;
-use super::changes::Who;
+use super::changes::Requester;
 use super::instances::{Instances, Served, Shown};
 
 /// What `bos` calls the process.
@@ -248,7 +248,7 @@ impl Serve<CreateBnode> for Overseer {
         call: ServerCall<'_, CreateBnode>,
         args: CreateBnode,
     ) -> Result<reply::CreateBnode, Abort> {
-        let who = Who::of(&call);
+        let who = Requester::of(&call);
         let result = async {
             self.check(&who)?;
             self.salvage(&args).await

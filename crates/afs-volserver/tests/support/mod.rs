@@ -41,9 +41,9 @@ impl Authority for Everybody {
 
 /// Writes down what it is told.
 #[derive(Default)]
-pub(crate) struct Told(pub(crate) Mutex<Vec<VolumeId>>);
+pub(crate) struct Changed(pub(crate) Mutex<Vec<VolumeId>>);
 
-impl Watcher for Told {
+impl Watcher for Changed {
     fn volume_changed(&self, volume: VolumeId) -> BoxFuture {
         self.0.lock().unwrap().push(volume);
         Box::pin(std::future::ready(()))
@@ -66,7 +66,7 @@ pub(crate) struct Lab {
     pub(crate) partitions: Partitions,
     pub(crate) service: VolumeService,
     pub(crate) everybody: Arc<Everybody>,
-    pub(crate) told: Arc<Told>,
+    pub(crate) told: Arc<Changed>,
     _server: Endpoint,
 }
 
@@ -92,7 +92,7 @@ impl Lab {
         let bind = || Endpoint::bind("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap();
         let (server, client) = (bind(), bind());
         let everybody = Arc::new(Everybody(AtomicBool::new(true)));
-        let told = Arc::<Told>::default();
+        let told = Arc::<Changed>::default();
         let mut config = Config::new(|| AfsTime(1_700_000_000));
         change(&mut config);
         let runtime = Arc::clone(server.runtime());

@@ -1,7 +1,7 @@
 //! Reading data: of a vnode as it was when it was opened. How data are laid out, and how they come to be, is left to the parent.
 
 use super::{CHUNK, open_chunk};
-use crate::family;
+use crate::group;
 use crate::keys::{Part, Snapshot};
 use crate::pages::PAGE;
 use crate::records::{ChunkRecord, Layout, VnodeRecord};
@@ -173,7 +173,7 @@ impl Volume {
             Layout::Chunks => {
                 let range = (position / CHUNK) as u32..=(end.saturating_sub(1) / CHUNK) as u32;
                 let chunks = if position < end {
-                    family::chunks(&self.shared.store, self.family.id, id.vnode, self.view(), range)?
+                    group::chunks(&self.shared.store, self.group.id, id.vnode, self.view(), range)?
                 } else {
                     Vec::new()
                 };

@@ -3,10 +3,10 @@
 use super::{Config, Inner, Open};
 use crate::damage::Damage;
 use crate::disk::Disk;
-use crate::family::{self, FamilyHandle, FamilyState};
+use crate::group::{self, GroupHandle, GroupState};
 use crate::half::Aside;
 use crate::keys;
-use crate::records::{self, Counters, FamilyRecord, HalfRecord, VolumeRecord};
+use crate::records::{self, Counters, GroupRecord, HalfRecord, VolumeRecord};
 use crate::restore::may_rest_in_place;
 use crate::shared::Shared;
 use crate::{Volume, VolumeError};
@@ -24,21 +24,21 @@ impl Open {
         let store = Store::open(disk, options, &records::Rows)?;
         let shared = Arc::new(Shared::new(store, config.clone())?);
         let mut damage = Damage::default();
-        let mut states: BTreeMap<keys::Family, FamilyState> = BTreeMap::new();
-        shared.store.scan::<VolumeError>(&keys::families(), |key, row| {
+        let mut states: BTreeMap<keys::GroupId, GroupState> = BTreeMap::new();
+        shared.store.scan::<VolumeError>(&keys::groups(), |key, row| {
             // A key that is none belongs to nothing: fsck finds it.
-            let Some(family) = keys::family_of(key) else { return Ok(()) };
-            let read = || -> Result<FamilyState, VolumeError> {
-                let mut state = FamilyState::new(0);
-                state.record = FamilyRecord::decode(row)?;
-                if let Some(row) = shared.store.get(&keys::family_reservation(family))? {
+            let Some(group) = keys::group_of(key) else { return Ok(()) };
+            let read = || -> Result<GroupState, VolumeError> {
+                let mut state = GroupState::new(0);
+                state.record = GroupRecord::decode(row)?;
+                if let Some(row) = shared.store.get(&keys::group_reservation(group))? {
                     state.reserved = records::decode_reservation(&row)?;
                 }
                 Ok(state)
             };
             match read() {
-                Ok(state) => _ = states.insert(family, state),
-                Err(error) => damage.of_family(family, error)?,
+                Ok(state) => _ = states.insert(group, state),
+                Err(error) => damage.of_group(group, error)?,
             }
             Ok(())
         })?;
@@ -49,14 +49,14 @@ impl Open {
                 Ok(record) => record,
                 Err(error) => return damage.of_volume(id, None, error),
             };
-            let view = Some((record.family, record.snapshot));
-            let Some(state) = states.get_mut(&record.family) else {
-                return match damage.families.get(&record.family).cloned() {
+            let view = Some((record.group, record.snapshot));
+            let Some(state) = states.get_mut(&record.group) else {
+                return match damage.groups.get(&record.group).cloned() {
                     Some((what, why)) => damage.of_volume(id, view, VolumeError::Damaged { what, why }),
                     None => damage.of_volume(
                         id,
                         None,
-                        VolumeError::damaged("its row", "names a family that is not there"),
+                        VolumeError::damaged("its row", "names a volume group that is not there"),
                     ),
                 };
             };
@@ -76,13 +76,13 @@ impl Open {
         shared.store.scan::<VolumeError>(&keys::halves(), |key, row| {
             let Some(id) = keys::volume_of(key) else { return Ok(()) };
             match HalfRecord::decode(row) {
-                Ok(half) if states.contains_key(&half.volume.family) => {
-                    if let Some(state) = states.get_mut(&half.volume.family) {
+                Ok(half) if states.contains_key(&half.volume.group) => {
+                    if let Some(state) = states.get_mut(&half.volume.group) {
                         (state.writable, state.is_half) = (Some(id), true);
                     }
                     found.insert(id, half);
                 }
-                // What nobody can go on with goes with its family.
+                // What nobody can go on with goes with its group.
                 Ok(_) | Err(VolumeError::Damaged { .. }) => {
                     raised.delete(key.clone());
                     let alone = states.values_mut().filter(|s| s.views.is_empty() && s.writable.is_none());
@@ -101,12 +101,12 @@ impl Open {
         }
         for (id, state) in &mut states {
             if state.catch_up(shared.epoch()) {
-                raised.put(keys::family(*id), state.record.encode());
+                raised.put(keys::group(*id), state.record.encode());
             }
         }
         shared.note_start(raised)?;
-        let handles = states.into_iter().map(|(id, state)| (id, Arc::new(FamilyHandle::new(id, state))));
-        *lock(&shared.families) = handles.collect();
+        let handles = states.into_iter().map(|(id, state)| (id, Arc::new(GroupHandle::new(id, state))));
+        *lock(&shared.groups) = handles.collect();
         let mut volumes = BTreeMap::new();
         for (id, record) in records {
             let counters = match shared.store.get(&keys::counters(id))? {
@@ -116,22 +116,22 @@ impl Open {
             let counters = match counters {
                 Ok(counters) => counters,
                 Err(error) => {
-                    damage.of_volume(id, Some((record.family, record.snapshot)), error)?;
+                    damage.of_volume(id, Some((record.group, record.snapshot)), error)?;
                     continue;
                 }
             };
-            let family = lock(&shared.families)[&record.family].clone();
-            let volume = Volume::new(id, shared.clone(), family, record, counters);
+            let group = lock(&shared.groups)[&record.group].clone();
+            let volume = Volume::new(id, shared.clone(), group, record, counters);
             volume.rests.store(volume.is_restoring, Ordering::Release);
             if volume.is_restoring && may_rest_in_place(&volume.record().info) {
-                let mut state = lock(&volume.family.state);
+                let mut state = lock(&volume.group.state);
                 (state.writable, state.is_half) = (Some(id), true);
             }
             volumes.insert(id, Arc::new(volume));
         }
         let aside = |(id, half): (VolumeId, HalfRecord)| {
-            let family = lock(&shared.families).get(&half.volume.family).cloned()?;
-            Some((id, Aside { family, half }))
+            let group = lock(&shared.groups).get(&half.volume.group).cloned()?;
+            Some((id, Aside { group, half }))
         };
         let halves = found.into_iter().filter_map(aside).collect();
         Ok(Self { shared, volumes, halves, damage })
@@ -165,14 +165,14 @@ pub(super) fn maintain<'a>(
     while note(shared.collect_garbage()) {
         has_done = true;
     }
-    let families: Vec<Arc<FamilyHandle>> = lock(&shared.families).values().cloned().collect();
-    for handle in families {
+    let groups: Vec<Arc<GroupHandle>> = lock(&shared.groups).values().cloned().collect();
+    for handle in groups {
         let needs_sweep = {
             let state = lock(&handle.state);
             state.record.needs_sweep && !state.keeps_all && state.frozen == 0 && !state.is_half
         };
         if needs_sweep {
-            has_done |= note(family::sweep(shared, &handle).map(|()| true));
+            has_done |= note(group::sweep(shared, &handle).map(|()| true));
         }
     }
     let has_spare = shared.store.prepare();

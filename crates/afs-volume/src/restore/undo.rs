@@ -1,8 +1,8 @@
 //! How a restore ends that is not committed: what came is kept for one that goes on with it, or the volume is rolled back to what it had.
 
 use super::{Restore, may_rest_in_place};
-use crate::family;
-use crate::keys::{self, Family, Key, Part, Snapshot, VnodeKey};
+use crate::group;
+use crate::keys::{self, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{Partition, Volume, VolumeError};
@@ -22,7 +22,7 @@ impl Restore {
 
     /// Leaves what came where it is, unless the volume is another one by now.
     fn rest(&self) {
-        let mut state = lock(&self.volume.family.state);
+        let mut state = lock(&self.volume.group.state);
         if !matches!(self.volume.check_whole(), Err(VolumeError::NoVolume(_))) {
             let info = self.volume.record().info;
             state.is_half |= info.destroy_me || may_rest_in_place(&info);
@@ -67,8 +67,8 @@ impl Drop for Restore {
 }
 
 impl Volume {
-    /// A restore has ended: the volume shows the newest again. Under the family's lock.
-    pub(super) fn leave_snapshot(&self, state: &mut family::FamilyState) {
+    /// A restore has ended: the volume shows the newest again. Under the group's lock.
+    pub(super) fn leave_snapshot(&self, state: &mut group::GroupState) {
         self.set_gone();
         state.removals += 1;
         state.frozen = state.frozen.saturating_sub(1);
@@ -82,30 +82,30 @@ pub(super) fn roll_back(partition: &Partition, volume: &Arc<Volume>) -> Result<(
     let shared = partition.shared();
     let Some(snapshot) = volume.snapshot else { return Ok(()) };
     volume.check_whole()?;
-    remove_newer(&shared, volume.family.id, snapshot)?;
+    remove_newer(&shared, volume.group.id, snapshot)?;
     let counters = *lock(&volume.counters);
     let record = VolumeRecord { snapshot: None, is_restoring: false, ..volume.record() };
-    let mut state = lock(&volume.family.state);
+    let mut state = lock(&volume.group.state);
     let mut batch = Batch::default();
     batch.put(keys::volume(volume.id), record.encode());
-    batch.delete(keys::partial(volume.family.id));
+    batch.delete(keys::partial(volume.group.id));
     let seq = shared.store.submit(batch)?;
     volume.leave_snapshot(&mut state);
     drop(state);
-    let new = Arc::new(Volume::new(volume.id, shared.clone(), volume.family.clone(), record, counters));
+    let new = Arc::new(Volume::new(volume.id, shared.clone(), volume.group.clone(), record, counters));
     new.set_state(volume.state());
     new.is_filled.store(volume.is_filled.load(Ordering::Acquire), Ordering::Release);
     partition.put_volume(new);
     shared.settle(seq)
 }
 
-/// Removes all rows of a family that were written behind a snapshot, with the files that they name.
+/// Removes all rows of a group that were written behind a snapshot, with the files that they name.
 pub(crate) fn remove_newer(
     shared: &Arc<Shared>,
-    family: Family,
+    group: GroupId,
     snapshot: Snapshot,
 ) -> Result<(), VolumeError> {
-    remove_rows(shared, &keys::family_prefix(family), |key| key.snapshot > snapshot)
+    remove_rows(shared, &keys::group_prefix(group), |key| key.snapshot > snapshot)
 }
 
 /// Removes rows of vnodes that begin so, with the files that they name.

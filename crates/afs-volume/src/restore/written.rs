@@ -49,7 +49,7 @@ impl Restore {
         self.shared.check_space(CHUNK / 1024)?;
         let file = self.shared.begin_file()?;
         let key =
-            key(self.volume.family.id, open.record.status.id.vnode, Part::Chunk(open.chunks), self.target);
+            key(self.volume.group.id, open.record.status.id.vnode, Part::Chunk(open.chunks), self.target);
         let name = records::file_name(file, &key, open.chunks);
         match self.shared.store.disk().create(&name) {
             Ok(disk) => open.chunk = Some(OpenChunk { file, name, disk, length: 0 }),
@@ -80,7 +80,7 @@ impl Restore {
     /// Writes a row of the snapshot that nobody shows.
     pub(super) fn put(&mut self, vnode: VnodeNumber, part: Part, value: Vec<u8>) -> Result<(), VolumeError> {
         self.batch_bytes += value.len() + 64;
-        self.batch.put(key(self.volume.family.id, vnode, part, self.target).key(), value);
+        self.batch.put(key(self.volume.group.id, vnode, part, self.target).key(), value);
         if self.batch_bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -88,7 +88,7 @@ impl Restore {
         let mut batch = std::mem::take(&mut self.batch);
         self.has_directories = false;
         if let Some(open) = self.open.as_ref().filter(|open| open.chunks > 0) {
-            batch.put(keys::partial(self.volume.family.id), records::encode_partial(&open.record));
+            batch.put(keys::partial(self.volume.group.id), records::encode_partial(&open.record));
         }
         let kib = std::mem::take(&mut self.batch_bytes) as u64 / 1024;
         if batch.rows.is_empty() {

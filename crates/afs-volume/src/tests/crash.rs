@@ -416,7 +416,7 @@ fn what_a_reader_was_told_outlasts_the_process() {
     let files = with_files(&partition);
     let volume = partition.volume(VolumeId(ID)).unwrap();
     let before = version(&volume, files[0]);
-    let mut edit = crate::family::Edit::begin(&volume, stamp(8)).unwrap();
+    let mut edit = crate::group::Edit::begin(&volume, stamp(8)).unwrap();
     let (snapshot, mut record) = edit.vnode(files[0]).unwrap();
     edit.touch(&mut record).unwrap();
     let kib = record.blocks_kib();

@@ -4,8 +4,8 @@
 use super::rests::fill_log;
 use super::{assert_whole, config, finish, new_clone, open, settle, stamp, volume};
 use crate::disk::{Cut, Disk, SimulatedDisk};
-use crate::family::{self, NEWEST};
-use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
+use crate::group::{self, NEWEST};
+use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
 use crate::records::{ChunkRecord, Counters, VnodeRecord};
 use crate::{Partition, SetStatus, StoreRange, VnodeId, VolumeError, fsck};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 const ID: u32 = 100;
 const CLONE: u32 = 101;
-const FAMILY: Family = Family(1);
+const GROUP: GroupId = GroupId(1);
 
 const ROOT: VnodeNumber = VnodeNumber::ROOT;
 /// 3 bytes, in a row; has a second name.
@@ -83,7 +83,7 @@ impl Scene {
     }
 
     fn record(&self, vnode: VnodeNumber) -> (Snapshot, VnodeRecord) {
-        family::vnode(self.store().store(), FAMILY, vnode, NEWEST).unwrap().unwrap()
+        group::vnode(self.store().store(), GROUP, vnode, NEWEST).unwrap().unwrap()
     }
 
     fn id(&self, vnode: VnodeNumber) -> VnodeId {
@@ -94,7 +94,7 @@ impl Scene {
     fn names(&self, vnode: VnodeNumber, change: impl FnOnce(&mut Directory<'_>)) {
         let shared = self.store();
         let (_, record) = self.record(vnode);
-        let mut pages = family::directory(shared.store(), FAMILY, &record, NEWEST).unwrap();
+        let mut pages = group::directory(shared.store(), GROUP, &record, NEWEST).unwrap();
         change(&mut pages);
         let changed = pages.into_changed();
         self.change(|batch| {
@@ -107,14 +107,14 @@ impl Scene {
     /// Changes the bytes of a directory's first page.
     fn page(&self, vnode: VnodeNumber, change: impl FnOnce(&mut [u8])) {
         let (snapshot, page) =
-            family::part(self.store().store(), FAMILY, vnode, Part::Page(0), NEWEST).unwrap().unwrap();
+            group::part(self.store().store(), GROUP, vnode, Part::Page(0), NEWEST).unwrap().unwrap();
         let mut page = page.to_vec();
         change(&mut page);
         self.change(|batch| batch.put(key(vnode, Part::Page(0), snapshot), page));
     }
 
     fn snapshot(&self, vnode: VnodeNumber, part: Part) -> Snapshot {
-        family::part(self.store().store(), FAMILY, vnode, part, NEWEST).unwrap().unwrap().0
+        group::part(self.store().store(), GROUP, vnode, part, NEWEST).unwrap().unwrap().0
     }
 
     fn counters(&self, change: impl FnOnce(&mut Counters)) {
@@ -128,10 +128,9 @@ impl Scene {
     /// The row of a chunk as the volume that can be changed shows it, and the name of its file.
     fn chunk(&self, n: u32) -> (ChunkRecord, String) {
         let part = Part::Chunk(n);
-        let (snapshot, row) =
-            family::part(self.store().store(), FAMILY, LARGE, part, NEWEST).unwrap().unwrap();
+        let (snapshot, row) = group::part(self.store().store(), GROUP, LARGE, part, NEWEST).unwrap().unwrap();
         let chunk = ChunkRecord::decode(&row).unwrap().unwrap();
-        let key = VnodeKey { family: FAMILY, vnode: LARGE, part, snapshot };
+        let key = VnodeKey { group: GROUP, vnode: LARGE, part, snapshot };
         (chunk, crate::records::file_name(chunk.file, &key, n))
     }
 }
@@ -145,7 +144,7 @@ impl Shared {
 }
 
 fn key(vnode: VnodeNumber, part: Part, snapshot: Snapshot) -> Key {
-    VnodeKey { family: FAMILY, vnode, part, snapshot }.key()
+    VnodeKey { group: GROUP, vnode, part, snapshot }.key()
 }
 
 /// Does it, and expects this among what is found afterwards.
@@ -168,15 +167,15 @@ fn rows_that_belong_to_nothing() {
     finds("row [99]: has a key that is none", |scene| {
         scene.change(|batch| batch.put(Key(vec![0x99]), vec![1]));
     });
-    finds("vnode 2 of family 9: its family is not there", |scene| {
+    finds("vnode 2 of volume group 9: its group is not there", |scene| {
         let (snapshot, record) = scene.record(SMALL);
-        let key = VnodeKey { family: Family(9), vnode: SMALL, part: Part::Status, snapshot }.key();
+        let key = VnodeKey { group: GroupId(9), vnode: SMALL, part: Part::Status, snapshot }.key();
         scene.change(|batch| batch.put(key, record.encode()));
     });
-    finds("vnode 2 of family 1: Inline of snapshot 0 is shown by no volume", |scene| {
+    finds("vnode 2 of volume group 1: Inline of snapshot 0 is shown by no volume", |scene| {
         scene.change(|batch| batch.put(key(SMALL, Part::Inline, Snapshot(0)), b"old".to_vec()));
     });
-    finds("vnode 2 of family 1: Status is of snapshot 7, which is to come", |scene| {
+    finds("vnode 2 of volume group 1: Status is of snapshot 7, which is to come", |scene| {
         let (_, record) = scene.record(SMALL);
         scene.change(|batch| batch.put(key(SMALL, Part::Status, Snapshot(7)), record.encode()));
     });
@@ -184,10 +183,10 @@ fn rows_that_belong_to_nothing() {
 
 #[test]
 fn rows_that_cannot_be_read() {
-    finds("vnode 2 of family 1: a vnode's row has kind 9", |scene| {
+    finds("vnode 2 of volume group 1: a vnode's row has kind 9", |scene| {
         scene.change(|batch| batch.put(key(SMALL, Part::Status, Snapshot(1)), vec![9, 1, 1]));
     });
-    finds("vnode 4 of family 1: a chunk's row has more bytes than a chunk", |scene| {
+    finds("vnode 4 of volume group 1: a chunk's row has more bytes than a chunk", |scene| {
         let chunk = ChunkRecord { length: u32::MAX, ..scene.chunk(1).0 };
         scene.change(|batch| batch.put(key(LARGE, Part::Chunk(1), Snapshot(1)), chunk.encode()));
     });
@@ -195,14 +194,14 @@ fn rows_that_cannot_be_read() {
 
 #[test]
 fn numbers_that_will_be_given_out_again() {
-    finds("vnode 200 of family 1: its number is to be given out, as the next is 10", |scene| {
+    finds("vnode 200 of volume group 1: its number is to be given out, as the next is 10", |scene| {
         let (snapshot, record) = scene.record(SMALL);
         scene.change(|batch| batch.put(key(VnodeNumber(200), Part::Status, snapshot), record.encode()));
     });
-    finds("vnode 2 of family 1: its uniquifier 999999 is to be given out", |scene| {
+    finds("vnode 2 of volume group 1: its uniquifier 999999 is to be given out", |scene| {
         scene.status(SMALL, |record| record.status.id.unique = Uniquifier(999_999));
     });
-    finds("vnode 2 of family 1: its data version 10000000 is not reserved", |scene| {
+    finds("vnode 2 of volume group 1: its data version 10000000 is not reserved", |scene| {
         scene.status(SMALL, |record| record.status.data_version = DataVersion(10_000_000));
     });
 }
@@ -406,10 +405,10 @@ fn a_damaged_volume_is_offline_and_the_others_are_served() {
         (
             |scene| {
                 let mut record = scene.partition.volume(VolumeId(CLONE)).unwrap().record();
-                record.family = Family(77);
+                record.group = GroupId(77);
                 scene.change(|batch| batch.put(keys::volume(VolumeId(CLONE)), record.encode()));
             },
-            "volume 101: its row: names a family that is not there",
+            "volume 101: its row: names a volume group that is not there",
             &[CLONE],
         ),
         (
@@ -418,8 +417,8 @@ fn a_damaged_volume_is_offline_and_the_others_are_served() {
             &[ID],
         ),
         (
-            |scene| scene.change(|batch| batch.put(keys::family(FAMILY), vec![7])),
-            "family 1: a family's row is cut off",
+            |scene| scene.change(|batch| batch.put(keys::group(GROUP), vec![7])),
+            "volume group 1: a volume group's row is cut off",
             &[ID, CLONE],
         ),
         (

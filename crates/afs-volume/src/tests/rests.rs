@@ -313,9 +313,9 @@ fn a_release_that_breaks_off_at_its_very_beginning_keeps_what_had_come() {
 /// A row behind what the replica shows, of a vnode whose status did not come: of a commit that was cut off.
 fn add_a_stray(partition: &Partition) {
     let shared = partition.shared();
-    let family = get(partition, REPLICA.0).family.clone();
-    let snapshot = lock(&family.state).record.current;
-    let key = VnodeKey { family: family.id, vnode: VnodeNumber(2), part: Part::Status, snapshot };
+    let group = get(partition, REPLICA.0).group.clone();
+    let snapshot = lock(&group.state).record.current;
+    let key = VnodeKey { group: group.id, vnode: VnodeNumber(2), part: Part::Status, snapshot };
     let mut batch = Batch::default();
     batch.put(key.key(), Vec::new());
     shared.store.submit(batch).unwrap();

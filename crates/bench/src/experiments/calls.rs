@@ -4,14 +4,14 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::network::{LOOPBACK, PLACEMENT_LOOPBACK};
 use crate::record::{Record, short};
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::transfer::{self, Window};
 
 /// Calls at a time, as rxperf's `-t`, and the connections that OpenAFS's client needs for them, four calls each.
 const PARALLEL: [(&str, &str); 2] = [("1", "1"), ("64", "16")];
 /// Who is measured; OpenAFS twice for the noise.
-const KINDS: [(&str, Who); 3] =
-    [("afar", Who::Afar), ("OpenAFS", Who::OpenAfs), ("OpenAFS again", Who::OpenAfs)];
+const KINDS: [(&str, Stack); 3] =
+    [("afar", Stack::Afar), ("OpenAFS", Stack::OpenAfs), ("OpenAFS again", Stack::OpenAfs)];
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let window = lab.choose(Window::new(1, 5), Window::new(1, 2));
@@ -30,8 +30,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             let client =
                 lab.tools.rxperf_client(who).and(["-c", "rpc", "-S", "0", "-R", "0", "-t", parallel]);
             let (client, server_options): (_, &[&str]) = match who {
-                Who::Afar => (client, &[]),
-                Who::OpenAfs => (client.and(["--connections", connections]), &["--threads", "64"]),
+                Stack::Afar => (client, &[]),
+                Stack::OpenAfs => (client.and(["--connections", connections]), &["--threads", "64"]),
             };
             let client = client.and(window.rxperf());
             cells.push(Cell::new(

@@ -9,7 +9,7 @@ use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{Mount, OurCell, Scene, work};
 use crate::network::{LINK_TEXT, LinkSpec, over_link};
 use crate::record::{Record, Run, short};
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::transfer::{self, Window};
 
 const RTTS: [Duration; 3] =
@@ -154,10 +154,11 @@ fn bulk(lab: &Lab, cell: &OurCell, rtt: Duration) -> Result<Run, Error> {
 }
 
 fn rxperf(lab: &Lab, rtt: Duration, bytes: u64) -> Result<Run, Error> {
-    let client = lab.tools.rxperf_client(Who::Afar).and(["-c", "recv", "-b", &bytes.to_string(), "-T", "1"]);
+    let client =
+        lab.tools.rxperf_client(Stack::Afar).and(["-c", "recv", "-b", &bytes.to_string(), "-T", "1"]);
     // The whole call is measured: a reader waits for its slow start too. The window is for the CPU time.
     let window = Window::new(0, 1);
-    let server = transfer::server(Who::Afar, &[]);
+    let server = transfer::server(Stack::Afar, &[]);
     over_link(lab, &LinkSpec::wan(rtt), |lab, ends| transfer::rxperf(lab, ends, &server, &client, window))
 }
 

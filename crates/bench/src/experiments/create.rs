@@ -11,7 +11,7 @@ use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{Mount, OurCell, Scene, work};
 use crate::network::{Ends, LinkSpec};
 use crate::record::{Record, Run, short};
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::transfer::{self, Window};
 
 /// The program and the file system under it, or the caller; and the servers.
@@ -95,10 +95,10 @@ fn create(lab: &Lab, mount: &Mount, files: &str) -> Result<(Run, f64), Error> {
 fn calls(lab: &Lab, scene: &Scene, window: Window) -> Result<Run, Error> {
     let place = scene.near();
     let ends = Ends { client: place, server: place, host: linkem::ADDRESS_B, port: PORT };
-    let client = lab.tools.rxperf_client(Who::Afar).on_core(CORE);
+    let client = lab.tools.rxperf_client(Stack::Afar).on_core(CORE);
     let client = client.and(["-c", "rpc", "-S", "0", "-R", "0", "-t", "1"]).and(window.rxperf());
     let server =
-        |tools: &crate::tools::Tools, port| tools.rxperf_server(Who::Afar, port).on_core(SERVER_CORE);
+        |tools: &crate::tools::Tools, port| tools.rxperf_server(Stack::Afar, port).on_core(SERVER_CORE);
     let mut run = transfer::rxperf(lab, ends, &server, &client, window)?;
     run.figures.remove("Mbit/s");
     let rate = run.figures.get("calls/s").copied().unwrap_or(f64::NAN);

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::network::{LinkSpec, over_link};
 use crate::record::{Curve, Record, Row, Run, short};
-use crate::tools::{Invocation, Who};
+use crate::tools::{Invocation, Stack};
 use crate::transfer::{self, Window};
 
 /// Hosts that call at once.
@@ -18,10 +18,10 @@ const COMMANDS: [&str; 3] = ["send", "recv", "both"];
 const FORCED: &str = "afar";
 const LIMITED: &str = "afar, receive buffer of 416 KiB";
 const STOCK: &str = "OpenAFS";
-const SERVERS: [(&str, Who, &[&str]); 3] = [
-    (FORCED, Who::Afar, &[]),
-    (LIMITED, Who::Afar, &["-u", "416"]),
-    (STOCK, Who::OpenAfs, &["--threads", "128"]),
+const SERVERS: [(&str, Stack, &[&str]); 3] = [
+    (FORCED, Stack::Afar, &[]),
+    (LIMITED, Stack::Afar, &["-u", "416"]),
+    (STOCK, Stack::OpenAfs, &["--threads", "128"]),
 ];
 
 /// The goals: a probe's p99 by the idle median; dropped datagrams without the capability, %; the longest stall, 3 RTT + 50 ms;

@@ -14,7 +14,7 @@ use crate::mounts::{AFSD_SIZES, CellScene, ClientOf, Mount, OurCell, Scene};
 use crate::network::{LinkSpec, over_link};
 use crate::process::Process;
 use crate::record::{Record, Run, short};
-use crate::tools::{Place, Who};
+use crate::tools::{Place, Stack};
 use crate::transfer::{self, Window};
 use crate::workers::stream;
 
@@ -185,7 +185,7 @@ impl Condition<'_> {
     }
 
     fn open_stock(&self, lab: &Lab, flags: &str) -> Result<CellScene, Error> {
-        let scene = CellScene::open(lab, Who::OpenAfs, flags, &self.spec)?;
+        let scene = CellScene::open(lab, Stack::OpenAfs, flags, &self.spec)?;
         let clients = scene.cell().clients().map_err(Error::Run)?;
         let near = Mount::afsd(lab, Place::In(&clients), &scene.client(), None)?;
         let bytes = self.size.stock_bytes.to_string();

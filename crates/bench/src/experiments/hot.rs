@@ -13,7 +13,7 @@ use crate::mounts::CellScene;
 use crate::network::{Ends, LinkSpec, note_link};
 use crate::process;
 use crate::record::{Record, Run, short};
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::transfer::Window;
 
 use super::crowd::{DROPPED, GOAL_PROBE, HOSTS, MBIT, PROBE, PROBE_BY_IDLE, evaluate, worst};
@@ -25,12 +25,12 @@ const WAYS: [(&str, &str); 2] = [("send", "writing"), ("recv", "reading")];
 const OURS: &str = "afar";
 const STOCK: &str = "OpenAFS, as Debian sets it up";
 const LARGE: &str = "OpenAFS, 128 threads and 16 MB of buffer";
-const SERVERS: [(&str, Who, &str, Option<&str>); 3] = [
-    (OURS, Who::Afar, "", None),
-    (STOCK, Who::OpenAfs, "-p 23 -busyat 600 -rxpck 400 -s 1200 -l 1200 -cb 65535 -b 240 -vc 1200", None),
+const SERVERS: [(&str, Stack, &str, Option<&str>); 3] = [
+    (OURS, Stack::Afar, "", None),
+    (STOCK, Stack::OpenAfs, "-p 23 -busyat 600 -rxpck 400 -s 1200 -l 1200 -cb 65535 -b 240 -vc 1200", None),
     (
         LARGE,
-        Who::OpenAfs,
+        Stack::OpenAfs,
         "-L -p 128 -s 2400 -l 2400 -vc 1200 -b 240 -cb 65535 -sendsize 4000000 -udpsize 16777216",
         Some("16777216"),
     ),
@@ -104,7 +104,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 }
 
 /// A crowd at a cell that is made for it.
-fn once(lab: &Lab, crowd: &Crowd, who: Who, flags: &str) -> Result<Run, Error> {
+fn once(lab: &Lab, crowd: &Crowd, who: Stack, flags: &str) -> Result<Run, Error> {
     let spec = LinkSpec::unlimited(RTT);
     let scene = CellScene::open(lab, who, flags, &spec)?;
     let process = scene.file_server()?;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::network::{LOOPBACK, PLACEMENT_LOOPBACK};
 use crate::record::Record;
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::transfer::{self, Window};
 
 /// One call after the other of so many bytes: the most that OpenAFS's rxperf can say is 2^31 - 1.
@@ -14,11 +14,11 @@ const CALL_BYTES: &str = "2000000000";
 const GOAL_MBIT: f64 = 8000.0;
 const LEAST_MBIT: f64 = 5000.0;
 /// Who is measured, with the options of both ends. OpenAFS twice: what its two rows differ by is noise.
-const KINDS: [(&str, Who, &[&str]); 4] = [
-    ("afar, 1444-byte packets", Who::Afar, &["-m", "1444"]),
-    ("afar", Who::Afar, &[]),
-    ("OpenAFS", Who::OpenAfs, &[]),
-    ("OpenAFS again", Who::OpenAfs, &[]),
+const KINDS: [(&str, Stack, &[&str]); 4] = [
+    ("afar, 1444-byte packets", Stack::Afar, &["-m", "1444"]),
+    ("afar", Stack::Afar, &[]),
+    ("OpenAFS", Stack::OpenAfs, &[]),
+    ("OpenAFS again", Stack::OpenAfs, &[]),
 ];
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {

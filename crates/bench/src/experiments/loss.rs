@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::network::{LinkSpec, PLACEMENT_LINK, over_link};
 use crate::record::{Record, short};
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::transfer::{self, Window};
 
 /// More than the link carries in a run, so that it is a single call, and less than the 2^32 that the protocol can say.
@@ -94,11 +94,11 @@ fn cells(lab: &Lab, rtt: Duration, window: Window) -> Vec<Cell<'static>> {
     let shaped = SHAPED.map(|(condition, _)| condition);
     for condition in [Condition::Clean].into_iter().chain(RANDOM).chain(shaped) {
         for direction in DIRECTIONS {
-            let client = lab.tools.rxperf_client(Who::Afar).and(["-c", direction, "-b", CALL_BYTES]);
+            let client = lab.tools.rxperf_client(Stack::Afar).and(["-c", direction, "-b", CALL_BYTES]);
             let client = client.and(window.rxperf());
             cells.push(Cell::new(labels(rtt, condition, "afar", direction), move |lab| {
                 over_link(lab, &condition.link(rtt), |lab, ends| {
-                    transfer::rxperf(lab, ends, &transfer::server(Who::Afar, &[]), &client, window)
+                    transfer::rxperf(lab, ends, &transfer::server(Stack::Afar, &[]), &client, window)
                 })
             }));
         }

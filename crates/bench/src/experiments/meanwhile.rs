@@ -18,7 +18,7 @@ use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{AFSD_SIZES, CellScene, ClientOf, Mount, OurCell, Scene};
 use crate::network::LinkSpec;
 use crate::record::{Curve, Record, Run, short};
-use crate::tools::{Place, Who};
+use crate::tools::{Place, Stack};
 use crate::workers::{paths, stream};
 
 const RTT: Duration = Duration::from_micros(12_500);
@@ -116,7 +116,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 }
 
 fn open_stock(lab: &Lab, bytes: u64) -> Result<CellScene, Error> {
-    let scene = CellScene::open(lab, Who::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
+    let scene = CellScene::open(lab, Stack::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
     let clients = scene.cell().clients().map_err(Error::Run)?;
     let client: ClientOf = scene.client();
     let near = Mount::afsd(lab, Place::In(&clients), &client, None)?;

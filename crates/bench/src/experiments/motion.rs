@@ -16,7 +16,7 @@ use crate::mounts::{CellScene, Mount, OurCell, Scene};
 use crate::network::{Ends, LINK_TEXT, LinkSpec, add_addresses};
 use crate::process::Process;
 use crate::record::{Record, Run, short};
-use crate::tools::{Invocation, Place, Who};
+use crate::tools::{Invocation, Place, Stack};
 use crate::transfer::{self, Window};
 
 const RTT: Duration = Duration::from_millis(50);
@@ -68,9 +68,9 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let ours = |what: &str| [("what", what.to_string()), ("who", "afar".to_string())];
     let window = lab.choose(Window::new(2, 8), Window::new(1, 3));
     let client =
-        lab.tools.rxperf_client(Who::Afar).and(["-c", "send", "-b", RXPERF_BYTES]).and(window.rxperf());
+        lab.tools.rxperf_client(Stack::Afar).and(["-c", "send", "-b", RXPERF_BYTES]).and(window.rxperf());
     let mut cells = vec![Cell::new(ours(RXPERF), move |lab| {
-        transfer::rxperf(lab, far.ends(), &transfer::server(Who::Afar, &[]), &client, window)
+        transfer::rxperf(lab, far.ends(), &transfer::server(Stack::Afar, &[]), &client, window)
     })];
     for verb in VERBS {
         cells.push(Cell::new(ours(verb), move |lab| far.measure(lab, verb, size)));
@@ -311,7 +311,7 @@ fn write_files(at: &Path, files: usize, bytes: u64) -> Result<(), Error> {
 
 /// The same of OpenAFS's, over the same link.
 fn stock(lab: &Lab, record: &mut Record, dump: &Path, size: Size) -> Result<(), Error> {
-    let scene = CellScene::open(lab, Who::OpenAfs, "", &LinkSpec::wan(RTT))?;
+    let scene = CellScene::open(lab, Stack::OpenAfs, "", &LinkSpec::wan(RTT))?;
     let keys = scene.cell().folder("srv").join("etc/server").display().to_string();
     let copy = scene.cell().folder("srv").join("dump");
     fs::copy(dump, &copy).map_err(|e| Error::setup(format!("{}: {e}", copy.display())))?;

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::network::{CEILING_MBIT, LINK_TEXT, LinkSpec, PLACEMENT_LINK, over_link};
 use crate::record::{Curve, Record, Run, round};
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::transfer::{self, Window};
 
 /// The share of the link that counts as having it.
@@ -45,13 +45,13 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         let window = Window { omit: Duration::ZERO, measure: rtt.mul_f64(8.0 * CALL_RTTS) };
         for direction in DIRECTIONS {
             let client =
-                lab.tools.rxperf_client(Who::Afar).and(["-c", direction, "-b", &format!("{bytes:.0}")]);
+                lab.tools.rxperf_client(Stack::Afar).and(["-c", direction, "-b", &format!("{bytes:.0}")]);
             let client = client.and(["--calls", "2", "--pause", PAUSE_MS, "--intervals", "1"]);
             cells.push(Cell::new(
                 [("RTT", rtt_text(rtt)), ("direction", direction.to_string())],
                 move |lab| {
                     let run = over_link(lab, &LinkSpec::wan(rtt), |lab, ends| {
-                        transfer::rxperf(lab, ends, &transfer::server(Who::Afar, &[]), &client, window)
+                        transfer::rxperf(lab, ends, &transfer::server(Stack::Afar, &[]), &client, window)
                     })?;
                     evaluate(run, rtt)
                 },

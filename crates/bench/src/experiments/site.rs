@@ -17,7 +17,7 @@ use crate::mounts::{AFSD_SIZES, CellScene, ClientOf, Mount, OurCell, Scene};
 use crate::network::LinkSpec;
 use crate::process::Process;
 use crate::record::{Record, Run, short};
-use crate::tools::{Invocation, Place, Who};
+use crate::tools::{Invocation, Place, Stack};
 use crate::workers::{paths, stream};
 
 const RTT: Duration = Duration::from_micros(12_500);
@@ -118,7 +118,7 @@ fn day(lab: &Lab, kind: Kind, size: Size, has_annex: bool) -> Result<Run, Error>
             three(lab, kind, scene.far(), &client, size, has_annex)
         }
         Kind::Stock => {
-            let scene = CellScene::open(lab, Who::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
+            let scene = CellScene::open(lab, Stack::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
             let client = scene.client();
             let clients = scene.cell().clients().map_err(Error::Run)?;
             let near = Mount::afsd(lab, Place::In(&clients), &client, None)?;

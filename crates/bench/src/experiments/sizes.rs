@@ -18,7 +18,7 @@ use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{AFSD_SIZES, AFSD_SIZES_MANY, CellScene, Mount, OurCell, Scene};
 use crate::network::{LinkSpec, NetworkBytes};
 use crate::record::{Record, Run, short};
-use crate::tools::{Place, Who};
+use crate::tools::{Place, Stack};
 use crate::workers::{paths, stream};
 
 const RTT: Duration = Duration::from_micros(12_500);
@@ -167,7 +167,7 @@ impl Stages {
 
     fn stock(&self, lab: &Lab) -> Result<&CellScene, Error> {
         let open = || {
-            let scene = CellScene::open(lab, Who::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
+            let scene = CellScene::open(lab, Stack::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
             let clients = scene.cell().clients().map_err(Error::Run)?;
             let mount = Mount::afsd(lab, Place::In(&clients), &scene.client(), None)?;
             self.make_huge(lab, mount.path())?;

@@ -7,7 +7,7 @@ use crate::cells::{CELLS_TEXT, Cells, KINDS, PLACEMENT_CELL};
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::record::{Record, Run, short};
-use crate::tools::Who;
+use crate::tools::Stack;
 
 /// The number of the first of the volumes: far from those that the cell gives out.
 const FIRST: u32 = 700_000_001;
@@ -29,7 +29,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     );
     let cells = Cells::start(lab)?;
     let mut made = BTreeMap::new();
-    for who in [Who::Afar, Who::OpenAfs] {
+    for who in [Stack::Afar, Stack::OpenAfs] {
         made.insert(who.name(), make_volumes(lab, &cells, who, count));
     }
     let (cells, made) = (&cells, &made);
@@ -56,7 +56,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 }
 
 /// Seconds that it took.
-fn make_volumes(lab: &Lab, cells: &Cells, who: Who, count: u32) -> Result<f64, String> {
+fn make_volumes(lab: &Lab, cells: &Cells, who: Stack, count: u32) -> Result<f64, String> {
     let make = || -> Result<f64, Error> {
         let served = cells.of(who)?;
         let client = served.client(lab, "volumes", [&served.keys(), &FIRST.to_string(), &count.to_string()]);
@@ -65,7 +65,7 @@ fn make_volumes(lab: &Lab, cells: &Cells, who: Who, count: u32) -> Result<f64, S
     make().map_err(|error| format!("making {count} volumes: {error}"))
 }
 
-fn restart(lab: &Lab, cells: &Cells, who: Who, count: u32) -> Result<Run, Error> {
+fn restart(lab: &Lab, cells: &Cells, who: Stack, count: u32) -> Result<Run, Error> {
     let served = cells.of(who)?;
     served.cell().set_serving(false).map_err(Error::Run)?;
     let client = served.client(lab, "answers", [FIRST.to_string(), count.to_string()]);

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::network::{LINK_TEXT, LOOPBACK, LinkSpec, PLACEMENT_LINK, PLACEMENT_LOOPBACK, over_link};
 use crate::record::{Record, Run, short};
-use crate::tools::{Invocation, Who};
+use crate::tools::{Invocation, Stack};
 use crate::transfer::{self, Window};
 
 /// More than any of these can carry in a run, and less than the 2^31 that OpenAFS's rxperf can say.
@@ -20,12 +20,12 @@ const DISTANCES: [(&str, Option<Duration>); 2] = [("0 ms", None), ("12.5 ms", So
 /// Client and server, with options for both. OpenAFS with itself as its servers run unless told otherwise, without
 /// jumbograms (`-j`), twice: what the two rows differ by is noise. And with jumbograms, which we take but do not send
 /// (docs/decisions/0002).
-const PAIRS: [(&str, Who, Who, &[&str]); 5] = [
-    ("afar to OpenAFS", Who::Afar, Who::OpenAfs, &[]),
-    ("OpenAFS to afar", Who::OpenAfs, Who::Afar, &[]),
-    ("OpenAFS to OpenAFS", Who::OpenAfs, Who::OpenAfs, &["-j"]),
-    ("OpenAFS to OpenAFS again", Who::OpenAfs, Who::OpenAfs, &["-j"]),
-    ("OpenAFS to OpenAFS, jumbograms", Who::OpenAfs, Who::OpenAfs, &[]),
+const PAIRS: [(&str, Stack, Stack, &[&str]); 5] = [
+    ("afar to OpenAFS", Stack::Afar, Stack::OpenAfs, &[]),
+    ("OpenAFS to afar", Stack::OpenAfs, Stack::Afar, &[]),
+    ("OpenAFS to OpenAFS", Stack::OpenAfs, Stack::OpenAfs, &["-j"]),
+    ("OpenAFS to OpenAFS again", Stack::OpenAfs, Stack::OpenAfs, &["-j"]),
+    ("OpenAFS to OpenAFS, jumbograms", Stack::OpenAfs, Stack::OpenAfs, &[]),
 ];
 /// The receiver that offers 255 packets: what its calls carry, and what they are to make in Mbit/s (8 MB/s).
 const SMALL_CALL_BYTES: &str = "131072";
@@ -76,7 +76,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         }
     }
     let [ours, theirs] =
-        [Who::Afar, Who::OpenAfs].map(|who| record.median("Mbit/s", &[&small_name(who), "12.5 ms"]));
+        [Stack::Afar, Stack::OpenAfs].map(|who| record.median("Mbit/s", &[&small_name(who), "12.5 ms"]));
     let note = format!(
         "in MB/s: {} from afar, {} from OpenAFS",
         ours.map_or("-".into(), |mbit| short(mbit / 8.0)),
@@ -90,10 +90,10 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 /// Calls of 128 KiB by a receiver that offers 255 packets, from our server and OpenAFS's.
 fn small_calls(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let window = lab.choose(Window::new(0, 10), Window::new(0, 3));
-    let client = lab.tools.rxperf_client(Who::Afar).and(["-c", "recv", "-b", SMALL_CALL_BYTES]);
+    let client = lab.tools.rxperf_client(Stack::Afar).and(["-c", "recv", "-b", SMALL_CALL_BYTES]);
     let client = client.and(["--stock-like", "-W", "255"]).and(window.rxperf());
     let client = &client;
-    let cells = [Who::Afar, Who::OpenAfs].map(|server| {
+    let cells = [Stack::Afar, Stack::OpenAfs].map(|server| {
         let labels = labels("12.5 ms", &small_name(server), "recv");
         Cell::new(labels, move |lab| one(lab, Some(RTT), server, &[], client, window))
     });
@@ -104,7 +104,7 @@ fn small_calls(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 fn one(
     lab: &Lab,
     rtt: Option<Duration>,
-    server: Who,
+    server: Stack,
     server_options: &[&str],
     client: &Invocation,
     window: Window,
@@ -118,7 +118,7 @@ fn one(
     }
 }
 
-fn small_name(server: Who) -> String {
+fn small_name(server: Stack) -> String {
     format!("128 KiB calls from {}", server.name())
 }
 

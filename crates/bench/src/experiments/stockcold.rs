@@ -9,7 +9,7 @@ use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{CellScene, Mount, work};
 use crate::network::{LINK_TEXT, LinkSpec, add_addresses};
 use crate::record::{Record, Run, short};
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::workers::files;
 
 const RTT: Duration = Duration::from_micros(12_500);
@@ -41,7 +41,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         idle_s(lab)
     );
     for (name, flags, _) in SERVERS {
-        let scene = CellScene::open(lab, Who::OpenAfs, flags, &LinkSpec::wan(RTT))?;
+        let scene = CellScene::open(lab, Stack::OpenAfs, flags, &LinkSpec::wan(RTT))?;
         add_addresses(scene.link().a(), OTHER, 1)?;
         prepare(lab, &scene, bytes)?;
         let scene = &scene;

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::record::{Record, Run, short};
 use crate::sys;
-use crate::tools::{Place, Who};
+use crate::tools::{Place, Stack};
 
 /// Clients that vanish.
 const CLIENTS: &str = "30";
@@ -49,7 +49,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     Ok(())
 }
 
-fn measure(lab: &Lab, cells: &Cells, who: Who, kills: bool) -> Result<Run, Error> {
+fn measure(lab: &Lab, cells: &Cells, who: Stack, kills: bool) -> Result<Run, Error> {
     let served = cells.of(who)?;
     let volume = served.volume(lab, "vanished")?;
     let clients = served.cell().clients().map_err(Error::Run)?;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::network::{LINK_TEXT, LinkSpec, PLACEMENT_LINK, over_link};
 use crate::record::Record;
-use crate::tools::Who;
+use crate::tools::Stack;
 use crate::transfer::{self, Window};
 
 /// More than the link carries in a run, so that it is a single call, and less than the 2^32 that the protocol can say.
@@ -30,11 +30,11 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     for rtt in rtts.iter().copied() {
         let mut cells = Vec::new();
         for direction in DIRECTIONS {
-            let client = lab.tools.rxperf_client(Who::Afar).and(["-c", direction, "-b", CALL_BYTES]);
+            let client = lab.tools.rxperf_client(Stack::Afar).and(["-c", direction, "-b", CALL_BYTES]);
             let client = client.and(window.rxperf());
             cells.push(Cell::new(labels(rtt_text(rtt), "afar", direction), move |lab| {
                 over_link(lab, &LinkSpec::wan(rtt), |lab, ends| {
-                    transfer::rxperf(lab, ends, &transfer::server(Who::Afar, &[]), &client, window)
+                    transfer::rxperf(lab, ends, &transfer::server(Stack::Afar, &[]), &client, window)
                 })
             }));
         }

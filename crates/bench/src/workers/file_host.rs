@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use afs_testclient::{Client, Error, FileServer, Who};
+use afs_testclient::{Client, Credentials, Error, FileServer};
 use afs_wire::abort::VBUSY;
 use afs_wire::ids::{AfsFid, VolumeId};
 use afs_wire::rxafs::Rxafs;
@@ -41,7 +41,12 @@ impl FileHost {
         let config = EndpointConfig { shards: Some(1), ..EndpointConfig::default() };
         let client = Client::bind_on(runtime, (address, 0).into(), config)?;
         let root = AfsFid::root_of(VolumeId(volume));
-        Ok(FileHost { server: client.file_server(host, &Who::Anonymous), client, address: server, root })
+        Ok(FileHost {
+            server: client.file_server(host, &Credentials::Anonymous),
+            client,
+            address: server,
+            root,
+        })
     }
 
     /// The server, to be called so much at once.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use afs_testclient::{AccessList, Client, Error, FileServer, Who};
+use afs_testclient::{AccessList, Client, Credentials, Error, FileServer};
 use afs_wire::abort::VBUSY;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use bytes::Bytes;
@@ -111,7 +111,7 @@ fn end(report: &Value) -> Result<(), Failure> {
 }
 
 async fn prepare(host: Ipv4Addr, root: AfsFid, folder: &str) -> Result<(), Failure> {
-    let admin = Who::user("admin", afar_interop::cell::CELL_NAME, &keys(folder)?)?;
+    let admin = Credentials::user("admin", afar_interop::cell::CELL_NAME, &keys(folder)?)?;
     let client = client()?;
     let server = client.file_server(host, &admin);
     let list = [("system:administrators", AccessList::ALL), ("system:anyuser", AccessList::WRITE)];
@@ -120,7 +120,7 @@ async fn prepare(host: Ipv4Addr, root: AfsFid, folder: &str) -> Result<(), Failu
 }
 
 async fn volumes(host: Ipv4Addr, folder: &str, first: u32, count: u32) -> Result<(), Failure> {
-    let superuser = Who::superuser(&keys(folder)?)?;
+    let superuser = Credentials::superuser(&keys(folder)?)?;
     let client = client()?;
     let server = client.volume_server(host, &superuser);
     print(format_args!("begin"))?;
@@ -213,7 +213,7 @@ where
 
 async fn create(host: Ipv4Addr, root: AfsFid, parallel: usize, seconds: f64) -> Result<(), Failure> {
     let client = client()?;
-    let server = client.file_server(host, &Who::Anonymous);
+    let server = client.file_server(host, &Credentials::Anonymous);
     let bytes = Bytes::from(vec![7; SMALL_BYTES]);
     callers(parallel, seconds, |number, counted| {
         let (server, bytes) = (server.clone(), bytes.clone());
@@ -241,7 +241,7 @@ async fn create(host: Ipv4Addr, root: AfsFid, parallel: usize, seconds: f64) -> 
 
 async fn status(host: Ipv4Addr, root: AfsFid, parallel: usize, seconds: f64) -> Result<(), Failure> {
     let client = client()?;
-    let server = client.file_server(host, &Who::Anonymous);
+    let server = client.file_server(host, &Credentials::Anonymous);
     let mut fids = Vec::with_capacity(STATUS_FILES);
     for file in 0..STATUS_FILES {
         fids.push(server.create_file(root, &format!("s{file}")).await?.fid);
@@ -292,7 +292,7 @@ fn pieces(pattern: Bytes, pos: u64, length: u64) -> impl Iterator<Item = Bytes> 
 
 async fn bulk(host: Ipv4Addr, root: AfsFid, stores: bool, sizes: Sizes) -> Result<(), Failure> {
     let client = client()?;
-    let server = client.file_server(host, &Who::Anonymous);
+    let server = client.file_server(host, &Credentials::Anonymous);
     let fid = server.create_file(root, BULK_FILE).await?.fid;
     if !stores {
         transfer(&server, fid, true, sizes).await?;
@@ -369,7 +369,7 @@ async fn fetch_checked(
 
 async fn answers(host: Ipv4Addr, first: u32, count: u32) -> Result<(), Failure> {
     let client = client()?;
-    let server = client.file_server(host, &Who::Anonymous);
+    let server = client.file_server(host, &Credentials::Anonymous);
     print(format_args!("begin"))?;
     let started = Instant::now();
     let last = VolumeId(first + count - 1);
@@ -406,7 +406,7 @@ async fn hold(host: Ipv4Addr, root: AfsFid, clients: usize) -> Result<(), Failur
     let mut all = Vec::with_capacity(clients);
     for _ in 0..clients {
         let client = client()?;
-        client.file_server(host, &Who::Anonymous).status(root).await?;
+        client.file_server(host, &Credentials::Anonymous).status(root).await?;
         all.push(client);
     }
     print(format_args!("ready"))?;
@@ -416,7 +416,7 @@ async fn hold(host: Ipv4Addr, root: AfsFid, clients: usize) -> Result<(), Failur
 
 async fn touch(host: Ipv4Addr, root: AfsFid, name: &str) -> Result<(), Failure> {
     let client = client()?;
-    let server = client.file_server(host, &Who::Anonymous);
+    let server = client.file_server(host, &Credentials::Anonymous);
     // The server is to have met this client.
     server.status(root).await?;
     print(format_args!("begin"))?;
@@ -429,7 +429,7 @@ async fn touch(host: Ipv4Addr, root: AfsFid, name: &str) -> Result<(), Failure> 
 /// Open loop: a call is made when it is due, whatever became of those before, and timed from then.
 async fn pulse(host: Ipv4Addr, fid: AfsFid, from: Ipv4Addr) -> Result<(), Failure> {
     let client = Client::bind(SocketAddr::from((from, 0)))?;
-    let server = client.file_server(host, &Who::Anonymous);
+    let server = client.file_server(host, &Credentials::Anonymous);
     // The connection is made, the server has met the client.
     for _ in 0..5 {
         server.status(fid).await?;

@@ -14,7 +14,7 @@ use afar_interop::lab::Lab;
 use afar_interop::process::{self, Running};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_testclient::kdc::{self, Kdc, Realm};
-use afs_testclient::{AccessList, Who, etcd};
+use afs_testclient::{AccessList, Credentials, etcd};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::ticket::SessionKey;
 use rx_security::{Level, Token, UnixTime};
@@ -249,7 +249,7 @@ fn said(trouble: &Trouble, who: &str) -> Trouble {
 }
 
 /// Makes a file with something in it in the root directory of a volume.
-fn write_as(scene: &Scene, server: Ipv4Addr, volume: VolumeId, who: &Who, name: &str) -> Verdict {
+fn write_as(scene: &Scene, server: Ipv4Addr, volume: VolumeId, who: &Credentials, name: &str) -> Verdict {
     scene.at_clients(async || {
         let client = scene.client()?;
         let server = client.file_server(server, who);
@@ -296,7 +296,7 @@ impl Users {
     }
 
     /// Gets a user a token on a machine, which `aklog` writes the user's id on.
-    fn aklog(&self, cell: &Cell, machine: &str, user: &str, id: i32) -> Result<Who, Trouble> {
+    fn aklog(&self, cell: &Cell, machine: &str, user: &str, id: i32) -> Result<Credentials, Trouble> {
         self.kdc.kinit(user, &[])?;
         let _ = fs::remove_file(&self.tokens);
         let preload = format!("LD_PRELOAD={}", self.library.display());
@@ -312,7 +312,7 @@ impl Users {
         if whose != id {
             return Err(format!("aklog takes {user} for {whose}: {done:?}").into());
         }
-        Ok(Who::Token(Arc::new(token), Level::Clear))
+        Ok(Credentials::Token(Arc::new(token), Level::Clear))
     }
 }
 

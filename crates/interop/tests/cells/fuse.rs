@@ -14,7 +14,7 @@ use std::sync::Arc;
 use afar_interop::cell::{self, ADDRESS, CELL_NAME, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict};
-use afs_testclient::{AccessList, Who};
+use afs_testclient::{AccessList, Credentials};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -129,7 +129,7 @@ fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
     let root = AfsFid::root_of(VolumeId(number.ok_or("no number of scratch".to_owned())?));
     scene.at_clients(async || {
         let client = scene.client()?;
-        let server = scene.files(&client, &Who::Anonymous);
+        let server = scene.files(&client, &Credentials::Anonymous);
         server.create_file(root, "io").await.map_err(told("making a file"))?;
         server.give_up_all().await.map_err(told("giving up callbacks"))
     })?;

@@ -11,7 +11,7 @@ use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
 use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::{AccessList, Who};
+use afs_testclient::{AccessList, Credentials};
 use afs_wire::ids::{AfsFid, VolumeId, VolumeType};
 use afs_wire::vl::GetEntryByIDN;
 
@@ -78,7 +78,7 @@ impl Migration {
         let read = |fid: AfsFid| {
             self.scene.at_clients(async || {
                 let client = self.scene.client()?;
-                let databases = client.location_server(ADDRESS, &Who::Anonymous);
+                let databases = client.location_server(ADDRESS, &Credentials::Anonymous);
                 let asked = GetEntryByIDN { volid: fid.volume, kind: VolumeType(-1) };
                 let entry = databases.rpc(&asked).await.map_err(told("looking a volume up"))?.entry;
                 let count = usize::try_from(entry.n_servers).unwrap_or(0);
@@ -87,7 +87,7 @@ impl Migration {
                 let (volume, flag) = if has_read_only { (entry.volume_id[1], 2) } else { (fid.volume, 4) };
                 let mut sites = 0;
                 for n in (0..count).filter(|n| entry.server_flags[*n].0 & flag != 0) {
-                    let server = client.file_server(entry.server_number[n].ip(), &Who::Anonymous);
+                    let server = client.file_server(entry.server_number[n].ip(), &Credentials::Anonymous);
                     let fid = AfsFid { volume, ..fid };
                     let bytes = server.fetch(fid, 0, 1 << 20).await.map_err(told("fetching"))?;
                     server.give_up_all().await.map_err(told("giving up callbacks"))?;
@@ -159,7 +159,7 @@ fn begin(lab: &Lab) -> Result<Migration, Trouble> {
         let volume: VolumeId = scene.volume(ADDRESS, name, &everybody)?;
         scene.at_clients(async || {
             let client = scene.client()?;
-            let server = client.file_server(ADDRESS, &Who::Anonymous);
+            let server = client.file_server(ADDRESS, &Credentials::Anonymous);
             let made =
                 server.create_file(AfsFid::root_of(volume), "f").await.map_err(told("making a file"))?;
             let stored = server.store(made.fid, 0, vec![7; BYTES], BYTES as u64).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use afar_interop::cell::{Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::{AccessList, Who};
+use afs_testclient::{AccessList, Credentials};
 use afs_wire::ids::AfsFid;
 
 use crate::scene::{Scene, told};
@@ -49,7 +49,7 @@ fn check(lab: &Lab, cell: &Servers, joins: Servers) -> Verdict {
     }
     scene.at_clients(async || {
         let client = scene.client()?;
-        let server = client.file_server(address, &Who::Anonymous);
+        let server = client.file_server(address, &Credentials::Anonymous);
         let made = server.create_file(AfsFid::root_of(volume), "f").await.map_err(told("making a file"))?;
         let bytes = vec![5; 100_000];
         server.store(made.fid, 0, bytes.clone(), 100_000).await.map_err(told("storing"))?;

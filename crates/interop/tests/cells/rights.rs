@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use afar_interop::cell::{ADDRESS, CELL_NAME, CLIENT_ADDRESS, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict};
-use afs_testclient::{AccessList, Client, Error, Heard, Who};
+use afs_testclient::{AccessList, Client, Credentials, Error, Heard};
 use afs_wire::afsvol::Monitor;
 use afs_wire::ids::{AfsFid, Name, ViceId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
@@ -75,10 +75,10 @@ fn lists(lab: &Lab, servers: &Servers) -> Verdict {
     scene.at_clients(async || {
         let root = AfsFid::root_of(volume);
         let client = scene.client()?;
-        let who = |who: Who| scene.files(&client, &who);
+        let who = |who: Credentials| scene.files(&client, &who);
         let (admin, alice, bob) =
             (who(scene.user("admin")?), who(scene.user("alice")?), who(scene.user("bob")?));
-        let nobody = who(Who::Anonymous);
+        let nobody = who(Credentials::Anonymous);
 
         expect(alice.access_list(root).await, &list)?;
         // The status of a directory is anyone's to see, as OpenAFS has it; not that of a file, nor what is in either.
@@ -142,30 +142,30 @@ fn tickets(lab: &Lab, servers: &Servers) -> Verdict {
         let root = AfsFid::root_of(volume);
         let client = scene.client()?;
         let ago = |seconds| UnixTime::of(SystemTime::now() - Duration::from_secs(seconds));
-        let expired = Who::user_between("alice", CELL_NAME, scene.keys(), (ago(7200), ago(3600)));
+        let expired = Credentials::user_between("alice", CELL_NAME, scene.keys(), (ago(7200), ago(3600)));
         let expired = expired.map_err(told("a ticket"))?;
         refused(scene.files(&client, &expired).status(root).await, EXPIRED)?;
         everywhere_refused(&client, &expired, EXPIRED).await?;
         for (kvno, code) in [(1, BAD_TICKET), (77, UNKNOWN_KEY)] {
             let key = Key::rxkad_krb5(kvno, EncType::AES256, &[7; 32]);
             let keys = KeySet::of([key]).map_err(told("a key"))?;
-            let forged = Who::user("admin", CELL_NAME, &keys).map_err(told("a ticket"))?;
+            let forged = Credentials::user("admin", CELL_NAME, &keys).map_err(told("a ticket"))?;
             refused(scene.files(&client, &forged).status(root).await, code)?;
             everywhere_refused(&client, &forged, code).await?;
         }
         // Nothing came of what was asked.
-        let nobody = client.protection_server(ADDRESS, &Who::Anonymous);
+        let nobody = client.protection_server(ADDRESS, &Credentials::Anonymous);
         let name = CharVec::from_text(INTRUDER).map_err(|_| "a name".to_owned())?;
         let names = XdrArray::new(vec![name]).map_err(|_| "names".to_owned())?;
         let ids = ok("NameToID", nobody.rpc(&NameToID { names }).await)?.ids;
         expect(Ok(ids.to_vec()), &vec![ViceId::ANONYMOUS])?;
         // And nobody is still served.
-        ok("anonymous", scene.files(&client, &Who::Anonymous).status(root).await).map(drop)
+        ok("anonymous", scene.files(&client, &Credentials::Anonymous).status(root).await).map(drop)
     })
 }
 
 /// Asks the services beside the file service for what an administrator may.
-async fn everywhere_refused(client: &Client, who: &Who, code: i32) -> Verdict {
+async fn everywhere_refused(client: &Client, who: &Credentials, code: i32) -> Verdict {
     let name = XdrString::new(INTRUDER).map_err(|_| "a name".to_owned())?;
     let (ids, monitor) = (GetNewVolumeId { bump_count: 1 }, Monitor {});
     refused(client.location_server(ADDRESS, who).rpc(&ids).await, code)?;
@@ -199,7 +199,7 @@ fn hosts(lab: &Lab, servers: &Servers) -> Verdict {
         let alice = scene.files(&elsewhere, &scene.user("alice")?);
         let file = ok("alice makes a file", alice.create_file(root, "a").await)?.fid;
         ok("alice writes", alice.store(file, 0, b"text".as_slice(), 4).await)?;
-        for who in [Who::Anonymous, scene.user("bob")?] {
+        for who in [Credentials::Anonymous, scene.user("bob")?] {
             let (here, away) = (scene.files(&there, &who), scene.files(&elsewhere, &who));
             expect(here.fetch(file, 0, 100).await, &b"text".to_vec())?;
             refused(here.store(file, 0, b"TEXT".as_slice(), 4).await, ACCESS)?;
@@ -262,7 +262,7 @@ fn callbacks(lab: &Lab, servers: &Servers) -> Verdict {
         let root = AfsFid::root_of(volume);
         let (reader, writer) = (scene.client()?, scene.client()?);
         let (reading, writing) =
-            (scene.files(&reader, &Who::Anonymous), scene.files(&writer, &Who::Anonymous));
+            (scene.files(&reader, &Credentials::Anonymous), scene.files(&writer, &Credentials::Anonymous));
         let file = ok("making a file", writing.create_file(root, "f").await)?.fid;
         for fid in [file, root] {
             ok("a promise", reading.status(fid).await)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use afar_interop::cell::{ADDRESS, CELL_NAME, CLIENT_ADDRESS, Cell, Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::{AccessList, Client, FileServer, Who};
+use afs_testclient::{AccessList, Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 
@@ -98,8 +98,8 @@ impl Scene {
     }
 
     /// A user with a ticket that is good for hours.
-    pub(crate) fn user(&self, name: &str) -> Result<Who, Trouble> {
-        Who::user(name, CELL_NAME, &self.keys).map_err(told("a ticket"))
+    pub(crate) fn user(&self, name: &str) -> Result<Credentials, Trouble> {
+        Credentials::user(name, CELL_NAME, &self.keys).map_err(told("a ticket"))
     }
 
     /// The cell's key.
@@ -120,7 +120,7 @@ impl Scene {
     }
 
     /// The file server of the machine `srv`.
-    pub(crate) fn files(&self, client: &Client, who: &Who) -> FileServer {
+    pub(crate) fn files(&self, client: &Client, who: &Credentials) -> FileServer {
         client.file_server(ADDRESS, who)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use afar_interop::cell::{ADDRESS, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::{AccessList, Client, Error, Who};
+use afs_testclient::{AccessList, Client, Credentials, Error};
 use afs_wire::afsvol::{ListOneVolume, VolintInfo};
 use afs_wire::ids::{AfsFid, Name, PartitionId, VolumeId};
 use afs_wire::rxafs::{GetVolumeInfo, NGetVolumeInfo};
@@ -45,7 +45,7 @@ fn alike(lab: &Lab, tell: fn(&Scene) -> Result<Vec<String>, Trouble>) -> Verdict
 
 /// A volume's header as the volume server lists it.
 async fn listed(client: &Client, volid: VolumeId) -> Result<VolintInfo, Trouble> {
-    let server = client.volume_server(ADDRESS, &Who::Anonymous);
+    let server = client.volume_server(ADDRESS, &Credentials::Anonymous);
     let listed = server.rpc(&ListOneVolume { partition: PartitionId(0), volid }).await;
     let entries = listed.map_err(told("listing a volume"))?.entries;
     entries.into_vec().pop().ok_or_else(|| "an empty list".to_owned().into())
@@ -127,7 +127,7 @@ fn info(scene: &Scene) -> Result<Vec<String>, Trouble> {
     let volume = scene.volume(ADDRESS, "asked", &AccessList::granting([("alice", AccessList::ALL)]))?;
     scene.at_clients(async || {
         let client = scene.client()?;
-        let server = scene.files(&client, &Who::Anonymous);
+        let server = scene.files(&client, &Credentials::Anonymous);
         let code =
             |error: Error| error.code().map_or_else(|| error.to_string(), |code| format!("code {code}"));
         let mut lines = Vec::new();

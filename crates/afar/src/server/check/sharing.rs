@@ -44,7 +44,7 @@ pub(super) enum Sharing {
 
 /// What a server says.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Reported {
     epoch: u32,
     /// Only the lowest bits of the counter fit into the answer.
     counter: u32,
@@ -52,7 +52,7 @@ struct Told {
     until: u32,
 }
 
-impl From<UbikDebugOld> for Told {
+impl From<UbikDebugOld> for Reported {
     fn from(state: UbikDebugOld) -> Self {
         Self {
             epoch: state.local_version.epoch.0,
@@ -89,7 +89,7 @@ pub(super) async fn compare<I: Image>(
 }
 
 /// What follows from an answer, and from what the store had before the question and after the answer.
-fn judge(before: Version, told: Told, after: Version) -> Sharing {
+fn judge(before: Version, told: Reported, after: Version) -> Sharing {
     if told.is_sync_site && told.until == FOREVER {
         return Sharing::InFile;
     }
@@ -105,9 +105,9 @@ fn judge(before: Version, told: Told, after: Version) -> Sharing {
     }
 }
 
-async fn ask(connection: &Connection) -> Result<Told, Failure> {
+async fn ask(connection: &Connection) -> Result<Reported, Failure> {
     let answer = connection.rpc(&DebugOld {}).await;
-    answer.map(|reply| Told::from(reply.db)).map_err(|error| Failure::Server(error.to_string()))
+    answer.map(|reply| Reported::from(reply.db)).map_err(|error| Failure::Server(error.to_string()))
 }
 
 /// Why nothing was found out.
@@ -134,8 +134,8 @@ mod tests {
         Version { epoch, counter }
     }
 
-    fn told(epoch: u32, counter: u32) -> Told {
-        Told { epoch, counter, is_sync_site: true, until: 1_700_000_060 }
+    fn told(epoch: u32, counter: u32) -> Reported {
+        Reported { epoch, counter, is_sync_site: true, until: 1_700_000_060 }
     }
 
     #[test]
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn a_server_without_etcd_may_be_behind_and_one_with_a_file_says_so() {
         let now = version(7, 10);
-        let without = |counter| Told { is_sync_site: false, until: 0, ..told(7, counter) };
+        let without = |counter| Reported { is_sync_site: false, until: 0, ..told(7, counter) };
         assert_eq!(judge(now, without(9), now), Sharing::WithoutEtcd);
         assert_eq!(judge(now, without(10), now), Sharing::Same);
-        assert_eq!(judge(now, Told { until: FOREVER, ..told(7, 10) }, now), Sharing::InFile);
+        assert_eq!(judge(now, Reported { until: FOREVER, ..told(7, 10) }, now), Sharing::InFile);
     }
 }

@@ -84,7 +84,7 @@ fn ask(
     let (sim, calls, servers) = calls();
     sim.block_on(async move {
         let asked = Mutex::new(Vec::new());
-        let asking = calls.ask(Asked::Servers(&servers), Who::NOBODY, Purpose::Read, |attempt| {
+        let asking = calls.ask(Asked::Servers(&servers), IdentityIndex::NOBODY, Purpose::Read, |attempt| {
             let std::net::IpAddr::V4(ip) = attempt.socket.ip() else { unreachable!("made of IPv4 above") };
             let mut asked = asked.lock().unwrap();
             asked.push(ip.octets()[3]);
@@ -132,7 +132,7 @@ fn nobody_is_asked_when_the_client_ends() {
     let (sim, calls, servers) = calls();
     calls.closing.begin();
     sim.block_on(async move {
-        let asking = calls.ask(Asked::Servers(&servers), Who::NOBODY, Purpose::Read, |attempt| {
+        let asking = calls.ask(Asked::Servers(&servers), IdentityIndex::NOBODY, Purpose::Read, |attempt| {
             std::future::ready(Err::<(), _>(silent(attempt.socket)))
         });
         let error = asking.await.unwrap_err().about("a test".to_owned());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rx_security::UnixTime;
 
-use super::{Login, Source, Users, Who};
+use super::{IdentityIndex, Login, Source, Users};
 use crate::fid::User;
 use crate::wait;
 
@@ -33,9 +33,9 @@ impl Users {
 
     /// The users whose tokens are good no more since this was asked the last time: first by the clock here, and then, as what servers tell may
     /// be others' only from then on, once more when a server has refused it.
-    pub(super) fn ended(&self, now: UnixTime) -> Vec<(User, Who)> {
+    pub(super) fn ended(&self, now: UnixTime) -> Vec<(User, IdentityIndex)> {
         let identities = self.identities();
-        let is_new = |who: &Who| {
+        let is_new = |who: &IdentityIndex| {
             let login = identities.logins.get(who).filter(|login| login.has_ended(now));
             login.is_some_and(|login| !login.is_end_told.swap(true, Ordering::Relaxed))
         };
@@ -53,7 +53,7 @@ impl Users {
     }
 
     /// Looks for tokens that end from now on, if nobody does yet, and tells once of each that is good no more.
-    pub(crate) fn begin_to_watch(self: &Arc<Self>, tell: impl Fn(User, Who) + Send + 'static) {
+    pub(crate) fn begin_to_watch(self: &Arc<Self>, tell: impl Fn(User, IdentityIndex) + Send + 'static) {
         self.look.notify_one();
         if self.is_watched.swap(true, Ordering::Relaxed) {
             return;

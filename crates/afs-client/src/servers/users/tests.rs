@@ -22,9 +22,9 @@ fn holder(name: &str) -> Holder {
 async fn users_without_a_token_are_the_same_nobody() {
     let users = users();
     users.log_in_by_key(User::of(1), CELL, &keys(), "alice").unwrap();
-    assert_eq!(users.who(User::of(2), CELL.0), Who::NOBODY);
-    assert_eq!(users.who(User::of(1), CellIndex(2)), Who::NOBODY, "a token is for one cell");
-    assert_ne!(users.who(User::of(1), CELL.0), Who::NOBODY);
+    assert_eq!(users.who(User::of(2), CELL.0), IdentityIndex::NOBODY);
+    assert_eq!(users.who(User::of(1), CellIndex(2)), IdentityIndex::NOBODY, "a token is for one cell");
+    assert_ne!(users.who(User::of(1), CELL.0), IdentityIndex::NOBODY);
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn two_users_of_one_name_are_one_until_both_have_left() {
     let who = users.who(User::of(1), CELL.0);
     assert_eq!(users.who(User::of(2), CELL.0), who);
     assert_eq!(users.log_out(User::of(1), None), (1, vec![]));
-    assert_eq!(users.who(User::of(1), CELL.0), Who::NOBODY);
+    assert_eq!(users.who(User::of(1), CELL.0), IdentityIndex::NOBODY);
     assert_eq!(users.who(User::of(2), CELL.0), who);
     assert_eq!(users.tokens(User::of(2))[0].holder, holder("admin"));
     assert!(users.tokens(User::of(1)).is_empty());
@@ -81,10 +81,10 @@ async fn a_given_token_that_is_refused_makes_its_owner_nobody_until_the_next() {
     let shown = users.shown(who, Purpose::Change).unwrap();
     assert!(users.refused(who, shown.as_ref()));
     assert_eq!(both(), [Ok(0), Err(NoToken)], "what nobody may do is not done in the user's place");
-    assert!(!users.refused(Who::NOBODY, None));
+    assert!(!users.refused(IdentityIndex::NOBODY, None));
     assert_eq!(users.log_in(User::of(1), CELL, holder("alice"), token, false), LoggedIn::Renewed(who));
     assert_eq!(both(), [Ok(2), Ok(2)]);
-    assert!(users.shown(Who::NOBODY, Purpose::Change).unwrap().is_none());
+    assert!(users.shown(IdentityIndex::NOBODY, Purpose::Change).unwrap().is_none());
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn one_user_does_not_fill_the_memory_with_tokens_of_many_pags() {
     (2..=PER_USER_MAX).for_each(|n| assert_eq!(log_in(session(n as u32)), LoggedIn::Anew(None), "{n}"));
     let (more, other) = (session(1), User { uid: 2, ..session(1) });
     assert_eq!(log_in(more), LoggedIn::TooMany);
-    assert_eq!(users.who(more, CELL.0), Who::NOBODY);
+    assert_eq!(users.who(more, CELL.0), IdentityIndex::NOBODY);
     assert!(matches!(log_in(session(2)), LoggedIn::Renewed(_)), "in the place of one that there is");
     assert_eq!(log_in(other), LoggedIn::Anew(None), "another user has as many");
     users.log_out(User::of(1), None);

@@ -11,7 +11,7 @@ const CELL: CellIndex = CellIndex(1);
 const VOLUME: VolumeId = VolumeId(7);
 const DIR: Fid = Fid::root_of(CELL, VOLUME);
 const FILE: Fid = Fid { vnode: VnodeNumber(2), unique: Uniquifier(9), ..DIR };
-const ALICE: Who = Who::NOBODY;
+const ALICE: IdentityIndex = IdentityIndex::NOBODY;
 
 /// A table, a server, and a time that is set by hand.
 struct World {
@@ -199,7 +199,7 @@ fn a_change_of_our_own_does_not_revive_a_promise_that_had_ended() {
 #[test]
 fn rights_are_each_identitys_own_and_go_with_the_promise() {
     let mut world = World::new();
-    let users = Who::for_tests(5);
+    let users = IdentityIndex::for_tests(5);
     world.fetch(DIR, 1);
     let dir = world.vnodes.get(DIR).unwrap();
     let rights = |world: &World, who| dir.known(world.now, who).and_then(|known| known.rights);
@@ -246,10 +246,10 @@ fn many_identities_do_not_fill_the_memory() {
     let dir = world.vnodes.get(DIR).unwrap();
     let before = dir.snapshot();
     for number in 1..1000 {
-        dir.note_rights(world.now, &before, Who::for_tests(number), Rights::READ);
+        dir.note_rights(world.now, &before, IdentityIndex::for_tests(number), Rights::READ);
     }
     assert_eq!(dir.state().access.len(), ACCESS_MAX);
-    assert_eq!(dir.known(world.now, Who::for_tests(999)).unwrap().rights, Some(Rights::READ));
+    assert_eq!(dir.known(world.now, IdentityIndex::for_tests(999)).unwrap().rights, Some(Rights::READ));
 }
 
 #[test]
@@ -363,13 +363,13 @@ fn a_read_only_volume_that_is_released_anew_loses_its_promises() {
         let sync = AfsVolSync { creation: AfsTime(time), spares: [0; 5] };
         volume.note_release(world.now, world.server.id, &sync, |_| true)
     };
-    assert!(told(10) == Told::Same);
+    assert!(told(10) == ReleaseSeen::Same);
     world.fetch(FILE, 1);
-    assert!(told(11) == Told::Same, "of a read-write volume it says nothing");
+    assert!(told(11) == ReleaseSeen::Same, "of a read-write volume it says nothing");
     volume.set_read_only(true);
-    assert!(told(11) == Told::Same && world.is_valid(FILE));
-    assert!(told(12) == Told::Another && !world.is_valid(FILE));
-    assert!(told(0) == Told::Same, "a server that does not say");
+    assert!(told(11) == ReleaseSeen::Same && world.is_valid(FILE));
+    assert!(told(12) == ReleaseSeen::Another && !world.is_valid(FILE));
+    assert!(told(0) == ReleaseSeen::Same, "a server that does not say");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Turns: those who change the same file or directory do it one after the other. A change that waits for its turn
+//! Vnode locks: those who change the same file or directory do it one after the other. A change that waits
 //! blocks no thread, and a file that nobody changes costs nothing.
 
 use std::collections::HashMap;
@@ -12,39 +12,39 @@ use tokio::sync::OwnedMutexGuard;
 #[derive(Debug, Default)]
 struct Queue {
     lock: Arc<tokio::sync::Mutex<()>>,
-    /// The client whose turn it is.
+    /// The client that holds it.
     holder: Option<SocketAddr>,
 }
 
 /// The files that somebody changes or waits to change.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct VnodeLocks {
     queues: Mutex<HashMap<AfsFid, Queue>>,
 }
 
-/// Somebody's turn, until it is dropped.
+/// The right to change a file, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct VnodeLock {
+    locks: Arc<VnodeLocks>,
     fid: AfsFid,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl Turns {
+impl VnodeLocks {
     fn queues(&self) -> MutexGuard<'_, HashMap<AfsFid, Queue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody else changes the file.
-    pub(crate) async fn take(self: &Arc<Self>, fid: AfsFid, client: SocketAddr) -> Turn {
+    pub(crate) async fn take(self: &Arc<Self>, fid: AfsFid, client: SocketAddr) -> VnodeLock {
         let lock = Arc::clone(&self.queues().entry(fid).or_default().lock);
         // Made first, so that the queue is let go too if the wait is given up.
-        let mut turn = Turn { turns: Arc::clone(self), fid, guard: None };
-        turn.guard = Some(lock.lock_owned().await);
+        let mut taken = VnodeLock { locks: Arc::clone(self), fid, guard: None };
+        taken.guard = Some(lock.lock_owned().await);
         if let Some(queue) = self.queues().get_mut(&fid) {
             queue.holder = Some(client);
         }
-        turn
+        taken
     }
 
     /// Waits until nobody else changes either, in an order that is the same for all.
@@ -53,7 +53,7 @@ impl Turns {
         one: AfsFid,
         other: AfsFid,
         client: SocketAddr,
-    ) -> (Turn, Option<Turn>) {
+    ) -> (VnodeLock, Option<VnodeLock>) {
         if one == other {
             return (self.take(one, client).await, None);
         }
@@ -61,23 +61,23 @@ impl Turns {
         (first, Some(self.take(one.max(other), client).await))
     }
 
-    /// The client whose turn it is.
+    /// The client that holds it.
     pub(crate) fn holder(&self, fid: AfsFid) -> Option<SocketAddr> {
         self.queues().get(&fid)?.holder
     }
 }
 
-impl Turn {
+impl VnodeLock {
     /// Whether others wait for it to end.
     pub(crate) fn is_wanted(&self) -> bool {
-        // The map has one, this turn another, and each that waits one more.
+        // The map has one, this lock another, and each that waits one more.
         self.guard.as_ref().is_some_and(|guard| Arc::strong_count(OwnedMutexGuard::mutex(guard)) > 2)
     }
 }
 
-impl Drop for Turn {
+impl Drop for VnodeLock {
     fn drop(&mut self) {
-        let mut queues = self.turns.queues();
+        let mut queues = self.locks.queues();
         self.guard = None;
         // The map has one, and each who waits another.
         if queues.get(&self.fid).is_some_and(|queue| Arc::strong_count(&queue.lock) == 1) {
@@ -98,48 +98,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_are_taken_one_after_the_other_and_leave_nothing_behind() {
-        let turns = Arc::new(Turns::default());
-        let first = turns.take(fid(1), CLIENT).await;
-        let other = turns.take(fid(2), CLIENT).await;
+    async fn locks_are_taken_one_after_the_other_and_leave_nothing_behind() {
+        let locks = Arc::new(VnodeLocks::default());
+        let first = locks.take(fid(1), CLIENT).await;
+        let other = locks.take(fid(2), CLIENT).await;
         let waiting = tokio::spawn({
-            let turns = Arc::clone(&turns);
-            async move { drop(turns.take(fid(1), CLIENT).await) }
+            let locks = Arc::clone(&locks);
+            async move { drop(locks.take(fid(1), CLIENT).await) }
         });
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
         assert!(!waiting.is_finished());
         assert!(first.is_wanted() && !other.is_wanted());
-        assert_eq!(turns.holder(fid(1)), Some(CLIENT));
+        assert_eq!(locks.holder(fid(1)), Some(CLIENT));
         drop((first, other));
         waiting.await.unwrap();
-        assert!(turns.queues().is_empty());
+        assert!(locks.queues().is_empty());
     }
 
     #[tokio::test]
     async fn who_gives_up_waiting_leaves_nothing_behind() {
-        let turns = Arc::new(Turns::default());
-        let first = turns.take(fid(1), CLIENT).await;
+        let locks = Arc::new(VnodeLocks::default());
+        let first = locks.take(fid(1), CLIENT).await;
         let waiting = tokio::spawn({
-            let turns = Arc::clone(&turns);
-            async move { drop(turns.take(fid(1), CLIENT).await) }
+            let locks = Arc::clone(&locks);
+            async move { drop(locks.take(fid(1), CLIENT).await) }
         });
         tokio::task::yield_now().await;
         waiting.abort();
         assert!(waiting.await.is_err());
         drop(first);
-        assert!(turns.queues().is_empty());
+        assert!(locks.queues().is_empty());
     }
 
     #[tokio::test]
     async fn two_at_once_in_either_order_do_not_lock_each_other_out() {
-        let turns = Arc::new(Turns::default());
+        let locks = Arc::new(VnodeLocks::default());
         let both = |one, other| {
-            let turns = Arc::clone(&turns);
+            let locks = Arc::clone(&locks);
             tokio::spawn(async move {
                 for _ in 0..100 {
-                    let both = turns.take_both(fid(one), fid(other), CLIENT).await;
+                    let both = locks.take_both(fid(one), fid(other), CLIENT).await;
                     tokio::task::yield_now().await;
                     drop(both);
                 }
@@ -149,6 +149,6 @@ mod tests {
         one.await.unwrap();
         other.await.unwrap();
         same.await.unwrap();
-        assert!(turns.queues().is_empty());
+        assert!(locks.queues().is_empty());
     }
 }

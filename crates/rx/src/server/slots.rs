@@ -1,7 +1,7 @@
-//! A service's places for running calls, and the calls that wait for one.
+//! A service's slots for running calls, and the calls that wait for one.
 //!
-//! An owner (a user, else a host) may hold as many places as are free, so one owner alone gets half of them, and two get a
-//! third each. Whoever comes next always finds a place, however many calls the others have and however long these
+//! An owner (a user, else a host) may hold as many slots as are free, so one owner alone gets half of them, and two get a
+//! third each. Whoever comes next always finds a slot, however many calls the others have and however long these
 //! take: a host whose calls never end waits for itself only.
 //!
 //! The waiting owner with the fewest running calls goes first, and among equals the one that was served the longest
@@ -15,7 +15,7 @@ use rx_proto::fair::Owner;
 /// What becomes of a new call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission<T> {
-    /// It runs, and has a place.
+    /// It runs, and has a slot.
     Runs(T),
     /// It waits.
     Waits,
@@ -27,7 +27,7 @@ pub(super) enum Admission<T> {
 struct Calls<T> {
     running: usize,
     waiting: VecDeque<T>,
-    /// The number of the turn in which one of its calls last got a place.
+    /// The number of the turn in which one of its calls last got a slot.
     served: u64,
 }
 
@@ -37,9 +37,9 @@ impl<T> Default for Calls<T> {
     }
 }
 
-/// The places of a service; see the module.
+/// The slots of a service; see the module.
 #[derive(Debug)]
-pub(super) struct Places<T> {
+pub(super) struct Slots<T> {
     free: usize,
     max_waiting: usize,
     waiting: usize,
@@ -52,7 +52,7 @@ pub(super) struct Places<T> {
     by_count: BTreeSet<(usize, Owner)>,
 }
 
-impl<T> Places<T> {
+impl<T> Slots<T> {
     /// So many calls run at once, and so many wait.
     pub(super) fn new(max_running: usize, max_waiting: usize) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl<T> Places<T> {
         self.forget_if_idle(owner);
     }
 
-    /// The next waiting call that may run now; it has a place. To be asked until there is none.
+    /// The next waiting call that may run now; it has a slot. To be asked until there is none.
     pub(super) fn next(&mut self) -> Option<(Owner, T)> {
         let &(running, _, owner) = self.next.first()?;
         if !may_run(self.free, running) {
@@ -168,7 +168,7 @@ impl<T> Places<T> {
     }
 }
 
-/// Whether an owner with so many running calls may have another: while it would leave others as many places as it had.
+/// Whether an owner with so many running calls may have another: while it would leave others as many slots as it had.
 const fn may_run(free: usize, running: usize) -> bool {
     free > 0 && running <= free
 }
@@ -193,68 +193,64 @@ mod tests {
 
     #[test]
     fn nobody_fills_the_queue_against_others() {
-        let mut places = Places::new(1, LIMIT);
-        assert_eq!(places.admit(owner(9), -1), Admission::Runs(-1));
-        let newest: Vec<i32> = (0..500).filter_map(|i| refused(places.admit(owner(1), i))).collect();
+        let mut slots = Slots::new(1, LIMIT);
+        assert_eq!(slots.admit(owner(9), -1), Admission::Runs(-1));
+        let newest: Vec<i32> = (0..500).filter_map(|i| refused(slots.admit(owner(1), i))).collect();
         assert_eq!(newest, (100..500).collect::<Vec<_>>(), "the newest are refused");
-        assert_eq!(
-            places.admit(owner(2), 1000),
-            Admission::Refused(99),
-            "another's call makes the newest go"
-        );
-        places.release(owner(9));
+        assert_eq!(slots.admit(owner(2), 1000), Admission::Refused(99), "another's call makes the newest go");
+        slots.release(owner(9));
         let mut order = Vec::new();
         for _ in 0..3 {
-            let (owner, call) = places.next().unwrap();
-            assert_eq!(places.next(), None, "there is one place");
-            places.release(owner);
+            let (owner, call) = slots.next().unwrap();
+            assert_eq!(slots.next(), None, "there is one slot");
+            slots.release(owner);
             order.push(call);
         }
         assert!(order[..2].contains(&1000), "a quiet owner waits for one call of another: {order:?}");
         // Two owners with half the queue each: who is there stays.
-        assert_eq!(places.admit(owner(9), -1), Admission::Runs(-1));
+        assert_eq!(slots.admit(owner(9), -1), Admission::Runs(-1));
         for i in 0..60 {
-            places.admit(owner(2), 2000 + i);
+            slots.admit(owner(2), 2000 + i);
         }
-        let shares = [1, 2].map(|n| places.owners[&owner(n)].waiting.len());
+        let shares = [1, 2].map(|n| slots.owners[&owner(n)].waiting.len());
         assert_eq!(shares.iter().sum::<usize>(), LIMIT);
         assert!(shares[0].abs_diff(shares[1]) <= 1, "{shares:?}");
-        assert_eq!(places.admit(owner(2), 3000), Admission::Refused(3000));
-        assert_eq!(places.drain().len(), LIMIT);
-        assert_eq!(places.next(), None);
-        places.release(owner(9));
-        assert!(places.owners.is_empty() && places.by_count.is_empty(), "{places:?}");
+        assert_eq!(slots.admit(owner(2), 3000), Admission::Refused(3000));
+        assert_eq!(slots.drain().len(), LIMIT);
+        assert_eq!(slots.next(), None);
+        slots.release(owner(9));
+        assert!(slots.owners.is_empty() && slots.by_count.is_empty(), "{slots:?}");
     }
 
     #[test]
     fn an_owner_leaves_others_as_many_places_as_it_has() {
-        let mut places = Places::new(1024, 4096);
+        let mut slots = Slots::new(1024, 4096);
         let mut running = |n: u8| {
-            let admitted = (0..2000).filter(|i| matches!(places.admit(owner(n), *i), Admission::Runs(_)));
+            let admitted = (0..2000).filter(|i| matches!(slots.admit(owner(n), *i), Admission::Runs(_)));
             admitted.count()
         };
         assert_eq!(running(1), 513);
         assert_eq!(running(2), 256);
         assert_eq!(running(3), 128);
         for n in 4..8 {
-            assert!(running(n) > 0, "whoever comes next finds a place");
+            assert!(running(n) > 0, "whoever comes next finds a slot");
         }
     }
 
     #[test]
     fn owners_take_turns_however_many_calls_they_have() {
-        let mut places = Places::new(1, 2000);
-        assert_eq!(places.admit(owner(9), 9), Admission::Runs(9));
+        let mut slots = Slots::new(1, 2000);
+        assert_eq!(slots.admit(owner(9), 9), Admission::Runs(9));
         for i in 0..1000 {
-            assert_eq!(places.admit(owner(1), 1), Admission::Waits);
+            assert_eq!(slots.admit(owner(1), 1), Admission::Waits);
             if i < 100 {
-                assert_eq!(places.admit(owner(2), 2), Admission::Waits);
+                assert_eq!(slots.admit(owner(2), 2), Admission::Waits);
             }
         }
-        places.release(owner(9));
+        slots.release(owner(9));
         let first = (0..200).map(|_| {
-            let (owner, call) = places.next().unwrap();
-            places.release(owner);
+            let (owner, call) = slots.next().unwrap();
+            slots.release(owner);
             call
         });
         let of_second = first.filter(|&n| n == 2).count();
@@ -263,18 +259,18 @@ mod tests {
 
     #[test]
     fn who_may_run_again_does_as_soon_as_its_own_call_ends() {
-        let mut places = Places::new(8, 100);
-        let running = (0..20).filter(|i| matches!(places.admit(owner(1), *i), Admission::Runs(_))).count();
-        assert_eq!((running, places.next()), (5, None));
-        places.release(owner(1));
-        assert_eq!(places.next(), Some((owner(1), 5)));
-        assert_eq!(places.next(), None);
-        // The places of another that are free let it have more.
-        assert_eq!(places.admit(owner(2), 100), Admission::Runs(100));
-        places.release(owner(1));
-        places.release(owner(1));
-        places.release(owner(2));
-        let next: Vec<_> = std::iter::from_fn(|| places.next()).collect();
+        let mut slots = Slots::new(8, 100);
+        let running = (0..20).filter(|i| matches!(slots.admit(owner(1), *i), Admission::Runs(_))).count();
+        assert_eq!((running, slots.next()), (5, None));
+        slots.release(owner(1));
+        assert_eq!(slots.next(), Some((owner(1), 5)));
+        assert_eq!(slots.next(), None);
+        // The slots of another that are free let it have more.
+        assert_eq!(slots.admit(owner(2), 100), Admission::Runs(100));
+        slots.release(owner(1));
+        slots.release(owner(1));
+        slots.release(owner(2));
+        let next: Vec<_> = std::iter::from_fn(|| slots.next()).collect();
         assert_eq!(next, [(owner(1), 6), (owner(1), 7)]);
     }
 }

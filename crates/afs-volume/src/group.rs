@@ -1,12 +1,12 @@
-//! A family: a volume that can be changed and its clones, which share rows: who changes it, one at a time, what a view shows of the
+//! A volume group: a volume that can be changed and its clones, which share rows: who changes it, one at a time, what a view shows of the
 //! rows, and which rows nobody sees any more. What is common to all changes is in `edit`.
 
 mod edit;
 
 use crate::VolumeError;
-use crate::keys::{self, Family, Key, Part, Snapshot, VnodeKey};
+use crate::keys::{self, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
-use crate::records::{self, ChunkRecord, FamilyRecord, VnodeRecord};
+use crate::records::{self, ChunkRecord, GroupRecord, VnodeRecord};
 use crate::shared::Shared;
 use afs_store::{Batch, Bytes, Store, lock};
 use afs_wire::ids::{VnodeNumber, VolumeId};
@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use edit::Edit;
 
-/// The snapshot of a family that no clone has been made of.
+/// The snapshot of a group that no clone has been made of.
 pub(crate) const FIRST: Snapshot = Snapshot(1);
 /// The view of whoever sees everything.
 pub(crate) const NEWEST: Snapshot = Snapshot(u32::MAX - 1);
 
-/// A family in memory.
+/// A volume group in memory.
 #[derive(Debug)]
-pub(crate) struct FamilyHandle {
-    pub(crate) id: Family,
+pub(crate) struct GroupHandle {
+    pub(crate) id: GroupId,
     /// Held by whoever changes something; and by readers of more than one row, so that they fit together.
-    pub(crate) state: Mutex<FamilyState>,
+    pub(crate) state: Mutex<GroupState>,
     /// Files that somebody stores into.
     pub(crate) storing: Mutex<BTreeSet<VnodeNumber>>,
     /// The floor of data versions, and the oldest snapshot that shows it: neither changes while the partition is open.
     floor: (u64, Snapshot),
 }
 
-impl FamilyHandle {
-    pub(crate) fn new(id: Family, state: FamilyState) -> Self {
+impl GroupHandle {
+    pub(crate) fn new(id: GroupId, state: GroupState) -> Self {
         let floor = (state.record.version_floor, state.record.floor_since);
         Self { id, state: Mutex::new(state), storing: Mutex::default(), floor }
     }
@@ -71,8 +71,8 @@ impl FamilyHandle {
 }
 
 #[derive(Debug)]
-pub(crate) struct FamilyState {
-    pub(crate) record: FamilyRecord,
+pub(crate) struct GroupState {
+    pub(crate) record: GroupRecord,
     /// Up to where uniquifiers and data versions may be given out.
     pub(crate) reserved: [u64; 2],
     /// Snapshots that clones show, with their number.
@@ -89,11 +89,11 @@ pub(crate) struct FamilyState {
     pub(crate) keeps_all: bool,
 }
 
-impl FamilyState {
-    /// The state of a family that is new.
+impl GroupState {
+    /// The state of a group that is new.
     pub(crate) fn new(epoch: u32) -> Self {
         Self {
-            record: FamilyRecord {
+            record: GroupRecord {
                 current: FIRST,
                 epoch,
                 version_floor: 0,
@@ -140,7 +140,7 @@ impl FamilyState {
         *self.views.entry(snapshot).or_default() += 1;
     }
 
-    /// See [`FamilyState::add_view`].
+    /// See [`GroupState::add_view`].
     pub(crate) fn remove_view(&mut self, snapshot: Snapshot) {
         if let Some(count) = self.views.get_mut(&snapshot) {
             *count -= 1;
@@ -154,24 +154,24 @@ impl FamilyState {
 /// The version of a part that a view shows, with the snapshot it was written in.
 pub(crate) fn part(
     store: &Store,
-    family: Family,
+    group: GroupId,
     vnode: VnodeNumber,
     part: Part,
     view: Snapshot,
 ) -> Result<Option<(Snapshot, Bytes)>, VolumeError> {
-    let from = VnodeKey { family, vnode, part, snapshot: view }.key();
-    let found = store.first(&from, &afs_store::after(&keys::part_prefix(family, vnode, part)))?;
+    let from = VnodeKey { group, vnode, part, snapshot: view }.key();
+    let found = store.first(&from, &afs_store::after(&keys::part_prefix(group, vnode, part)))?;
     Ok(found.and_then(|(key, value)| Some((VnodeKey::parse(&key)?.snapshot, value))))
 }
 
 /// A vnode as its row has it, if the number is in use in a view.
 pub(crate) fn vnode(
     store: &Store,
-    family: Family,
+    group: GroupId,
     number: VnodeNumber,
     view: Snapshot,
 ) -> Result<Option<(Snapshot, VnodeRecord)>, VolumeError> {
-    match part(store, family, number, Part::Status, view)? {
+    match part(store, group, number, Part::Status, view)? {
         Some((snapshot, row)) => Ok(VnodeRecord::decode(number, &row)?.map(|record| (snapshot, record))),
         None => Ok(None),
     }
@@ -180,13 +180,13 @@ pub(crate) fn vnode(
 /// The pages of a directory as a view shows it.
 pub(crate) fn directory<'a>(
     store: &'a Store,
-    family: Family,
+    group: GroupId,
     record: &VnodeRecord,
     view: Snapshot,
 ) -> Result<Directory<'a>, VolumeError> {
     let number = record.status.id.vnode;
     Directory::open(number, record.status.length, move |page| {
-        match part(store, family, number, Part::Page(page), view)? {
+        match part(store, group, number, Part::Page(page), view)? {
             Some((_, row)) if !row.is_empty() => Ok(row.to_vec()),
             _ => Err(VolumeError::damaged(format!("directory {number}"), format!("page {page} is missing"))),
         }
@@ -196,15 +196,15 @@ pub(crate) fn directory<'a>(
 /// The chunks of a file, from one on, as a view shows them: number, snapshot of writing, row. `None` rows are holes.
 pub(crate) fn chunks(
     store: &Store,
-    family: Family,
+    group: GroupId,
     vnode: VnodeNumber,
     view: Snapshot,
     range: std::ops::RangeInclusive<u32>,
 ) -> Result<Vec<(u32, Snapshot, Option<ChunkRecord>)>, VolumeError> {
     let mut found: Vec<(u32, Snapshot, Option<ChunkRecord>)> = Vec::new();
-    let mut prefix = keys::part_prefix(family, vnode, Part::Chunk(0));
+    let mut prefix = keys::part_prefix(group, vnode, Part::Chunk(0));
     prefix.truncate(prefix.len() - 4);
-    let mut from = Some(Key(keys::part_prefix(family, vnode, Part::Chunk(*range.start()))));
+    let mut from = Some(Key(keys::part_prefix(group, vnode, Part::Chunk(*range.start()))));
     while let Some(start) = from {
         let (rows, next) = store.page(&start, &prefix)?;
         for (key, row) in rows {
@@ -223,56 +223,52 @@ pub(crate) fn chunks(
     Ok(found)
 }
 
-/// Removes rows that no volume shows, and puts the files they name among the garbage; the family too, when no
+/// Removes rows that no volume shows, and puts the files they name among the garbage; the group too, when no
 /// volume is left. Others change volumes meanwhile, between one vnode and the next.
-pub(crate) fn sweep(shared: &Arc<Shared>, family: &FamilyHandle) -> Result<(), VolumeError> {
-    let prefix = keys::family_prefix(family.id);
-    let removals = lock(&family.state).removals;
+pub(crate) fn sweep(shared: &Arc<Shared>, group: &GroupHandle) -> Result<(), VolumeError> {
+    let prefix = keys::group_prefix(group.id);
+    let removals = lock(&group.state).removals;
     let mut from = Some(Key(prefix.clone()));
     while let Some(start) = from {
         let (rows, next) = shared.store.page(&start, &prefix)?;
         let numbers: BTreeSet<VnodeNumber> =
             rows.iter().filter_map(|(key, _)| VnodeKey::parse(key)).map(|key| key.vnode).collect();
         for number in numbers {
-            if !sweep_vnode(shared, family, number)? {
+            if !sweep_vnode(shared, group, number)? {
                 // It comes again: what began meanwhile counts as a removal.
                 return Ok(());
             }
         }
         from = next;
     }
-    let mut state = lock(&family.state);
+    let mut state = lock(&group.state);
     if state.removals != removals {
         return Ok(());
     }
     let mut batch = Batch::default();
     if state.views.is_empty() && state.writable.is_none() {
-        batch.delete(keys::family(family.id));
-        batch.delete(keys::family_reservation(family.id));
-        batch.delete(keys::partial(family.id));
-        lock(&shared.families).remove(&family.id);
+        batch.delete(keys::group(group.id));
+        batch.delete(keys::group_reservation(group.id));
+        batch.delete(keys::partial(group.id));
+        lock(&shared.groups).remove(&group.id);
     } else {
         state.record.needs_sweep = false;
-        batch.put(keys::family(family.id), state.record.encode());
+        batch.put(keys::group(group.id), state.record.encode());
     }
     shared.store.submit(batch)?;
     Ok(())
 }
 
-/// Says whether it could be done: not while a restore fills the family, whose chunks have no status yet.
-fn sweep_vnode(
-    shared: &Arc<Shared>,
-    family: &FamilyHandle,
-    number: VnodeNumber,
-) -> Result<bool, VolumeError> {
-    let state = lock(&family.state);
+/// Says whether it could be done: not while a restore fills the group, whose chunks have no status yet.
+fn sweep_vnode(shared: &Arc<Shared>, group: &GroupHandle, number: VnodeNumber) -> Result<bool, VolumeError> {
+    let state = lock(&group.state);
     if state.frozen > 0 || state.is_half {
         return Ok(false);
     }
     let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
     views.extend(state.writable.map(|_| NEWEST));
     let mut rows: BTreeMap<Part, Vec<(Snapshot, Bytes)>> = BTreeMap::new();
-    shared.store.scan::<VolumeError>(&keys::vnode_prefix(family.id, number), |key, row| {
+    shared.store.scan::<VolumeError>(&keys::vnode_prefix(group.id, number), |key, row| {
         if let Some(key) = VnodeKey::parse(key) {
             rows.entry(key.part).or_default().push((key.snapshot, row.clone()));
         }
@@ -298,7 +294,7 @@ fn sweep_vnode(
             keep.remove(&oldest);
         }
         for (_, (snapshot, row)) in versions.iter().enumerate().filter(|(i, _)| !keep.contains(i)) {
-            let key = VnodeKey { family: family.id, vnode: number, part: *part, snapshot: *snapshot };
+            let key = VnodeKey { group: group.id, vnode: number, part: *part, snapshot: *snapshot };
             batch.delete(key.key());
             if let Part::Chunk(n) = *part
                 && let Some(chunk) = ChunkRecord::decode(row)?

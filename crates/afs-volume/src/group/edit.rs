@@ -1,17 +1,17 @@
 //! A change of a volume: what it reads, what it puts and takes, and the one batch that it ends in. Numbers that it gives out are never
 //! given out twice. What a view shows of the rows is left to the parent.
 
-use super::{FamilyState, NEWEST, directory, part};
-use crate::keys::{self, Family, FileId, Part, Snapshot, VnodeKey};
+use super::{GroupState, NEWEST, directory, part};
+use crate::keys::{self, FileId, GroupId, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
-use crate::records::{self, ChunkRecord, Counters, FamilyRecord, VnodeRecord};
+use crate::records::{self, ChunkRecord, Counters, GroupRecord, VnodeRecord};
 use crate::shared::Shared;
 use crate::{Kind, Stamp, VnodeId, Volume, VolumeError};
 use afs_store::{Batch, Seq, lock};
 use afs_wire::ids::{DataVersion, Uniquifier, VnodeNumber};
 use std::sync::MutexGuard;
 
-/// Uniquifiers, and data versions, of a family that are reserved at once. After a power loss this many are skipped;
+/// Uniquifiers, and data versions, of a group that are reserved at once. After a power loss this many are skipped;
 /// each block costs a sync of the log.
 const BLOCK: u64 = 4096;
 
@@ -19,8 +19,8 @@ const BLOCK: u64 = 4096;
 pub(crate) struct Edit<'a> {
     pub(crate) volume: &'a Volume,
     shared: &'a Shared,
-    state: MutexGuard<'a, FamilyState>,
-    record: FamilyRecord,
+    state: MutexGuard<'a, GroupState>,
+    record: GroupRecord,
     counters: Counters,
     before_kib: u64,
     /// Vnodes that it makes, removes, or changes the data of: what a volume's counter of updates counts (Volume service notes 4).
@@ -44,7 +44,7 @@ impl<'a> Edit<'a> {
             return Err(VolumeError::ReadOnly(volume.id));
         }
         let shared = &*volume.shared;
-        let state = lock(&volume.family.state);
+        let state = lock(&volume.group.state);
         volume.check_whole()?;
         let record = state.record;
         let counters = *lock(&volume.counters);
@@ -58,8 +58,8 @@ impl<'a> Edit<'a> {
         self.record.current
     }
 
-    fn family(&self) -> Family {
-        self.volume.family.id
+    fn group(&self) -> GroupId {
+        self.volume.group.id
     }
 
     fn reserve(&mut self, which: usize, number: u64) -> Result<(), VolumeError> {
@@ -69,11 +69,11 @@ impl<'a> Edit<'a> {
         let mut reserved = self.state.reserved;
         reserved[which] = number + BLOCK;
         if reserved[1 - which] == 0 {
-            // A new family needs both at once, for its root directory.
+            // A new group needs both at once, for its root directory.
             reserved[1 - which] = BLOCK;
         }
         let mut batch = Batch::default();
-        batch.put(keys::family_reservation(self.family()), records::encode_reservation(reserved));
+        batch.put(keys::group_reservation(self.group()), records::encode_reservation(reserved));
         self.shared.store.submit(batch)?;
         self.shared.store.sync_log()?;
         self.state.reserved = reserved;
@@ -82,8 +82,8 @@ impl<'a> Edit<'a> {
 
     /// A vnode that must be there, with the snapshot of its row.
     pub(crate) fn vnode(&self, id: VnodeId) -> Result<(Snapshot, VnodeRecord), VolumeError> {
-        let family = &self.volume.family;
-        family
+        let group = &self.volume.group;
+        group
             .vnode(&self.shared.store, id.vnode, NEWEST)?
             .filter(|(_, record)| record.status.id == id)
             .ok_or(VolumeError::NoVnode(id.vnode))
@@ -110,7 +110,7 @@ impl<'a> Edit<'a> {
             return Err(VolumeError::NotDirectory(id.vnode));
         }
         let volume = self.volume;
-        let pages = directory(&volume.shared.store, self.family(), &record, NEWEST)?;
+        let pages = directory(&volume.shared.store, self.group(), &record, NEWEST)?;
         Ok((snapshot, record, pages))
     }
 
@@ -144,7 +144,7 @@ impl<'a> Edit<'a> {
 
     /// Writes a part, in place of the version before.
     fn put(&mut self, vnode: VnodeNumber, part: Part, value: Vec<u8>, previous: Option<Snapshot>) {
-        let key = VnodeKey { family: self.family(), vnode, part, snapshot: self.current() };
+        let key = VnodeKey { group: self.group(), vnode, part, snapshot: self.current() };
         self.batch.put(key.key(), value);
         self.forget(vnode, part, previous.filter(|&p| p < self.current()));
     }
@@ -152,7 +152,7 @@ impl<'a> Edit<'a> {
     /// Takes away the older row of a part, if no clone shows it.
     fn forget(&mut self, vnode: VnodeNumber, part: Part, previous: Option<Snapshot>) {
         if let Some(snapshot) = previous.filter(|&p| !self.state.is_shown(p)) {
-            self.batch.delete(VnodeKey { family: self.family(), vnode, part, snapshot }.key());
+            self.batch.delete(VnodeKey { group: self.group(), vnode, part, snapshot }.key());
         }
     }
 
@@ -160,15 +160,14 @@ impl<'a> Edit<'a> {
     fn take(&mut self, vnode: VnodeNumber, part_: Part, previous: Snapshot) -> Result<(), VolumeError> {
         let stays = previous < self.current() && self.state.is_shown(previous);
         let is_oldest = match previous.0.checked_sub(1) {
-            Some(older) => part(&self.shared.store, self.family(), vnode, part_, Snapshot(older))?.is_none(),
+            Some(older) => part(&self.shared.store, self.group(), vnode, part_, Snapshot(older))?.is_none(),
             None => true,
         };
         if stays || !is_oldest {
             // What is below is not to appear again.
             self.put(vnode, part_, Vec::new(), Some(previous));
         } else {
-            self.batch
-                .delete(VnodeKey { family: self.family(), vnode, part: part_, snapshot: previous }.key());
+            self.batch.delete(VnodeKey { group: self.group(), vnode, part: part_, snapshot: previous }.key());
         }
         Ok(())
     }
@@ -196,7 +195,7 @@ impl<'a> Edit<'a> {
         for (n, page) in pages.into_changed() {
             let previous = match before {
                 Some(_) => {
-                    part(&self.shared.store, self.family(), number, Part::Page(n), NEWEST)?.map(|(s, _)| s)
+                    part(&self.shared.store, self.group(), number, Part::Page(n), NEWEST)?.map(|(s, _)| s)
                 }
                 None => None,
             };
@@ -217,14 +216,14 @@ impl<'a> Edit<'a> {
 
     /// Data in a row.
     pub(crate) fn put_inline(&mut self, vnode: VnodeNumber, data: Vec<u8>) -> Result<(), VolumeError> {
-        let previous = part(&self.shared.store, self.family(), vnode, Part::Inline, NEWEST)?.map(|(s, _)| s);
+        let previous = part(&self.shared.store, self.group(), vnode, Part::Inline, NEWEST)?.map(|(s, _)| s);
         self.put(vnode, Part::Inline, data, previous);
         Ok(())
     }
 
     /// Takes away data that are in a row.
     pub(crate) fn take_inline(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
-        if let Some((previous, _)) = part(&self.shared.store, self.family(), vnode, Part::Inline, NEWEST)? {
+        if let Some((previous, _)) = part(&self.shared.store, self.group(), vnode, Part::Inline, NEWEST)? {
             self.take(vnode, Part::Inline, previous)?;
         }
         Ok(())
@@ -240,7 +239,7 @@ impl<'a> Edit<'a> {
     ) {
         self.discard_chunk(vnode, n, before.filter(|(_, old)| old.is_some_and(|old| old.file != chunk.file)));
         self.put(vnode, Part::Chunk(n), chunk.encode(), before.map(|(snapshot, _)| snapshot));
-        let key = VnodeKey { family: self.family(), vnode, part: Part::Chunk(n), snapshot: self.current() };
+        let key = VnodeKey { group: self.group(), vnode, part: Part::Chunk(n), snapshot: self.current() };
         self.batch.files.push(records::file_name(chunk.file, &key, n));
     }
 
@@ -259,7 +258,7 @@ impl<'a> Edit<'a> {
     fn discard_chunk(&mut self, vnode: VnodeNumber, n: u32, before: Option<(Snapshot, Option<ChunkRecord>)>) {
         let Some((snapshot, Some(old))) = before else { return };
         if snapshot == self.current() || !self.state.is_shown(snapshot) {
-            let key = VnodeKey { family: self.family(), vnode, part: Part::Chunk(n), snapshot };
+            let key = VnodeKey { group: self.group(), vnode, part: Part::Chunk(n), snapshot };
             Shared::discard(&mut self.batch, old.file, &key, n);
             self.garbage.push((old.file, records::file_name(old.file, &key, n)));
         }
@@ -276,7 +275,7 @@ impl<'a> Edit<'a> {
         self.counters.files = self.counters.files.saturating_sub(1);
         self.counters.used_kib = self.counters.used_kib.saturating_sub(record.blocks_kib());
         let volume = self.volume;
-        volume.shared.store.scan::<VolumeError>(&keys::vnode_prefix(self.family(), number), |key, row| {
+        volume.shared.store.scan::<VolumeError>(&keys::vnode_prefix(self.group(), number), |key, row| {
             let Some(key) = VnodeKey::parse(key) else { return Ok(()) };
             // Rows that a clone shows stay; others below them wait for the sweep. No one asks for them, as the vnode's
             // number is not given out again.
@@ -332,7 +331,7 @@ impl<'a> Edit<'a> {
         self.counters.updates = self.counters.updates.wrapping_add(self.changed);
         self.counters.update_date = self.stamp.now.0;
         if self.record != self.state.record {
-            self.batch.put(keys::family(self.family()), self.record.encode());
+            self.batch.put(keys::group(self.group()), self.record.encode());
         }
         self.batch.put(keys::counters(self.volume.id), self.counters.encode());
         let seq = self.shared.store.submit(self.batch)?;

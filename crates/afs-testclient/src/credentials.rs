@@ -20,14 +20,14 @@ const TICKET_AGE: Duration = Duration::from_secs(300);
 
 /// Who makes a call.
 #[derive(Clone)]
-pub enum Who {
+pub enum Credentials {
     /// Nobody: Rx's null class.
     Anonymous,
     /// Who this token says, by rxkad at this level.
     Token(Arc<Token>, Level),
 }
 
-impl Who {
+impl Credentials {
     /// The holder of the cell's key, as `-localauth` is: a superuser to all servers but the file server, which knows no such
     /// name.
     ///
