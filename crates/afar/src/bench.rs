@@ -24,8 +24,8 @@ const LINK_BYTES: &str = "4000000000";
 #[derive(Parser)]
 #[command(name = "afar bench", about = "Measures your own mounts and network links, and compares them")]
 #[command(
-    after_help = "The command makes a folder afar-bench-NUMBER in each FOLDER, and removes it at the end (not after Ctrl-C). In a mount of afar's, it drops \
-    files from the cache (fs flush) and reads them again cold. In other mounts it tries the same with the machine's own fs. It measures the first FOLDER twice: \
+    after_help = "The command makes a folder afar-bench-NUMBER in each FOLDER, and removes it at the end (not after Ctrl-C). In an afar mount, it drops \
+    files from the cache (fs flush) and reads them again cold. In other mounts it tries the same with the machine's own fs command. It measures the first FOLDER twice: \
     the difference is noise. To measure a link, run 'afar rxperf server -p 7009' at the other end; OpenAFS's rxperf works too."
 )]
 struct Cli {

@@ -40,7 +40,7 @@ struct Cli {
     /// Replaces existing files
     #[arg(long)]
     force: bool,
-    /// Writes JSON
+    /// Prints the report as JSON
     #[arg(long)]
     json: bool,
 }

@@ -26,10 +26,10 @@ const ANSWER_TIME: Duration = Duration::from_millis(500);
 #[derive(Parser)]
 #[command(
     name = "afar server",
-    about = "Runs the servers of this machine: file and volume service, volume location and protection databases"
+    about = "Runs this machine's servers: files, volumes, the cell's databases, and bos"
 )]
 struct Cli {
-    /// The configuration, in TOML; docs/administration.md has all of its keys
+    /// The configuration, in TOML; docs/administration.md lists its settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The folder with everything that the server keeps; the first start makes it
@@ -41,13 +41,13 @@ struct Cli {
     /// The address to listen on
     #[arg(long, value_name = "ADDR")]
     bind: Option<Ipv4Addr>,
-    /// The cell to make at the first start
+    /// Name of the cell to make at the first start
     #[arg(long, value_name = "NAME")]
     cell: Option<String>,
-    /// A server's configuration folder in OpenAFS's format, to be used as it is
+    /// A server's configuration folder in OpenAFS's format, which afar uses as it is
     #[arg(long, value_name = "DIR")]
     config_dir: Option<PathBuf>,
-    /// OpenAFS's BosConfig; afar runs the servers that this file starts, with the options in it
+    /// OpenAFS's BosConfig; afar runs the servers that this file lists, with their options
     #[arg(long, value_name = "FILE")]
     bos_config: Option<PathBuf>,
     /// Checks the configuration, the other database servers and etcd, and starts nothing
