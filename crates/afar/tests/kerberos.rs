@@ -1,4 +1,4 @@
-//! Users with the tickets of a real KDC: `aklog`, `klog`, `tokens` and `unlog` at a mount of our client, in a cell whose servers have the key
+//! Users with the tickets of a real KDC: `aklog`, `tokens` and `unlog` at a mount of our client, in a cell whose servers have the key
 //! that the KDC has.
 
 mod mounted;

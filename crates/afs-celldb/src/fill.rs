@@ -4,7 +4,8 @@
 //! transaction takes it away. If this ends before that, it is done again from the beginning.
 //!
 //! Servers may run. The mark comes with another revision, on which no server's image rests: so from then on no server makes a change, before
-//! a row is removed. They find the mark, answer look-ups from memory, and read the database anew when the mark is gone.
+//! a row is removed. They find the mark, answer look-ups from memory, and read the database anew when the mark is gone; until they have,
+//! they refuse look-ups.
 //!
 //! The mark says how far this has got, and each transaction moves it on by one. A shared store may make a copy of a transaction
 //! late, which a stalled machine had kept: it finds another mark, or none, and changes nothing.

@@ -283,12 +283,12 @@ impl Clients {
     /// Writes down that the host may hold promises. Whether it is written down.
     fn remember(&self, now: Instant, host: HostId, holder: &Holder, volume: VolumeId) -> bool {
         let Some(mut remembered) = self.remembered() else { return true };
-        let (before, was_writable) = (remembered.poll_timeout(), remembered.is_writable());
+        let (before, had_failed) = (remembered.poll_timeout(), remembered.has_failed());
         let outcome = remembered.note(now, host, holder, volume);
         if before.is_none() && remembered.poll_timeout().is_some() {
             self.due.notify_one();
         }
-        if let (Err(error), true) = (&outcome, was_writable) {
+        if let (Err(error), false) = (&outcome, had_failed) {
             tell_unwritten(error);
         }
         outcome.is_ok()
@@ -296,9 +296,9 @@ impl Clients {
 
     fn forget_remembered(&self, host: HostId) {
         let Some(mut remembered) = self.remembered() else { return };
-        let before = remembered.poll_timeout();
-        if let Err(error) = remembered.gone(self.now(), host) {
-            tracing::warn!(%error, "the list of callback promises cannot be written");
+        let (before, had_failed) = (remembered.poll_timeout(), remembered.has_failed());
+        if let (Err(error), false) = (remembered.gone(self.now(), host), had_failed) {
+            tell_unwritten(&error);
         }
         if before.is_none() && remembered.poll_timeout().is_some() {
             self.due.notify_one();
@@ -444,17 +444,17 @@ impl Clients {
     fn bring_to_disk(&self, due: Due) {
         let done = due.run();
         let Some(mut remembered) = self.remembered() else { return };
-        let was_writable = remembered.is_writable();
+        let had_failed = remembered.has_failed();
         let outcome = remembered.handle_done(self.now(), done);
-        match (outcome, was_writable, remembered.is_writable()) {
-            (Ok(()), false, true) => tracing::info!("the list of callback promises is written again"),
+        match (outcome, had_failed, remembered.has_failed()) {
+            (Ok(()), true, false) => tracing::info!("the list of callback promises is written again"),
             (Ok(()), ..) => {}
-            (Err(error), true, false) => tell_unwritten(&error),
-            (Err(error), true, true) => {
+            (Err(error), false, true) => tell_unwritten(&error),
+            (Err(error), false, false) => {
                 tracing::warn!(%error, "the list of callback promises cannot be written anew, and grows");
             }
             // It was told before.
-            (Err(error), false, _) => {
+            (Err(error), true, _) => {
                 tracing::debug!(%error, "the list of callback promises still cannot be written");
             }
         }

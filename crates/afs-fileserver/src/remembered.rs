@@ -59,6 +59,7 @@ pub struct Remembered {
     file: Option<Arc<dyn DiskFile>>,
     /// Whether lines may be lost that were written: nobody is known to be in the list then.
     is_lost: bool,
+    has_failed: bool,
     /// Bytes of it that are lines.
     length: u64,
     holders: BTreeMap<HostId, (Holder, BTreeSet<VolumeId>)>,
@@ -147,6 +148,7 @@ impl Remembered {
             disk,
             file: None,
             is_lost: false,
+            has_failed: false,
             length: 0,
             holders,
             lines: 0,
@@ -210,9 +212,9 @@ impl Remembered {
         outcome
     }
 
-    /// Whether lines can be added, as far as is known.
-    pub fn is_writable(&self) -> bool {
-        self.file.is_some()
+    /// Whether lines could not be written, or may be lost, and a file that has them all is not on the disk yet.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// When [`poll_due`](Self::poll_due) has something next; nothing while what it said last is being done.
@@ -244,13 +246,18 @@ impl Remembered {
     pub fn handle_done(&mut self, now: Instant, done: Done) -> io::Result<()> {
         self.is_busy = false;
         let since = self.since.take().unwrap_or_default();
+        let is_on_disk = matches!(done, Done::SyncedPlaced(_));
         let outcome = match done {
             Done::Synced(outcome) => outcome.inspect_err(|_| self.lose(now)),
             // A folder that cannot be synced is not to have all written anew again and again without a pause.
             Done::SyncedPlaced(outcome) => outcome.inspect_err(|_| self.lose(now + SYNC_AFTER)),
             Done::Written(length, written) => written.and_then(|file| self.place(now, file, length, &since)),
         };
+        if is_on_disk && outcome.is_ok() {
+            self.has_failed = false;
+        }
         if outcome.is_err() {
+            self.has_failed |= self.file.is_none();
             // Also for the lines that the old file has got meanwhile, where that is still there.
             self.due_at = self.due_at.or(Some(now + SYNC_AFTER));
             self.long = self.lines + LINES_BEFORE_REWRITE;
@@ -303,7 +310,7 @@ impl Remembered {
         };
         if let Err(error) = file.write_at(self.length, lines.as_bytes()) {
             // A part of it may be there.
-            self.file = None;
+            (self.file, self.has_failed) = (None, true);
             self.due_at = Some(now + SYNC_AFTER);
             return Err(error);
         }

@@ -61,14 +61,14 @@ impl VnodeLocks {
         (first, Some(self.take(one.max(other), client).await))
     }
 
-    /// The client that holds it.
+    /// The client that holds the file's lock, if one does.
     pub(crate) fn holder(&self, fid: AfsFid) -> Option<SocketAddr> {
         self.queues().get(&fid)?.holder
     }
 }
 
 impl VnodeLock {
-    /// Whether others wait for it to end.
+    /// Whether others wait for it.
     pub(crate) fn is_wanted(&self) -> bool {
         // The map has one, this lock another, and each that waits one more.
         self.guard.as_ref().is_some_and(|guard| Arc::strong_count(OwnedMutexGuard::mutex(guard)) > 2)

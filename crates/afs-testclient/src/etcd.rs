@@ -311,7 +311,7 @@ impl Etcd {
     /// Runs etcdctl for all members: whether it succeeded, and what it printed.
     pub fn control(&self, arguments: &[&str]) -> (bool, String) {
         let endpoints = self.endpoints().join(",");
-        self.run(&[&["--endpoints", &endpoints][..], arguments].concat())
+        self.run(&[&["--endpoints", &endpoints, "--command-timeout", "60s"][..], arguments].concat())
     }
 
     fn run(&self, arguments: &[&str]) -> (bool, String) {

@@ -1,4 +1,4 @@
-//! What is in rows: vnodes, chunks, volumes, groups, the partition (Volume format 5). Reading is total.
+//! What is in rows: vnodes, chunks, volumes, volume groups, the partition (Volume format 5). Reading is total.
 
 use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};

@@ -9,7 +9,7 @@ use afs_store::{Batch, Seq, Store, StoreError, lock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// Numbers of files and groups that are reserved at once; each block costs a sync of the log.
+/// Numbers of files and volume groups that are reserved at once; each block costs a sync of the log.
 const BLOCK: u64 = 4096;
 /// Files removed in one batch of the maintenance.
 const GARBAGE_AT_ONCE: usize = 512;
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     garbage: Mutex<VecDeque<Garbage>>,
 }
 
-/// Numbers that are never used twice: of files and groups.
+/// Numbers that are never used twice: of files and volume groups.
 #[derive(Debug, Default)]
 struct Numbers {
     next: [u64; 2],

@@ -133,7 +133,11 @@ impl<I: Image> Follower<I> {
                     let why = Doubt::Filled.reason();
                     return Err((Doubt::Filled, StoreError::new(asking::<I>(), why)));
                 }
-                following.is_whole();
+                tracing::warn!(
+                    database = I::NAME,
+                    "the database is whole again: look-ups are refused until it is read"
+                );
+                following.made_whole();
             } else if now.is_behind(newest) {
                 if timeout_at(self.patience(now, false), revision.changed()).await.is_err() {
                     following.late.notify_one();
@@ -188,6 +192,7 @@ impl<I: Image> Follower<I> {
         let writer = self.writer.lock().await;
         let position = self.mirror.reload(&writer).await?;
         following.reloaded(&self.mirror);
+        self.caught_up();
         tracing::info!(database = I::NAME, "the database was read anew");
         Ok(position)
     }

@@ -306,7 +306,7 @@ impl Following {
     }
 
     /// Nobody moves the database in any more: it is to be read anew, and what is in memory is old.
-    pub(super) fn is_whole(&self) {
+    pub(super) fn made_whole(&self) {
         self.is_filled.store(false, Ordering::Relaxed);
         self.whole.notify_one();
     }
@@ -314,9 +314,10 @@ impl Following {
     /// The image was read anew.
     pub(super) fn reloaded<I: Image>(&self, mirror: &Mirror<I>) {
         self.reloads.fetch_add(1, Ordering::Relaxed);
+        // First: a round that finds the image where it was has it read anew once more.
+        self.moved(mirror);
         self.is_astray.store(false, Ordering::Relaxed);
         self.is_filled.store(false, Ordering::Relaxed);
-        self.moved(mirror);
     }
 
     /// The image has moved on. Two may say so at once, and the one that comes last may have moved it first: so this asks what it is at.

@@ -74,6 +74,8 @@ impl CellStore for Way {
     ) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             self.answer().await;
+            let slow = *self.slow.borrow();
+            sleep(slow).await;
             let position = Position(self.shared.made.borrow().len() as u64);
             Ok(Page { position, ..self.shared.rows.scan(prefix, after, limit, at).await? })
         })
@@ -300,7 +302,13 @@ async fn while_somebody_fills_a_database_its_servers_change_nothing_and_then_hav
     assert_eq!(has(&forgetful, "old").await, Err(NoQuorum));
     assert!(matches!(put(&forgetful, "late").await, Err(ChangeError::NoQuorum(_))));
     let rows = [(b"new".to_vec(), b"x".to_vec())];
+    // Another may have read it anew long ago, and made a change.
+    ways[1].slow.send_replace(2 * ROUND);
     assert_eq!(filling.fill(rows.into_iter()).await, Ok(1));
+    for _ in 0..3 {
+        assert_ne!(has(&theirs, "old").await, Ok(true), "it is not told what was there before");
+    }
+    ways[1].slow.send_replace(Duration::ZERO);
     eventually("changes are made again", async || put(&ours, "later").await.is_ok()).await;
     for server in [&ours, &theirs, &forgetful] {
         eventually("it has what is new", async || has(server, "later").await == Ok(true)).await;
