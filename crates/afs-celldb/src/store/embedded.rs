@@ -4,18 +4,23 @@
 //! Every commit is synced before it is reported: databases of a cell change a few times a minute, and what they give out
 //! (ids of volumes and users) must not be given out again after a loss of power. A thread of its own waits for
 //! the disk, so that calls which only look something up do not. In simulations, which have no threads, the caller waits.
+//!
+//! After an error `redb` makes no more changes until the file is opened anew, as at the start of the server: here that is done by whoever
+//! next reads or changes something.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError,
+    TableDefinition,
 };
 use rustix::fs::{Advice, fadvise};
 use tokio::sync::oneshot;
@@ -40,8 +45,53 @@ const CACHE_BYTES: usize = 8 << 20;
 /// Rows in a file.
 #[derive(Debug)]
 pub struct EmbeddedStore {
-    database: Arc<Database>,
+    database: Arc<Reopening>,
     committer: Committer,
+}
+
+/// Between an error and the next attempt to open the file, which reads all of it.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The database, which is closed after an error.
+#[derive(Debug)]
+struct Reopening {
+    /// After an error what it was and when, until somebody wants the database.
+    open: RwLock<Result<Database, (Reason, Instant)>>,
+    /// What is opened anew; `None` in simulations, where it never is.
+    file: Option<PathBuf>,
+}
+
+impl Reopening {
+    /// Does something with the database.
+    fn with<T>(&self, work: impl Fn(&Database) -> Result<T, Reason>) -> Result<T, Reason> {
+        loop {
+            let done = self.open.read().unwrap_or_else(PoisonError::into_inner).as_ref().ok().map(&work);
+            if let Some(done) = done {
+                return done.inspect_err(|error| self.close(error));
+            }
+            let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+            // Else somebody was faster.
+            if let (Err((error, at)), Some(file)) = (&*open, &self.file) {
+                if at.elapsed() < PAUSE {
+                    return Err(error.clone());
+                }
+                *open = open_file(file).map_err(|error| (error, Instant::now()));
+                match &*open {
+                    Ok(_) => {
+                        tracing::info!(file = %file.display(), "the cell's databases are opened anew after an error")
+                    }
+                    Err((error, _)) => return Err(error.clone()),
+                }
+            }
+        }
+    }
+
+    /// Something went wrong: it is opened anew before something else is done.
+    fn close(&self, error: &Reason) {
+        if self.file.is_some() {
+            *self.open.write().unwrap_or_else(PoisonError::into_inner) = Err((error.clone(), Instant::now()));
+        }
+    }
 }
 
 /// Who commits.
@@ -54,6 +104,7 @@ enum Committer {
 }
 
 /// What `redb` says of an error, whose own type is large.
+#[derive(Clone, Debug)]
 struct Reason(String);
 
 impl<E: Into<redb::Error>> From<E> for Reason {
@@ -87,12 +138,13 @@ impl EmbeddedStore {
         if !file.exists() {
             make(file).map_err(failed)?;
         }
-        open_file(file).and_then(Self::on).map_err(failed)
+        open_file(file).and_then(|database| Self::on(database, Some(file.to_owned()))).map_err(failed)
     }
 
-    /// Over a database that has the table.
-    fn on(database: Database) -> Result<Self, Reason> {
-        let database = Arc::new(database);
+    /// Over a database that has the table; `file` is what is opened anew after an error.
+    fn on(database: Database, file: Option<PathBuf>) -> Result<Self, Reason> {
+        let open = RwLock::new(Ok(database));
+        let database = Arc::new(Reopening { open, file });
         let (commits, waiting) = mpsc::sync_channel(MAX_WAITING);
         let theirs = Arc::clone(&database);
         let committer = thread::Builder::new()
@@ -113,30 +165,35 @@ impl EmbeddedStore {
             if is_new {
                 lay_out(&database)?;
             }
+            let database = Reopening { open: RwLock::new(Ok(database)), file: None };
             Ok(Self { database: Arc::new(database), committer: Committer::Caller })
         };
         open().map_err(|Reason(reason)| StoreError::new("opening the cell's databases", reason))
     }
 
     fn read_now(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Reason> {
-        let table = self.database.begin_read()?.open_table(ROWS)?;
-        Ok(table.get(key)?.map(|value| value.value().to_vec()))
+        self.database.with(|database| {
+            let table = database.begin_read()?.open_table(ROWS)?;
+            Ok(table.get(key)?.map(|value| value.value().to_vec()))
+        })
     }
 
     fn scan_now(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, Reason> {
-        let table = self.database.begin_read()?.open_table(ROWS)?;
-        let mut rows = Vec::new();
-        for row in table.range(after.unwrap_or(prefix)..)? {
-            let (key, value) = row?;
-            if after == Some(key.value()) {
-                continue;
+        self.database.with(|database| {
+            let table = database.begin_read()?.open_table(ROWS)?;
+            let mut rows = Vec::new();
+            for row in table.range(after.unwrap_or(prefix)..)? {
+                let (key, value) = row?;
+                if after == Some(key.value()) {
+                    continue;
+                }
+                if rows.len() == limit || !key.value().starts_with(prefix) {
+                    break;
+                }
+                rows.push((key.value().to_vec(), value.value().to_vec()));
             }
-            if rows.len() == limit || !key.value().starts_with(prefix) {
-                break;
-            }
-            rows.push((key.value().to_vec(), value.value().to_vec()));
-        }
-        Ok(rows)
+            Ok(rows)
+        })
     }
 }
 
@@ -173,8 +230,17 @@ fn open_file(path: &Path) -> Result<Database, Reason> {
     match builder().create_with_backend(FileBackend::new(file)?) {
         Ok(database) => Ok(database),
         Err(DatabaseError::DatabaseAlreadyOpen) => Err(Reason("another process has it open".into())),
+        // The disk may be well again later.
+        Err(DatabaseError::Storage(StorageError::Io(error))) if !is_damage(&error) => {
+            Err(Reason(error.to_string()))
+        }
         Err(error) => Err(restore(&error.to_string())),
     }
+}
+
+/// Whether what is in the file is wrong, and not the disk that has it.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
 /// Makes a file without rows. It has its name when it is whole: a process that ends while the file is made must not leave one
@@ -202,10 +268,11 @@ fn lay_out(database: &Database) -> Result<(), Reason> {
     Ok(transaction.commit()?)
 }
 
-fn commit_all(database: &Database, waiting: &Receiver<Commit>) {
+fn commit_all(database: &Reopening, waiting: &Receiver<Commit>) {
     while let Ok((transaction, answer)) = waiting.recv() {
         // Whoever does not wait for it any more reads the database again.
-        let _ = answer.send(commit_one(database, &transaction).map_err(Reason::changing));
+        let made = database.with(|database| commit_one(database, &transaction));
+        let _ = answer.send(made.map_err(Reason::changing));
     }
 }
 
@@ -258,7 +325,8 @@ impl CellStore for EmbeddedStore {
         };
         Box::pin(async move {
             let Committer::Thread(commits, _) = &self.committer else {
-                return commit_one(&self.database, &transaction).map_err(Reason::changing);
+                let made = self.database.with(|database| commit_one(database, &transaction));
+                return made.map_err(Reason::changing);
             };
             let (answer, result) = oneshot::channel();
             let commits = commits.as_ref().ok_or_else(gone)?;

@@ -82,7 +82,7 @@ impl Machine {
             Backend { file: disk.open(FILE).map_err(|error| error.to_string())?, syncs: self.syncs };
         let database = builder().create_with_backend(backend);
         let database = database.map_err(|error| error.to_string())?;
-        let store = EmbeddedStore::on(database).map_err(|Reason(reason)| reason)?;
+        let store = EmbeddedStore::on(database, None).map_err(|Reason(reason)| reason)?;
         database::Database::open(Arc::new(store)).await.map_err(|error| error.to_string())
     }
 
