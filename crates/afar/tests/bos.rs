@@ -9,8 +9,11 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use afs_testclient::{Client, Credentials};
+use afs_wire::ids::AfsFid;
+use rx_security::keys::{EncType, Key, KeySet};
 use server_process::{ServerProcess, StateFolder};
-use two_servers::TwoServers;
+use two_servers::{DATABASES, TwoServers};
 
 struct Site {
     state: StateFolder,
@@ -337,4 +340,30 @@ async fn salvage_checks_a_volume_in_service_and_a_partition_while_the_file_serve
     assert!(cell.does("listvol ONE").contains("user.x"));
     let other = cell.afar(&["bos", "create", &address, "salvage", "cron", "rm -rf x", "now", "-localauth"]);
     assert!(!{ other }.output().unwrap().stderr.is_empty());
+}
+
+/// A file server made one ticket for the cell's databases when it started: with the key of that ticket gone, and a database server started
+/// anew, all its users were nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn users_stay_who_they_are_after_the_key_was_rotated_and_a_database_server_began_anew() {
+    let mut cell = TwoServers::beside_databases("rotated");
+    let volume = cell.create("ONE", "rotated");
+    let folders: Vec<_> = (0..3).map(|server| cell.state(server).join("etc/server")).collect();
+    let mut keys = KeySet::load(&folders[0]).unwrap();
+    let old: Vec<_> = keys.iter().map(|key| (key.kind, key.kvno, key.subtype)).collect();
+    keys.insert(Key::rxkad_krb5(77, EncType::AES256, &[7; 32])).unwrap();
+    let rotate = |keys: &KeySet| {
+        folders.iter().for_each(|folder| keys.save(folder).unwrap());
+        std::thread::sleep(Duration::from_millis(2500));
+    };
+    rotate(&keys);
+    for (kind, kvno, subtype) in old {
+        keys.remove(kind, kvno, subtype);
+    }
+    rotate(&keys);
+    cell.restart(DATABASES);
+    let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let admin = Credentials::user("admin", "two.test", &keys).unwrap();
+    let made = client.file_server(cell.address(0), &admin).create_file(AfsFid::root_of(volume), "file").await;
+    assert!(made.is_ok(), "{:?}", made.map_err(|error| error.to_string()));
 }

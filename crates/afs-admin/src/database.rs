@@ -18,7 +18,7 @@ use crate::login::Login;
 /// up to a minute and more, but happen rarely; somebody who waits for a command wants to hear of it sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The servers of a database, called as one identity.
+/// The servers of a database, called as one identity: by one login, or by one that is made for each connection.
 pub struct DatabaseServers {
     runtime: Arc<dyn Runtime>,
     peers: Vec<Peer>,
@@ -36,9 +36,19 @@ struct State {
 impl DatabaseServers {
     /// The servers of interface `I` on these machines, of which the first is asked first.
     pub fn new<I: Interface>(endpoint: &Endpoint, machines: &[Ipv4Addr], login: &Login) -> Self {
+        let login = login.clone();
+        Self::with_logins::<I>(endpoint, machines, move || login.clone())
+    }
+
+    /// The same for who runs for long: each new connection asks for a login, as tickets and keys end.
+    pub fn with_logins<I: Interface>(
+        endpoint: &Endpoint,
+        machines: &[Ipv4Addr],
+        login: impl Fn() -> Login + Clone + Send + Sync + 'static,
+    ) -> Self {
         let peer = |machine: &Ipv4Addr| {
             let (address, login) = (SocketAddr::from((*machine, I::PORT)), login.clone());
-            let security = move || login.security();
+            let security = move || login().security();
             endpoint.peer(address, ServiceId(I::SERVICE_ID), PeerLimits::default(), security)
         };
         let state = State { current: 0, down_since: vec![None; machines.len()] };

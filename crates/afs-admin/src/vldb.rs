@@ -64,7 +64,12 @@ pub struct Registration {
 impl LocationDb {
     /// The database on these machines.
     pub fn new(endpoint: &Endpoint, machines: &[Ipv4Addr], login: &Login) -> Self {
-        Self { servers: DatabaseServers::new::<vl::Vl>(endpoint, machines, login) }
+        Self::at(DatabaseServers::new::<vl::Vl>(endpoint, machines, login))
+    }
+
+    /// The database at these servers of [`Vl`](vl::Vl).
+    pub const fn at(servers: DatabaseServers) -> Self {
+        Self { servers }
     }
 
     async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, Error> {

@@ -174,9 +174,12 @@ impl<'a> Assembly<'a> {
         self.endpoints.get(&role).expect("its port is bound before a role is served")
     }
 
-    fn login(&self) -> Result<Login, StartError> {
-        cell_login(&self.rxkad, &self.runtime)
-            .map_err(|error| StartError::Folder(format!("{}: {error}", self.folder.path.display())))
+    /// Makes logins with the newest key there is then: an older one may have been removed.
+    fn logins(&self) -> Result<impl Fn() -> Login + Clone + Send + std::marker::Sync + use<>, StartError> {
+        let first = cell_login(&self.rxkad, &self.runtime)
+            .map_err(|error| StartError::Folder(format!("{}: {error}", self.folder.path.display())))?;
+        let (rxkad, runtime) = (self.rxkad.clone(), Arc::clone(&self.runtime));
+        Ok(move || cell_login(&rxkad, &runtime).unwrap_or_else(|_| first.clone()))
     }
 
     /// Where the cell's databases are.
@@ -312,14 +315,15 @@ impl<'a> Assembly<'a> {
         vice::remove_unfinished(&partitions);
 
         let endpoint = self.endpoint(Role::File);
-        let login = self.login()?;
+        let login = self.logins()?;
         let protection: Arc<dyn Protection> = match ptdb {
             Some(database) => {
                 let authority = Arc::clone(&self.authority);
                 Arc::new(LocalProtection { database, rules: self.rules(), authority })
             }
             None => {
-                let servers = DatabaseServers::new::<Pr>(endpoint, &self.database_servers()?, &login);
+                let servers =
+                    DatabaseServers::with_logins::<Pr>(endpoint, &self.database_servers()?, login.clone());
                 Arc::new(RemoteProtection { servers, authority: Arc::clone(&self.authority) })
             }
         };
@@ -327,8 +331,10 @@ impl<'a> Assembly<'a> {
             Some(database) => (Vl::Local(Arc::clone(&database)), Arc::new(LocalLocations(database))),
             None => {
                 let servers = self.database_servers()?;
-                let locations = DatabaseServers::new::<VlInterface>(endpoint, &servers, &login);
-                let vldb = LocationDb::new(endpoint, &servers, &login);
+                let locations =
+                    DatabaseServers::with_logins::<VlInterface>(endpoint, &servers, login.clone());
+                let vldb =
+                    LocationDb::at(DatabaseServers::with_logins::<VlInterface>(endpoint, &servers, login));
                 (Vl::Remote(vldb), Arc::new(RemoteLocations(locations)))
             }
         };
