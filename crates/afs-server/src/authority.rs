@@ -5,10 +5,10 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use afs_celldb::caller::{self, Caller};
 use afs_config::{CellName, RealmFiles, Superuser, UserList};
@@ -27,9 +27,14 @@ pub(crate) struct CellAuthority {
 
 struct Users {
     list: UserList,
-    modified: Option<SystemTime>,
+    /// Of the file that was read, or could not be.
+    stamp: Stamp,
+    is_unread: bool,
     looked: Instant,
 }
+
+/// What a changed file differs in: inode and time of change, which another owner or mode changes too.
+type Stamp = Option<(u64, i64, i64)>;
 
 /// What is done to the UserList.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +56,10 @@ impl CellAuthority {
     /// Of a cell with these realms, whose superusers are in the folder's UserList.
     pub(crate) fn new(cell: CellName, realms: RealmFiles, folder: &Path) -> Self {
         let file = folder.join("UserList");
-        let (list, modified) = (read(&file), modified(&file));
-        Self { cell, realms, file, users: Mutex::new(Users { list, modified, looked: Instant::now() }) }
+        let (stamp, list) = (stamp_of(&file), read(&file));
+        let (is_unread, list) = (list.is_none(), list.unwrap_or_default());
+        let users = Users { list, stamp, is_unread, looked: Instant::now() };
+        Self { cell, realms, file, users: Mutex::new(users) }
     }
 
     /// The UserList as it is now.
@@ -101,7 +108,7 @@ impl CellAuthority {
         }
         replace(&self.file, &bytes).map_err(BadUser::File)?;
         users.list = UserList::parse_bytes(&bytes);
-        users.modified = modified(&self.file);
+        (users.stamp, users.is_unread) = (stamp_of(&self.file), false);
         Ok(())
     }
 
@@ -109,11 +116,17 @@ impl CellAuthority {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if users.looked.elapsed() >= LOOK_EVERY {
             users.looked = Instant::now();
-            let modified = modified(&self.file);
-            if modified != users.modified {
-                users.modified = modified;
-                users.list = read(&self.file);
+            let stamp = stamp_of(&self.file);
+            let is_changed = stamp != std::mem::replace(&mut users.stamp, stamp);
+            if is_changed {
+                let list = read(&self.file);
+                (users.is_unread, users.list) = (list.is_none(), list.unwrap_or_default());
                 tracing::info!(file = %self.file.display(), superusers = users.list.users.len(), "the UserList was read anew");
+            } else if users.is_unread
+                && let Ok(list) = UserList::read(&self.file)
+            {
+                (users.is_unread, users.list) = (false, list);
+                tracing::info!(file = %self.file.display(), "the UserList can be read again");
             }
         }
         ask(&users.list)
@@ -157,16 +170,16 @@ pub(crate) fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
     fs::File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-fn modified(file: &Path) -> Option<SystemTime> {
-    file.metadata().and_then(|metadata| metadata.modified()).ok()
+fn stamp_of(file: &Path) -> Stamp {
+    let metadata = file.metadata().ok()?;
+    Some((metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
 }
 
-/// A list that cannot be read has nobody in it: less may be done then, not more.
-fn read(file: &Path) -> UserList {
-    UserList::read(file).unwrap_or_else(|error| {
-        tracing::error!(%error, "the UserList cannot be read: there are no superusers");
-        UserList::default()
-    })
+/// The list; one that cannot be read has nobody in it: less may be done then, not more.
+fn read(file: &Path) -> Option<UserList> {
+    let list = UserList::read(file);
+    list.inspect_err(|error| tracing::error!(%error, "the UserList cannot be read: there are no superusers"))
+        .ok()
 }
 
 impl caller::Authority for CellAuthority {

@@ -38,13 +38,14 @@ pub(crate) fn load(folder: &Path, allow_only_des: bool) -> Result<KeySet, String
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a changed file differs in. A file that is replaced is another one, even within a second.
+/// What a changed file differs in. A file that is replaced is another one, even within a second; one that has another owner or mode may
+/// be readable now.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
 fn stamps(folder: &Path) -> [Stamp; 3] {
     [KEY_FILE_EXT, KEY_FILE, KEYTAB].map(|name| {
         let status = fs::metadata(folder.join(name)).ok()?;
-        Some((status.ino(), status.len(), status.mtime(), status.mtime_nsec()))
+        Some((status.ino(), status.len(), status.ctime(), status.ctime_nsec()))
     })
 }
 
@@ -81,7 +82,7 @@ pub(crate) async fn watch(watched: Weak<Watched>, runtime: Arc<dyn Runtime>) {
         let Some(watched) = watched.upgrade() else { return };
         let now = stamps(&watched.folder);
         if now != before {
-            // Reading may change the mode, and nothing else that counts here.
+            // Reading may change the mode: then they are read once more.
             before = now;
             watched.reload();
         }
