@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,9 +24,16 @@ const PERIOD: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     path: PathBuf,
-    file: Arc<Mutex<File>>,
+    output: Arc<Mutex<Output>>,
     refused: Arc<Mutex<Refused>>,
     began: Instant,
+}
+
+#[derive(Debug)]
+struct Output {
+    file: File,
+    /// Whether a part of a line may be at its end, as where the disk is full.
+    is_torn: bool,
 }
 
 /// What strangers were refused in the present period.
@@ -65,8 +72,8 @@ impl AuditLog {
     ///
     /// When it cannot be.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let (file, refused) = (Arc::new(Mutex::new(append(path)?)), Arc::default());
-        Ok(Self { path: path.to_owned(), file, refused, began: Instant::now() })
+        let output = Arc::new(Mutex::new(append(path)?));
+        Ok(Self { path: path.to_owned(), output, refused: Arc::default(), began: Instant::now() })
     }
 
     /// Opens it again under its name, after whoever rotates logs has moved it away.
@@ -75,20 +82,25 @@ impl AuditLog {
     ///
     /// When it cannot be; the old one is written on then.
     pub fn reopen(&self) -> io::Result<()> {
-        let file = append(&self.path)?;
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        let output = append(&self.path)?;
+        *self.output.lock().unwrap_or_else(PoisonError::into_inner) = output;
         Ok(())
     }
 }
 
-fn append(path: &Path) -> io::Result<File> {
+fn append(path: &Path) -> io::Result<Output> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let mode = file.metadata()?.permissions().mode() & 0o7777;
     if file.metadata()?.is_file() && mode & 0o007 != 0 {
         // Who did what is nothing for all users of the machine; a group is there on purpose.
         let _ = file.set_permissions(Permissions::from_mode(mode & !0o007));
     }
-    Ok(file)
+    let length = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if file.metadata()?.is_file() && length > 0 {
+        File::open(path)?.read_at(&mut last, length - 1)?;
+    }
+    Ok(Output { file, is_torn: last != [b'\n'] })
 }
 
 impl<'a> MakeWriter<'a> for AuditLog {
@@ -132,7 +144,12 @@ impl Write for Line<'_> {
                 }
             }
         }
-        let result = self.log.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&self.bytes);
+        let mut output = self.log.output.lock().unwrap_or_else(PoisonError::into_inner);
+        if output.is_torn {
+            self.bytes.insert(0, b'\n');
+        }
+        let result = output.file.write_all(&self.bytes);
+        output.is_torn = result.is_err();
         self.bytes.clear();
         result
     }
@@ -150,6 +167,19 @@ impl Drop for Line<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_which_a_full_disk_took_a_part_does_not_spoil_the_next() {
+        let path = std::env::temp_dir().join(format!("afar-audit-torn-{}", std::process::id()));
+        std::fs::write(&path, "{\"rpc\":\"Cre").unwrap();
+        let log = AuditLog::open(&path).unwrap();
+        log.make_writer().write_all(b"{\"rpc\":\"One\"}\n").unwrap();
+        log.output.lock().unwrap().is_torn = true;
+        log.make_writer().write_all(b"{\"rpc\":\"Two\"}\n").unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text, "{\"rpc\":\"Cre\n{\"rpc\":\"One\"}\n\n{\"rpc\":\"Two\"}\n");
+    }
 
     #[test]
     fn a_stranger_cannot_fill_the_audit_log_with_refused_calls() {
