@@ -245,6 +245,13 @@ impl Config {
         let wrong = |key, what: &str| Err(LoadError::Setting { key, what: what.to_owned() });
         let databases = &self.databases;
         let is_set = |path: &Path| !path.as_os_str().is_empty();
+        for (key, value) in
+            [("databases.etcd_prefix", &databases.etcd_prefix), ("databases.etcd_user", &databases.etcd_user)]
+        {
+            if databases.etcd.is_empty() && !value.is_empty() {
+                return wrong(key, "databases.etcd has no address, so the databases would be in a file");
+            }
+        }
         let is_secret = |url: &String| url.starts_with("https://");
         let count = databases.etcd.iter().filter(|url| is_secret(url)).count();
         if databases.etcd.iter().any(|url| !is_secret(url) && !url.starts_with("http://")) {
