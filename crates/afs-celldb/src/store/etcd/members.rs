@@ -270,7 +270,13 @@ impl Members {
                 ]
                 .contains(&&code[..])
                     && !is_not_sent;
-                (known, is_refusal, format!("{message} ({code})"))
+                // etcd takes no changes until somebody ends its alarm, even with room again.
+                let advice = if message.contains("database space exceeded") {
+                    ": compact and defragment etcd, or raise its --quota-backend-bytes, then 'etcdctl alarm disarm'"
+                } else {
+                    ""
+                };
+                (known, is_refusal, format!("{message} ({code}){advice}"))
             }
             Error::EndpointError(_) | Error::InvalidArgs(_) | Error::InvalidUri(_) => {
                 (Known::NotDone, false, error.to_string())
