@@ -197,8 +197,15 @@ fn longest_ticket(world: &World, servers: &Servers) -> Verdict {
         let done = process::run(command.args([&service, &more.to_string()]), PATIENCE)?;
         done.stdout.trim().parse().map_err(|_| format!("{more} bytes more: {done:?}").into())
     };
-    let overhead = get(1000)? - 1000;
-    let length = get(longest - overhead)?;
+    // A ticket has 19 bytes more if it begins in a later second than its owner logged in.
+    let mut overhead = get(1000)? - 1000;
+    let mut length = get(longest - overhead)?;
+    for _ in 0..10 {
+        if length != longest {
+            overhead = overhead + length - longest;
+            length = get(longest - overhead)?;
+        }
+    }
     if length != longest {
         return Err(format!("a ticket of {length} bytes").into());
     }
