@@ -257,11 +257,14 @@ impl FileSystem {
     ) {
         let gate = self.enter();
         let answer = outcome(self, Fresh(*gate == began && !self.pending.any()));
-        if matches!(answer, Answer::AskAgain) {
+        if let Answer::AskAgain(errno) = answer {
             drop(gate);
-            return self.ask_again(Box::new(move || {
-                let _ = send(answer);
-            }));
+            return self.ask_again(
+                errno,
+                Box::new(move || {
+                    let _ = send(answer);
+                }),
+            );
         }
         let taken = send(answer);
         drop(gate);
