@@ -29,6 +29,8 @@ const MAX_REFUSALS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 const HALF_LIFE_SECONDS: f64 = 30.0;
 /// So many bytes count as much as a call.
 const BYTES_OF_A_CALL: f64 = 65536.0;
+/// How often older calls of a row that is busy are made to count less.
+const AGES_EVERY: Duration = Duration::from_secs(1);
 /// For how long it is told that somebody was refused and asked to come again.
 const REFUSAL_LIFE: Duration = Duration::from_secs(60);
 /// Clients that are named where a call waits for several.
@@ -176,6 +178,16 @@ impl Row {
     fn weight_at(&self, now: Instant) -> f64 {
         self.weight * (-now.since(self.weighed).as_secs_f64() / HALF_LIFE_SECONDS).exp2()
     }
+
+    fn count(&mut self, now: Instant, ended: &Ended<'_>) {
+        // Not at each call, as there are 100,000 a second.
+        if now.since(self.weighed) >= AGES_EVERY {
+            (self.weight, self.weighed) = (self.weight_at(now), now);
+        }
+        let bytes = (ended.stored_bytes + ended.fetched_bytes) as f64;
+        self.weight += 1.0 + bytes / BYTES_OF_A_CALL;
+        self.figures.add(ended);
+    }
 }
 
 #[derive(Debug)]
@@ -191,14 +203,12 @@ impl<K: Hash + Eq + Clone> Table<K> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let new = || Row { figures: Figures::default(), weight: 0.0, weighed: now };
-        if self.0.get(key).is_none() {
-            self.0.put(owned(key), new());
+        if let Some(row) = self.0.get_mut(key) {
+            return row.count(now, ended);
         }
-        let Some(row) = self.0.get_mut(key) else { return };
-        let bytes = (ended.stored_bytes + ended.fetched_bytes) as f64;
-        (row.weight, row.weighed) = (row.weight_at(now) + 1.0 + bytes / BYTES_OF_A_CALL, now);
-        row.figures.add(ended);
+        let mut row = Row { figures: Figures::default(), weight: 0.0, weighed: now };
+        row.count(now, ended);
+        self.0.put(owned(key), row);
     }
 
     /// A copy of all rows, to be sorted without the table.
