@@ -34,7 +34,7 @@ const CACHE_MIN_BYTES: u64 = 16 << 20;
 /// Most threads that answer the kernel.
 const THREADS_MAX: usize = 64;
 
-/// How often it is looked whether somebody else has unmounted.
+/// The interval at which it is checked whether somebody has unmounted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long work that nobody waits for may take when all else has ended.
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-/// Everything that was said, wherever.
+/// The settings from the command line and the configuration files.
 struct Plan {
     path: PathBuf,
     client: Config,
@@ -125,7 +125,7 @@ fn start(given: &Given) -> Result<(), String> {
     outcome
 }
 
-/// What is to be done, by the options, the folder of configuration, and the files in it of OpenAFS's startup script.
+/// Combines the options, the configuration folder and the files of OpenAFS's startup script in it into a plan.
 fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     let folder = match given.word("config").or(given.word("confdir")) {
         Some(folder) => PathBuf::from(folder),

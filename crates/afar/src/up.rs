@@ -1,7 +1,7 @@
-//! `afar up`: a whole cell on this machine in the foreground: its servers and a mounted client in one process. What is made on
-//! the first run is gone on with on the next. What a cell has is in `up/cell.rs`, the state folder in `up/state.rs`.
+//! `afar up`: a whole cell on this machine in the foreground: its servers and a mounted client in one process. The first
+//! run makes the cell, and later runs use it again. What a cell has is in `up/cell.rs`, the state folder in `up/state.rs`.
 //!
-//! Whoever may read the state folder holds the cell's key, and so may be anybody in it. From that key the client makes tickets
+//! A user who can read the state folder has the cell's key, and can act as any user of the cell. From that key the client makes tickets
 //! for the users of this machine that the state folder's file `users` names; the kernel says who asks. Nobody else can.
 
 mod cell;
@@ -38,7 +38,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// The name of a cell that is given none.
 const CELL: &str = "afar.local";
 
-/// How often it is looked whether somebody else has unmounted the cell.
+/// The interval at which it is checked whether somebody has unmounted the cell.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Most bytes of the client's cache; less where the disk has less than twice that free.

@@ -48,7 +48,7 @@ pub struct Client {
     pub(crate) inner: Arc<Parts>,
 }
 
-/// What a name was found to name. Of a mount point it is the mount point's own fid, with the status of what is mounted.
+/// The file that a name leads to. Of a mount point it is the mount point's own fid, with the status of what is mounted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Found {
     /// Its fid.

@@ -9,6 +9,8 @@
 //! What the protocol does is in `rx-proto`, how arguments are encoded in `rxgen`. Everything that waits, waits through a
 //! [`Runtime`]; the operating system's is [`TokioRuntime`], the only reader of its clock.
 
+#![deny(unsafe_code)]
+
 pub mod blocking;
 mod call;
 mod client;

@@ -38,7 +38,7 @@ pub struct PortMetrics {
 }
 
 impl PortMetrics {
-    /// Of a socket; what it does not tell is 0.
+    /// The metrics of a socket; what it does not tell is 0.
     pub fn of(socket: &Socket) -> Self {
         Self {
             kernel_dropped: socket.dropped().unwrap_or_default(),

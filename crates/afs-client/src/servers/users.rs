@@ -437,23 +437,6 @@ impl Users {
         }
     }
 
-    /// Whether an identity's token has ended or was refused, so that a new one may make good what fails now.
-    pub(crate) fn has_ended(&self, who: IdentityIndex) -> bool {
-        let now = UnixTime::of(self.runtime.wall_clock());
-        self.login(who).is_some_and(|login| login.has_ended(now))
-    }
-
-    /// Whether an identity still shows a token that has ended by the clock here: any server may refuse it from now on, and none says when
-    /// it begins to. What servers tell of its rights counts for the one answer.
-    pub(crate) fn shows_ended(&self, who: IdentityIndex) -> bool {
-        if who == IdentityIndex::NOBODY {
-            return false;
-        }
-        let now = UnixTime::of(self.runtime.wall_clock());
-        let is_refused = |login: &Login| login.is_refused.load(Ordering::Relaxed);
-        self.login(who).is_some_and(|login| login.has_ended(now) && !is_refused(&login))
-    }
-
     /// How many tokens were given.
     pub(crate) fn counts(&self) -> TokenCounts {
         let now = UnixTime::of(self.runtime.wall_clock());

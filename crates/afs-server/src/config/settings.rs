@@ -213,7 +213,7 @@ settings! {
         max_calls: u32 = 1024;
         /// How many calls may wait until the file service works on them, over all clients. Beyond this, the user or host with the most waiting calls gets VBUSY (try again later).
         busy_at: u32 = 4096;
-        /// How many callback promises the server keeps in memory; each takes about 190 bytes. Beyond this, the server breaks all promises of one client, and tells that client. It takes the machine whose clients hold the most promises, and of these the client with the most.
+        /// How many callback promises the server keeps in memory; each takes about 190 bytes. Beyond this, the server breaks all promises of one client, and tells that client. It chooses the machine whose clients hold the most promises, and of these the client with the most.
         callbacks: u32 = 1_000_000;
         /// For how many seconds the server remembers which groups a user or host is in.
         groups_seconds: u32 = 300;

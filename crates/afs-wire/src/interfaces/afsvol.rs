@@ -30,11 +30,11 @@ pub type VolEntries = XdrArray<VolintInfo, LIST_MAX>;
 pub type VolXEntries = XdrArray<VolintXInfo, LIST_MAX>;
 /// Transactions.
 pub type TransDebugEntries = XdrArray<TransDebugInfo, TRANSACTIONS_MAX>;
-/// Where to send.
+/// The servers to forward a dump to.
 pub type ManyDests = XdrArray<Replica, DESTINATIONS_MAX>;
 /// Most volumes that a partition has put aside half-made.
 pub const HALVES_MAX: usize = 1024;
-/// Those.
+/// The half-made volumes that a partition has put aside.
 pub type Halves = XdrArray<HalfVolume, HALVES_MAX>;
 /// A code for each destination.
 pub type ManyResults = XdrArray<i32, DESTINATIONS_MAX>;
