@@ -18,9 +18,9 @@ pub(crate) enum Answer {
     Absent(Duration),
     Attributes(Attributes, Duration),
     Data(Bytes),
-    /// What there is to be read does not agree with what the kernel was told: it, or the reader, is to ask once more by this errno when the
-    /// kernel has been told better.
-    AskAgain(i32),
+    /// What there is to be read does not agree with what the kernel was told: it, or the reader, is to ask once more when the kernel
+    /// has been told better.
+    AskAgain,
     Opened(Handle, OpenFlags, Option<Arc<Backing>>),
     Created(Entry, Handle, OpenFlags),
     Written(u32),
@@ -44,7 +44,7 @@ impl Answer {
         match self {
             Self::Error(errno) => reply.error(errno),
             Self::Ok => reply.ok(),
-            Self::AskAgain(errno) => reply.error(errno),
+            Self::AskAgain => reply.error(libc::EINTR),
             Self::Entry(entry) => {
                 if !reply.entry(&entry) {
                     taken.not_looked_up = Some(entry.node);

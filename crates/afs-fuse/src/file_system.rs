@@ -257,14 +257,11 @@ impl FileSystem {
     ) {
         let gate = self.enter();
         let answer = outcome(self, Fresh(*gate == began && !self.pending.any()));
-        if let Answer::AskAgain(errno) = answer {
+        if matches!(answer, Answer::AskAgain) {
             drop(gate);
-            return self.ask_again(
-                errno,
-                Box::new(move || {
-                    let _ = send(answer);
-                }),
-            );
+            return self.ask_again(Box::new(move || {
+                let _ = send(answer);
+            }));
         }
         let taken = send(answer);
         drop(gate);

@@ -294,10 +294,10 @@ impl FileSystem {
                 // It ended before this when it was asked for. To ask the server takes so long that it may have changed once more.
                 Ok(AtOnce::Read(count)) => {
                     let _gate = self.enter();
-                    let agrees = || self.agrees(&open.node, asked, &range, count);
-                    match if is_direct { Ok(()) } else { agrees() } {
-                        Ok(()) => reply.data(&buffer[..count]),
-                        Err(errno) => self.ask_again(errno, Box::new(move || reply.error(errno))),
+                    if is_direct || self.agrees(&open.node, asked, &range, count) {
+                        reply.data(&buffer[..count]);
+                    } else {
+                        self.ask_again(Box::new(move || reply.error(libc::EINTR)));
                     }
                     None
                 }
@@ -321,10 +321,9 @@ impl FileSystem {
             match data {
                 Ok(data) => outcome(move |fs, _| {
                     // The outcome is found, and sent, inside the gate.
-                    let agrees = || fs.agrees(&open.node, asked, &range, data.len());
-                    match if is_direct { Ok(()) } else { agrees() } {
-                        Ok(()) => Answer::Data(data),
-                        Err(errno) => Answer::AskAgain(errno),
+                    match is_direct || fs.agrees(&open.node, asked, &range, data.len()) {
+                        true => Answer::Data(data),
+                        false => Answer::AskAgain,
                     }
                 }),
                 Err(error) => outcome(move |fs, _| fs.errno(&error)),

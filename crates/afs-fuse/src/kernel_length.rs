@@ -7,7 +7,7 @@
 //! such an answer is not given: the READ fails when the notices in flight have reached the kernel. That READ was sent
 //! ahead of the reader, as the first one for a page always is. So the kernel asks once more for the reader, by what it
 //! knows then. If the kernel may have heard of yet another change by then, that READ is answered if it has data. If it has
-//! none, as where the file was emptied, it fails with EINTR: programs read again after that. If a file is changed again and
+//! none, as where the file was emptied, it fails too, and so does the reader. The errno is EINTR: programs read again after that. If a file is changed again and
 //! again, this may happen too late. A program that opens such a file to read it reads past the kernel's pages, where an answer
 //! is as long as it is.
 //!
@@ -186,38 +186,31 @@ impl FileSystem {
         }
     }
 
-    /// Whether the kernel may be answered so many bytes to a READ of a range; else the READ fails with this errno. Called inside the
-    /// gate, so that no notice is sent before the answer is.
-    pub(crate) fn agrees(
-        &self,
-        node: &Node,
-        asked: Asked,
-        range: &Range<u64>,
-        count: usize,
-    ) -> Result<(), i32> {
+    /// Whether the kernel may be answered so many bytes to a READ of a range. Called inside the gate, so that no notice is sent before
+    /// the answer is.
+    pub(crate) fn agrees(&self, node: &Node, asked: Asked, range: &Range<u64>, count: usize) -> bool {
         let end = range.start + count as u64;
         if end >= range.end || end >= node.kernel_length.get() {
-            return Ok(());
+            return true;
         }
         let was_told = self.announced.load(Ordering::Acquire) != asked.notices
             || node.kernel_length.times.load(Ordering::Acquire) != asked.times;
         if was_told || asked.is_notice_near {
             if !asked.is_waited_for {
                 node.state().empty.add(range);
-                return Err(libc::ESTALE);
+                return false;
             }
             if count == 0 {
-                return Err(libc::EINTR);
+                return false;
             }
         }
         node.kernel_length.note_end(end);
         *self.shortened.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.client.now());
-        Ok(())
+        true
     }
 
-    /// Fails a READ with an errno that has the kernel, or the reader, ask once more, when the kernel has noted the notices that are under
-    /// way.
-    pub(crate) fn ask_again(self: &Arc<Self>, errno: i32, fail: Box<dyn FnOnce() + Send>) {
+    /// Fails a READ in a way that has the kernel, or the reader, ask once more, when the kernel has noted the notices that are under way.
+    pub(crate) fn ask_again(self: &Arc<Self>, fail: Box<dyn FnOnce() + Send>) {
         let fs = Arc::clone(self);
         self.runtime.spawn(async move {
             for _ in 0..NOTE_LOOKS {
@@ -226,10 +219,8 @@ impl FileSystem {
                 }
                 tokio::time::sleep(NOTE_LOOK).await;
             }
-            if errno == libc::EINTR {
-                // Else the reader would be back before that is sure.
-                tokio::time::sleep(READ_TIME).await;
-            }
+            // Else who asks again would be back before that is sure.
+            tokio::time::sleep(READ_TIME).await;
             fail();
         });
     }
