@@ -411,23 +411,11 @@ async fn etcd_may_want_certificates_and_a_password() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_etcds_users_keeps_no_server_out() {
     let test = "a_change_of_etcds_users_keeps_no_server_out";
-    if !is_here(test) {
-        return;
-    }
-    if !std::path::Path::new("/usr/bin/openssl").exists() {
-        return skip(test, "there is no openssl, which makes the keys");
-    }
-    let etcd = Etcd::start_with_signed_tokens("tokens", 1, 10, 600);
+    let Some((etcd, store)) = etcd_with_passwords(test, 10, 600) else { return };
     let control = |command: &[&str]| {
         let (is_done, said) = etcd.control(command);
         assert!(is_done, "{command:?}: {said}");
     };
-    control(&["user", "add", "root:secret"]);
-    control(&["user", "grant-role", "root", "root"]);
-    control(&["auth", "enable"]);
-    let password = Some(Password { user: "root".into(), password: "secret".to_owned().into() });
-    let (endpoints, prefix) = (etcd.endpoints(), "/afar/a.cell/".to_owned());
-    let store = Arc::new(EtcdStore::new(Config { endpoints, prefix, tls: None, password }).unwrap());
     let vldb = open_with(store.clone(), Duration::from_secs(3600)).await;
     take(&vldb).await.unwrap();
     for user in ["one", "two"] {
@@ -445,7 +433,7 @@ async fn a_change_of_etcds_users_keeps_no_server_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn logins_that_take_longer_than_a_question_do_not_keep_a_server_out() {
     let test = "logins_that_take_longer_than_a_question_do_not_keep_a_server_out";
-    let Some((mut etcd, store)) = etcd_with_slow_logins(test, 14, 600) else { return };
+    let Some((mut etcd, store)) = etcd_with_passwords(test, 14, 600) else { return };
     let vldb = open_with(store, Duration::from_secs(3600)).await;
     take(&vldb).await.unwrap();
     etcd.kill(0);
@@ -459,7 +447,7 @@ async fn logins_that_take_longer_than_a_question_do_not_keep_a_server_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long() {
     let test = "a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long";
-    let Some((_etcd, store)) = etcd_with_slow_logins(test, 15, 10) else { return };
+    let Some((_etcd, store)) = etcd_with_passwords(test, 15, 10) else { return };
     let vldb = open_with(store, Duration::from_secs(3600)).await;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(25) {
@@ -469,8 +457,9 @@ async fn a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long() {
     eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
 }
 
-/// An etcd of one member that takes a second or longer to check a password, by the cost of bcrypt, with tokens that are good for so long.
-fn etcd_with_slow_logins(test: &str, cost: u8, seconds: u32) -> Option<(Etcd, Arc<EtcdStore>)> {
+/// An etcd of one member with a password, which it checks with this cost of bcrypt's (from 14 on that takes a second or longer), and with
+/// tokens that are good for so many seconds.
+fn etcd_with_passwords(test: &str, cost: u8, seconds: u32) -> Option<(Etcd, Arc<EtcdStore>)> {
     if !is_here(test) {
         return None;
     }

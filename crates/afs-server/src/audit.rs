@@ -95,10 +95,12 @@ fn append(path: &Path) -> io::Result<Output> {
         // Who did what is nothing for all users of the machine; a group is there on purpose.
         let _ = file.set_permissions(Permissions::from_mode(mode & !0o007));
     }
-    let length = file.metadata()?.len();
+    // A file that cannot be read is written to all the same.
     let mut last = [b'\n'];
-    if file.metadata()?.is_file() && length > 0 {
-        File::open(path)?.read_at(&mut last, length - 1)?;
+    if file.metadata()?.is_file()
+        && let Some(at) = file.metadata()?.len().checked_sub(1)
+    {
+        let _ = File::open(path).and_then(|file| file.read_at(&mut last, at));
     }
     Ok(Output { file, is_torn: last != [b'\n'] })
 }

@@ -383,6 +383,11 @@ mod tests {
         check("[databases]\netcd = [\"https://a:1\"]\n", &["databases.etcd_ca"]);
         check(&etcd("etcd_certificate = \"/c\"\n"), &["databases.etcd_key"]);
         check(&etcd("etcd_user = \"u\"\n"), &["databases.etcd_password_file"]);
+        check("[databases]\netcd_prefix = \"/afar/other/\"\n", &["databases.etcd_prefix", "in a file"]);
+        check(
+            "[databases]\netcd_user = \"u\"\netcd_password_file = \"/p\"\n",
+            &["databases.etcd_user", "in a file"],
+        );
         check("[file\n", &["line 1"]);
         let error = Config::load(Path::new("/nowhere/afar.toml")).unwrap_err().to_string();
         assert!(

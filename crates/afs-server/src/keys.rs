@@ -64,27 +64,35 @@ impl Watched {
 
     /// Reads them anew: connections that stand go on. What cannot be used changes nothing.
     pub(crate) fn reload(&self) {
-        match load(&self.folder, self.allow_only_des) {
-            Ok(keys) => {
-                self.rxkad.set_keys(keys);
-                tracing::info!(folder = %self.folder.display(), "the keys were read anew");
-            }
-            Err(error) => tracing::error!(%error, "the keys stay as they were"),
+        if let Err(error) = self.try_reload() {
+            tracing::error!(%error, "the keys stay as they were");
         }
+    }
+
+    fn try_reload(&self) -> Result<(), String> {
+        self.rxkad.set_keys(load(&self.folder, self.allow_only_des)?);
+        tracing::info!(folder = %self.folder.display(), "the keys were read anew");
+        Ok(())
     }
 }
 
 /// Reads the keys anew whenever a file of theirs has changed, for as long as they are there.
 pub(crate) async fn watch(watched: Weak<Watched>, runtime: Arc<dyn Runtime>) {
     let Some(mut before) = watched.upgrade().map(|watched| stamps(&watched.folder)) else { return };
+    let mut failed = None;
     loop {
         runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
         let Some(watched) = watched.upgrade() else { return };
         let now = stamps(&watched.folder);
-        if now != before {
+        if now != before || failed.is_some() {
+            let error = watched.try_reload().err();
+            if let Some(error) =
+                error.as_ref().filter(|error| now != before || failed.as_ref() != Some(*error))
+            {
+                tracing::error!(%error, "the keys stay as they were, until they can be read");
+            }
             // Reading may change the mode: then they are read once more.
-            before = now;
-            watched.reload();
+            (before, failed) = (now, error);
         }
     }
 }
