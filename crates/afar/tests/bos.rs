@@ -342,6 +342,22 @@ async fn salvage_checks_a_volume_in_service_and_a_partition_while_the_file_serve
     assert!(!{ other }.output().unwrap().stderr.is_empty());
 }
 
+/// `bos listkeys` showed the keys that there were when the server started.
+#[test]
+fn a_key_that_is_added_is_listed_without_a_restart() {
+    let site = Site::new();
+    assert!(!site.does("listkeys", "").contains("key 66"));
+    let folder = site.state.path().join("etc/server");
+    let mut keys = KeySet::load(&folder).unwrap();
+    keys.insert(Key::rxkad(66, [0x13, 0x34, 0x57, 0x79, 0x9b, 0xbc, 0xdf, 0xf1])).unwrap();
+    keys.save(&folder).unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while !site.does("listkeys", "").contains("key 66") {
+        assert!(Instant::now() < until, "{}", site.does("listkeys", ""));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
 /// A file server made one ticket for the cell's databases when it started: with the key of that ticket gone, and a database server started
 /// anew, all its users were nobody.
 #[tokio::test(flavor = "multi_thread")]

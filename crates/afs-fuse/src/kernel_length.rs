@@ -7,9 +7,10 @@
 //! such an answer is not given: the READ fails when the notices in flight have reached the kernel. That READ was sent
 //! ahead of the reader, as the first one for a page always is. So the kernel asks once more for the reader, by what it
 //! knows then. If the kernel may have heard of yet another change by then, that READ is answered if it has data. If it has
-//! none, as where the file was emptied, it fails too, and so does the reader. The errno is EINTR: programs read again after that. If a file is changed again and
-//! again, this may happen too late. A program that opens such a file to read it reads past the kernel's pages, where an answer
-//! is as long as it is.
+//! none, as where the file was emptied, it fails too, and so does the reader. The errno is EINTR: programs read again after
+//! that, and a program that has the file mapped gets SIGBUS, as of any file that is cut. If a file is changed again and
+//! again, this may happen too late. A program that opens such a file to read it reads past the kernel's pages, where an
+//! answer is as long as it is.
 //!
 //! **Appends.** The kernel appends where it believes the end to be. The client knows better (`OpenFile::append`), but
 //! then the kernel has put the bytes into a wrong place of its pages, and has to forget them. So an open to append is

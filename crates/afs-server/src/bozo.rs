@@ -23,7 +23,8 @@ use afs_wire::bos::{
 };
 use afs_wire::ids::AfsTime;
 use rx::blocking::on_a_thread;
-use rx_security::keys::{KeySet, KeyType};
+use rx_security::keys::KeyType;
+use rx_security::rxkad;
 use rxgen::xdr::{CharVec, XdrString};
 use rxgen::{Abort, Serve, ServerCall};
 
@@ -49,7 +50,8 @@ pub(crate) struct Overseer {
     pub(crate) audit_file: PathBuf,
     /// Where the program is told to end.
     pub(crate) orders: Orders,
-    pub(crate) keys: Arc<KeySet>,
+    /// Has the keys, as they are at the time.
+    pub(crate) rxkad: rxkad::Server,
     pub(crate) instances: Arc<Instances>,
     pub(crate) salvager: Arc<Salvager>,
     /// The program, whose age is told.
@@ -214,8 +216,9 @@ impl Serve<ListKeys> for Overseer {
             return Err(BZACCESS);
         }
         // Stock overseers know keys of the old kind only, by this procedure.
+        let keys = self.rxkad.keys();
         let mut kvnos: Vec<i32> =
-            self.keys.iter().filter(|k| k.kind == KeyType::RXKAD).map(|k| k.kvno).collect();
+            keys.iter().filter(|key| key.kind == KeyType::RXKAD).map(|key| key.kvno).collect();
         kvnos.sort_unstable();
         let kvno = *at(&kvnos, args.index)?;
         let info = BozoKeyInfo { mod_sec: AfsTime(0), mod_usec: 0, key_checksum: 0, spare2: 0 };

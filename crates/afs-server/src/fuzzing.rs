@@ -10,8 +10,8 @@ use afs_wire::bos::Bozo;
 use afs_wire::ids::AfsTime;
 use rx::ServiceConfig;
 use rx_proto::security::ServerSecurity;
-use rx_security::KeySet;
 use rx_security::keys::Key;
+use rx_security::{KeySet, UnixTime, rxkad};
 
 use crate::authority::CellAuthority;
 use crate::bozo::Overseer;
@@ -34,6 +34,8 @@ pub fn overseer(folder: &Path, security: Vec<Arc<dyn ServerSecurity>>) -> Servic
     let authority = CellAuthority::new(name.clone(), RealmFiles::parse("", ""), folder);
     let instances = Instances::new(&Role::ALL, "afar", folder.join("stopped"), || AfsTime(1));
     let instances = instances.expect("there is no such file");
+    let keys = KeySet::of([Key::rxkad(1, [7; 8])]).expect("a good key");
+    let options = rxkad::ServerOptions::of_cell("fuzz.test");
     let overseer = Overseer {
         authority: Arc::new(authority),
         cell: Cell { name, linked: None, comment: None, servers },
@@ -42,7 +44,7 @@ pub fn overseer(folder: &Path, security: Vec<Arc<dyn ServerSecurity>>) -> Servic
         recent: Recent::default(),
         audit_file: folder.join("audit.log"),
         orders: Orders::default(),
-        keys: Arc::new(KeySet::of([Key::rxkad(1, [7; 8])]).expect("a good key")),
+        rxkad: rxkad::Server::new(keys, options, Arc::new(|| UnixTime(1))),
         instances: Arc::new(instances),
         salvager: Arc::default(),
         program: PathBuf::from("afar"),

@@ -53,7 +53,7 @@ pub struct Etcd {
     /// Each member's own network, if they have some.
     networks: Option<Networks>,
     is_secret: bool,
-    /// The cost of a password's check, if tokens are signed.
+    /// If tokens are signed: what a password's check costs, and for how many seconds tokens are good.
     tokens: Option<(u8, u32)>,
 }
 

@@ -6,7 +6,7 @@
 //! the disk, so that calls which only look something up do not. In simulations, which have no threads, the caller waits.
 //!
 //! After an error `redb` makes no more changes until the file is opened anew, as at the start of the server: here that is done by whoever
-//! next reads or changes something.
+//! reads or changes something a second later or more.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;

@@ -410,7 +410,7 @@ impl<'a> Assembly<'a> {
             recent,
             audit_file: self.config.audit_file(),
             orders: orders.clone(),
-            keys: self.rxkad.keys(),
+            rxkad: self.rxkad.clone(),
             instances,
             salvager: Arc::default(),
             program,
