@@ -346,13 +346,13 @@ async fn salvage_checks_a_volume_in_service_and_a_partition_while_the_file_serve
 #[test]
 fn a_key_that_is_added_is_listed_without_a_restart() {
     let site = Site::new();
-    assert!(!site.does("listkeys", "").contains("key 66"));
+    assert!(!site.does("listkeys", "").contains("key version is 66"));
     let folder = site.state.path().join("etc/server");
     let mut keys = KeySet::load(&folder).unwrap();
     keys.insert(Key::rxkad(66, [0x13, 0x34, 0x57, 0x79, 0x9b, 0xbc, 0xdf, 0xf1])).unwrap();
     keys.save(&folder).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
-    while !site.does("listkeys", "").contains("key 66") {
+    while !site.does("listkeys", "").contains("key version is 66") {
         assert!(Instant::now() < until, "{}", site.does("listkeys", ""));
         std::thread::sleep(Duration::from_millis(200));
     }
