@@ -5,11 +5,11 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use afs_testclient::{Client, Who};
+//! use afs_testclient::{Client, Credentials};
 //! use afs_wire::ids::{AfsFid, VolumeId};
 //! let keys = rx_security::KeySet::load("/etc/openafs/server".as_ref())?;
 //! let client = Client::bind("10.88.0.2:0".parse()?)?;
-//! let server = client.file_server("10.88.0.1".parse()?, &Who::user("alice", "interop.test", &keys)?);
+//! let server = client.file_server("10.88.0.1".parse()?, &Credentials::user("alice", "interop.test", &keys)?);
 //! let made = server.create_file(AfsFid::root_of(VolumeId(536870912)), "a").await?;
 //! server.store(made.fid, 0, b"text".as_slice(), 4).await?;
 //! # Ok(())
