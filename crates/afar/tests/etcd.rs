@@ -260,6 +260,7 @@ fn a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are
     let (is_good, text) = check(&cell, 1);
     assert!(!is_good && text.contains(&first) && text.contains("keeps its databases elsewhere"), "{text}");
     assert!(text.contains("databases.etcd_prefix"), "{text}");
+    assert!(text.contains("there are no databases under another/"), "{text}");
     cell.states[1].write("server.toml", &own);
     assert_eq!(check(&cell, 1), (true, String::new()));
 

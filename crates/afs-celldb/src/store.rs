@@ -62,6 +62,17 @@ pub trait CellStore: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// Finds out whether a store takes changes now, with one that it must not make: it rests on a row that is not there.
+///
+/// # Errors
+///
+/// If the store cannot be reached, has no quorum or no room, or its user may not change it.
+pub async fn check_changes(store: &dyn CellStore) -> Result<(), StoreError> {
+    let (key, value) = (b"check".to_vec(), b"nothing has this value".to_vec());
+    let expected = vec![(key.clone(), Some(value.clone()))];
+    store.commit(Transaction { expected, changes: vec![(key, Some(value))], witness: None }).await.map(drop)
+}
+
 /// A store that several machines change.
 pub trait SharedStore: CellStore {
     /// Tells of all changes of rows behind a moment whose keys begin with `prefix`. Each call may get them from another machine of the

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use afs_celldb::store::etcd::{Config, EtcdStore, Password, Tls};
-use afs_celldb::store::{CellStore, Known, Outcome, Position, SharedStore, Transaction};
+use afs_celldb::store::{CellStore, Known, Outcome, Position, SharedStore, Transaction, check_changes};
 use afs_celldb::vldb::{NewEntry, NewSite, VlError, Vldb};
 use afs_celldb::{Database, NoQuorum, Options};
 use afs_testclient::etcd::{Etcd, available, skip};
@@ -375,6 +375,10 @@ async fn etcd_may_want_certificates_and_a_password() {
         &["role", "add", "cell"],
         &["role", "grant-permission", "cell", "readwrite", "--prefix=true", "/afar/a.cell/"],
         &["user", "grant-role", "afar", "cell"],
+        &["user", "add", "reader:reader-secret"],
+        &["role", "add", "looks"],
+        &["role", "grant-permission", "looks", "read", "--prefix=true", "/afar/a.cell/"],
+        &["user", "grant-role", "reader", "looks"],
         &["auth", "enable"],
     ] {
         let (is_done, said) = etcd.control(command);
@@ -385,18 +389,27 @@ async fn etcd_may_want_certificates_and_a_password() {
         authorities: file("ca.pem"),
         identity: Some((file("client.pem"), file("client.key").into())),
     };
-    let reach = |tls, password: &str, prefix: &str| {
-        let password = Some(Password { user: "afar".into(), password: password.to_owned().into() });
+    let reach_as = |user: &str, tls, password: &str, prefix: &str| {
+        let password = Some(Password { user: user.into(), password: password.to_owned().into() });
         let endpoints = etcd.endpoints();
         Arc::new(
             EtcdStore::new(Config { endpoints, prefix: prefix.into(), tls: Some(tls), password }).unwrap(),
         )
     };
+    let reach = |tls, password: &str, prefix: &str| reach_as("afar", tls, password, prefix);
     let good = reach(tls(), "afar-secret", "/afar/a.cell/");
-    let vldb = open_with(good, Duration::from_secs(3600)).await;
+    let vldb = open_with(good.clone(), Duration::from_secs(3600)).await;
     let id = take(&vldb).await.unwrap();
     make(&vldb, id).await.unwrap();
     assert!(has(&vldb, id).await);
+
+    // A user that may only look is found out without a change, and one that may change changes nothing.
+    let reader = reach_as("reader", tls(), "reader-secret", "/afar/a.cell/");
+    let rows = good.scan(b"", None, 4096, None).await.unwrap().rows;
+    check_changes(&*good).await.unwrap();
+    assert_eq!(reader.scan(b"", None, 4096, None).await.unwrap().rows, rows);
+    let refused = check_changes(&*reader).await.unwrap_err();
+    assert!(refused.reason.contains("permission denied"), "{refused}");
 
     for (bad, why) in [
         (reach(tls(), "afar-secret", "/afar/b.cell/"), "permission denied"),

@@ -1,20 +1,22 @@
 //! Where the cell's databases are kept by a configuration, in a file or in etcd; which other machines serve them; and
 //! how well this one keeps up with those, for the metrics.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use afs_celldb::database::Image;
-use afs_celldb::store::CellStore;
+use afs_celldb::ptdb::Ptdb;
 use afs_celldb::store::embedded::EmbeddedStore;
-use afs_celldb::{Database, Freshness, OpenError, Options};
+use afs_celldb::store::{CellStore, check_changes};
+use afs_celldb::{Database, Freshness, OpenError, Options, version_in};
 use afs_config::CellName;
 use tokio::time::{Instant, sleep};
 
 use crate::addresses;
 use crate::config::{Config, Role};
-use crate::first_start::{close_folder, make_folder};
+use crate::first_start::{close_folder, make_folder, pending_administrator};
 use crate::server::StartError;
 
 /// How long a start waits for etcd, which may be starting too after a power cut. Then systemd tries again.
@@ -176,18 +178,35 @@ pub fn other_servers(config: &Config) -> Result<Vec<Ipv4Addr>, StartError> {
     Ok(servers)
 }
 
-/// Whether the store that a configuration names answers now.
+/// What the etcd of a configuration was found to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreContent {
+    /// The databases of a cell.
+    Cell,
+    /// No databases, as before the first start of the cell's first server.
+    NewCell,
+    /// No databases, though this server has the key of a cell that was there before: they may be elsewhere.
+    Nothing,
+}
+
+/// Checks whether the etcd of a configuration answers and takes changes now, and tells what it has.
 ///
 /// # Errors
 ///
-/// Why not.
-pub async fn check_store(config: &Config, cell: &CellName) -> Result<(), StartError> {
-    if config.databases.etcd.is_empty() {
-        return Ok(());
-    }
+/// If etcd does not answer or refuses changes, or the configuration folder cannot be read.
+pub async fn check_etcd(config: &Config, cell: &CellName) -> Result<StoreContent, StartError> {
+    let failed =
+        |error: &dyn fmt::Display| StartError::Setting { key: "databases.etcd", what: error.to_string() };
     let store = open_store(config, cell)?;
-    let answer = store.read(b"vldb/REVISION").await;
-    answer.map(drop).map_err(|error| StartError::Setting { key: "databases.etcd", what: error.to_string() })
+    let version = version_in::<Ptdb>(&*store).await.map_err(|error| failed(&error))?;
+    check_changes(&*store).await.map_err(|error| failed(&error))?;
+    let folder = config.config_dir();
+    let pending = pending_administrator(&folder).map_err(|error| StartError::Folder(error.to_string()))?;
+    Ok(match version.epoch {
+        0 if pending.is_none() && folder.join("ThisCell").exists() => StoreContent::Nothing,
+        0 => StoreContent::NewCell,
+        _ => StoreContent::Cell,
+    })
 }
 
 /// Tells what the metrics mean.

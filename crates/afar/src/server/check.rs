@@ -10,8 +10,9 @@ use std::time::Duration;
 use afs_celldb::ptdb::Ptdb;
 use afs_celldb::vldb::Vldb;
 use afs_config::CellName;
+use afs_server::Config;
 use afs_server::config::Role;
-use afs_server::{Config, databases};
+use afs_server::databases::{self, StoreContent};
 use rx::{Endpoint, EndpointConfig};
 
 use sharing::{Failure, Sharing, compare};
@@ -73,12 +74,22 @@ fn stock_server(other: Other, version: &str) -> String {
     )
 }
 
-/// Whether etcd answers, and has the databases of these servers too.
+/// Whether etcd answers and takes changes, and has the databases of these servers too. Says if it has none.
 pub(super) async fn etcd(config: &Config, others: &[Other]) -> Result<(), String> {
     let folder = afs_config::ServerFolder::read(&config.config_dir());
     let cell = folder.map_or_else(|_| CellName::new(&config.server.cell), |folder| Some(folder.cell));
     let cell = cell.ok_or("server.cell: this cannot be the name of a cell")?;
-    databases::check_store(config, &cell).await.map_err(|error| error.to_string())?;
+    if config.databases.etcd.is_empty() {
+        return Ok(());
+    }
+    if databases::check_etcd(config, &cell).await.map_err(|error| error.to_string())? == StoreContent::Nothing
+    {
+        println!(
+            "databases.etcd: there are no databases under {}: the server would begin with empty ones. If the cell has some, correct \
+             databases.etcd or databases.etcd_prefix, or put them there with 'afar celldb copy' or 'afar import'",
+            databases::etcd_prefix(config, &cell)
+        );
+    }
     if others.is_empty() {
         return Ok(());
     }

@@ -255,7 +255,11 @@ impl<'a> Assembly<'a> {
             let administrator =
                 pending.as_ref().map(|pending| Administrator { name: pending.name.to_lowercase(), id: None });
             match (service.initialize(administrator.as_ref()).await, &pending) {
-                (Ok(()), _) => {}
+                (Ok(()), Some(_)) => {}
+                (Ok(()), None) => tracing::warn!(
+                    "the protection database was empty and has the system's groups now: if the cell had users, stop the server, and \
+                     import its databases or correct where they are (databases.etcd and databases.etcd_prefix, or server.state)"
+                ),
                 // Another server of the cell has started at the same time.
                 (Err(PtError::Exists), None) if !database.read(Ptdb::is_empty) => {}
                 // Or what an earlier start of this one had sent has come only now.
