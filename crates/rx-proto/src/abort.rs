@@ -4,14 +4,14 @@ use std::fmt;
 
 macro_rules! codes {
     ($($number:literal $name:ident $text:literal)*) => {
-        /// Why a call ended early: the signed code of an ABORT. An open set.
+        /// The reason why a call ended early: the signed code of an ABORT. An open set.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct AbortCode(pub i32);
 
         impl AbortCode {
             $(#[doc = $text] pub const $name: Self = Self($number);)*
 
-            /// What the code means, for Rx's own codes.
+            /// The meaning of the code, for Rx's own codes.
             pub const fn meaning(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some($text),)*

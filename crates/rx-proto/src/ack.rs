@@ -22,7 +22,7 @@ pub const MAX_TABLE: usize = 255;
 
 macro_rules! reasons {
     ($($(#[$m:meta])* $number:literal $name:ident)*) => {
-        /// Why an ACK was sent. An open set.
+        /// The reason for which an ACK was sent. An open set.
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         pub struct AckReason(pub u8);
 
@@ -62,8 +62,8 @@ reasons! {
     9 IDLE
 }
 
-/// What a peer of our own says in the fifth word of the trailer (docs/rx-extensions.md): the letters "afr", then eight
-/// capability bits. Stock peers look at four words and ignore it.
+/// A peer of our own's capabilities, in the fifth word of the trailer (docs/rx-extensions.md): the letters "afr", then
+/// eight capability bits. Stock peers look at four words and ignore it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Announcement(u8);
 
@@ -79,7 +79,7 @@ impl Announcement {
     /// What we say.
     const OURS: Self = Self(Self::LARGE_WINDOWS.0 | Self::RANGES.0);
 
-    /// Whether all of `other` is said.
+    /// True if all of `other` is said.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -124,7 +124,7 @@ impl<'a> AckTable<'a> {
         self.described
     }
 
-    /// Whether it speaks of none.
+    /// True if it speaks of none.
     pub const fn is_empty(&self) -> bool {
         self.described == 0
     }
@@ -189,7 +189,7 @@ impl Described {
     /// All are spoken of.
     pub const ALL: Self = Self { until: Seq(u32::MAX), from: Seq(0) };
 
-    /// Whether it speaks of this packet, which is not before `first`.
+    /// True if it speaks of this packet, which is not before `first`.
     pub fn contains(self, seq: Seq) -> bool {
         seq < self.until || seq >= self.from
     }
@@ -204,11 +204,11 @@ pub struct Ack<'a> {
     pub previous: Seq,
     /// The transmission that prompted this ACK, or [`Serial::NONE`].
     pub serial: Serial,
-    /// Why it was sent.
+    /// The reason for which it was sent.
     pub reason: AckReason,
-    /// What has been received from `first` on.
+    /// The packets that have been received, from `first` on.
     pub table: AckTable<'a>,
-    /// What the sender can take.
+    /// The sender's limits: what it can take.
     pub trailer: Trailer,
     ranges: Option<RangeList<'a>>,
 }
@@ -258,7 +258,7 @@ impl<'a> Ack<'a> {
         })
     }
 
-    /// Whether it tells what was received by ranges: then its table is of no account.
+    /// True if it tells by ranges what was received: then its table is of no account.
     pub const fn has_ranges(&self) -> bool {
         self.ranges.is_some()
     }
@@ -306,7 +306,7 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// What our own side puts in an ACK.
+/// The content of an ACK of our own side.
 #[derive(Clone, Copy, Debug)]
 pub struct AckFields {
     /// See [`Ack::first`].

@@ -22,7 +22,7 @@ use crate::transmit::Transmit;
 use std::fmt;
 use std::time::Duration;
 
-/// Why a call ended early.
+/// The reason why a call ended early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallError {
     /// The peer ended it with this code.
@@ -55,7 +55,7 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     Request,
@@ -64,7 +64,7 @@ pub(crate) enum Stage {
     Failed,
 }
 
-/// What moves a call on.
+/// An event that moves a call on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     ReplyBegins,
@@ -88,7 +88,7 @@ impl Stage {
     }
 }
 
-/// How long a call's first DATA packet waited for its turn, the path's window and its pace.
+/// The time for which a call's first DATA packet waits for its turn, the path's window and its pace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendWait {
     since: Option<Instant>,
@@ -113,21 +113,21 @@ impl SendWait {
     }
 }
 
-/// What a call holds of the room that there is for what is on its way to here (see `endpoint::credits`).
+/// A call's share of the room for data on their way to here (see `endpoint::credits`).
 #[derive(Debug)]
 pub(crate) struct Credit {
     /// Bytes by the kernel's count that may still come for it.
     pub(crate) held: u64,
     /// The part of it that was not offered.
     pub(crate) uninvited: u64,
-    /// What each of its packets counted in that.
+    /// The bytes that each of its packets counted in that.
     pub(crate) each: u64,
     /// It stands in the queue of those that want more, and has ever done so.
     pub(crate) is_queued: bool,
     pub(crate) has_asked: bool,
     /// It stands in the list of those that receive.
     pub(crate) is_listed: bool,
-    /// Whose it is, since that was first asked.
+    /// The owner of the call, since that was first asked.
     pub(crate) owner: Option<Owner>,
     /// Packets that came in the last round trip, and in this one, which began then.
     pub(crate) came_before: u32,
@@ -204,14 +204,14 @@ pub(crate) struct Call {
     pub(crate) promised: u64,
     /// Server: unread bytes that are counted for the caller's host.
     pub(crate) counted: u64,
-    /// What it holds of the room on the way to here.
+    /// Its share of the room for data on their way to here.
     pub(crate) credit: Credit,
     /// The peer has named its window in this call.
     pub(crate) window_known: bool,
     /// Answers to our pings in a row that take back what had been acknowledged for good.
     pub(crate) contradictions: u8,
     pub(crate) wait: SendWait,
-    /// What is recorded of it, if it is traced.
+    /// The record of it, if it is traced.
     pub(crate) trace: Option<Box<Recorder>>,
 }
 
@@ -263,7 +263,7 @@ impl Call {
         self.tx.set_dead_time(limits.dead_after());
     }
 
-    /// Which limit has run out, if one has.
+    /// Returns the code of the limit that has run out, if one has.
     pub(crate) fn expired(&self, now: Instant) -> Option<AbortCode> {
         let over = |limit: Option<Duration>, from: Instant| limit.is_some_and(|l| now >= from + l);
         if over(Some(self.limits.dead_after()), self.alive_at()) {
@@ -300,7 +300,7 @@ impl Call {
         self.patience.ends_at().map_or(at, |ends| at.min(ends))
     }
 
-    /// When the peer has been silent for so long that it is asked.
+    /// The time when the peer has been silent for so long that it is asked.
     pub(crate) fn keepalive_due(&self) -> Instant {
         self.heard_at.max(self.pinged_at) + self.limits.keepalive()
     }

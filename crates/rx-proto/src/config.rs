@@ -5,8 +5,8 @@ use crate::congestion::ControllerKind;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
 use std::time::Duration;
 
-/// How an endpoint behaves. One for all its connections; what differs by service or call is in [`CallLimits`] and
-/// [`crate::endpoint::Service`].
+/// The configuration of an endpoint. One for all its connections; what differs by service or call is in
+/// [`CallLimits`] and [`crate::endpoint::Service`].
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Largest DATA packet to send, in bytes of UDP payload with the Rx header; the path MTU search goes no further.
@@ -24,13 +24,13 @@ pub struct Config {
     /// is left. Default 256 MiB.
     /// Smaller values slow calls over long paths; larger ones let slow readers hold memory.
     pub receive_budget: u64,
-    /// What the socket's receive buffer holds, in bytes as the kernel counts (a packet of 1472 bytes is 2304), where it is too
-    /// small to be taken for endless: what all peers may have on their way is kept below it. Calls over long paths then
-    /// share that much per round trip: with 212,992 bytes, some 6 MB/s at 20 ms. Default `None`: not limited by it, and neither
-    /// with `u64::MAX`, where a driver would put in what the kernel has granted.
+    /// The size of the socket's receive buffer, in bytes as the kernel counts (a packet of 1472 bytes is 2304), if it is too
+    /// small to be taken for endless: what all peers may have on their way is kept below it. Calls over long paths then share
+    /// that much per round trip: with 212,992 bytes, some 6 MB/s at 20 ms. Default `None`: not limited by it, and neither with
+    /// `u64::MAX`, where a driver would put in what the kernel has granted.
     pub receive_buffer: Option<u64>,
-    /// What a call takes from its writer before it says "wait", in bytes, at least. It grows to twice the path's window, not
-    /// counting what has arrived beyond a hole. Default 256 KiB.
+    /// The least number of bytes that a call takes from its writer before it says "wait". It grows to twice the path's
+    /// window, not counting what has arrived beyond a hole. Default 256 KiB.
     pub send_buffer: usize,
     /// Most that a call holds of what its writer gave and the peer has not acknowledged for good, in bytes. Default 128 MiB.
     pub max_send_buffer: usize,
@@ -52,11 +52,11 @@ pub struct Config {
     pub strangers_memory: u64,
     /// A connection that nobody used for so long is forgotten. Default 700 s, OpenAFS's.
     pub reap_after: Duration,
-    /// How long calls wait, unless the connection or service says otherwise.
+    /// The time limits of calls, unless the connection or service says otherwise.
     pub limits: CallLimits,
     /// The text that answers a VERSION packet: at most 64 bytes are sent.
     pub version: String,
-    /// Which congestion controller the paths get. Default BBR: CUBIC falls to a hundredth of a long link where one packet in a
+    /// The congestion controller of the paths. Default BBR: CUBIC falls to a hundredth of a long link where one packet in a
     /// thousand is lost by chance.
     pub controller: ControllerKind,
     /// Rate that replaces the controller's, in bytes a second, for experiments. Default `None`.
@@ -89,13 +89,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What a stock peer does, as far as a sender can tell: no announcement, packets of 1444 bytes.
+    /// The behaviour of a stock peer, as far as a sender can tell: no announcement, packets of 1444 bytes.
     pub fn stock_like() -> Self {
         Self { announce: false, max_packet_len: BASE_PACKET_LEN, ..Self::default() }
     }
 }
 
-/// How long a call waits for what (Rx notes 11).
+/// The time limits of a call (Rx notes 11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallLimits {
     /// With no packet at all from the peer for so long, the call ends with CALL_DEAD; pings go out every sixth of it.
@@ -131,7 +131,7 @@ impl CallLimits {
         self.silence.unwrap_or(self.dead.max(Duration::from_secs(6)))
     }
 
-    /// How often to ping a silent peer.
+    /// The time between two pings of a silent peer.
     pub fn keepalive(&self) -> Duration {
         self.dead_after() / 6
     }

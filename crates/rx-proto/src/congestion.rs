@@ -1,4 +1,4 @@
-//! What a congestion controller is told and what it answers: how much may be in flight on a path, and how fast to send.
+//! The interface of a congestion controller: what it is told, how much may be in flight on a path, and how fast to send.
 //! The path counts and paces (see `path`, `pacer`); loss is found in `transmit`; controllers are in the files below. To add one:
 //! implement [`Controller`], name it in [`ControllerKind`], and look at what it does in `congestion/simulation.rs`.
 
@@ -63,8 +63,8 @@ impl FromStr for ControllerKind {
     }
 }
 
-/// How many bytes should leave together at this rate, so that offload pays and no queue is made by it: a millisecond's
-/// worth, from 2 to 16 packets.
+/// The number of bytes that should leave together at this rate, so that offload pays and no queue is made by it: a
+/// millisecond's worth, from 2 to 16 packets.
 pub(crate) fn quantum(rate: u64, packet_len: u64) -> u64 {
     (rate / 1000).clamp(2 * packet_len, 16 * packet_len)
 }
@@ -74,10 +74,10 @@ pub(crate) fn bytes_in(rate: u64, time: Duration) -> u64 {
     (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
 }
 
-/// What one ACK tells of a path.
+/// One ACK's news of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
-    /// When it came.
+    /// The time at which it came.
     pub now: Instant,
     /// Bytes that it shows to have arrived, not known before; Rx headers included.
     pub acked: u64,
@@ -129,17 +129,17 @@ pub trait Controller: Send + Debug {
     /// Most bytes that may be in flight.
     fn window(&self) -> u64;
 
-    /// How fast to send, in bytes a second; `None` before anything is known.
+    /// The rate at which to send, in bytes a second; `None` before anything is known.
     fn pacing_rate(&self) -> Option<u64>;
 
-    /// How much time a sender may make up for by a burst when it wanted to send and was woken late: as much as the path's queue
+    /// The time that a sender may make up for by a burst when it was woken late: as much as the path's queue
     /// is trusted to take. What is not made up for is lost to the path.
     fn catch_up(&self) -> Duration {
         CATCH_UP
     }
 
-    /// How many bytes the sender should let go back to back at the start of a round, so that the path's rate shows in how
-    /// far apart they arrive; 0 for none.
+    /// The number of bytes that the sender should send back to back at the start of a round, so that the path's rate
+    /// shows in how far apart they arrive; 0 for none.
     fn wanted_train(&self) -> u64 {
         0
     }

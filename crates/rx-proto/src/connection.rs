@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Which end of a connection this is.
+/// One end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     /// This side made it and calls.
@@ -22,7 +22,7 @@ pub enum Role {
     Server,
 }
 
-/// What a packet is routed by.
+/// The key by which a packet is routed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ConnectionKey {
     pub(crate) epoch: Epoch,
@@ -63,7 +63,7 @@ pub(crate) struct Moving {
     pub(crate) is_open: bool,
 }
 
-/// What is kept of a channel's last call after it has ended: enough to answer a peer that has not noticed.
+/// The remains of a channel's last call after it has ended: enough to answer a peer that has not noticed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) number: CallNumber,
@@ -71,7 +71,7 @@ pub(crate) struct Ended {
     pub(crate) next: Seq,
     /// It ended with this code.
     pub(crate) abort: Option<AbortCode>,
-    /// When the peer was last told, so that it is not told for each packet (Rx notes 13).
+    /// The time when the peer was last told, so that it is not told for each packet (Rx notes 13).
     pub(crate) told_at: Instant,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct DelayedFinalAck {
     pub(crate) next: Seq,
     /// The window that the call offered.
     pub(crate) window: u32,
-    /// When it is sent by itself.
+    /// The time when it is sent by itself.
     pub(crate) due: Instant,
 }
 
@@ -99,20 +99,20 @@ pub(crate) struct Slot {
     pub(crate) ended: Option<Ended>,
 }
 
-/// What only clients keep: servers have many more connections.
+/// State that only clients keep: servers have many more connections.
 #[derive(Debug, Default)]
 pub(crate) struct Caller {
     /// For each channel: when the server may have been left working on a call of it; forgotten when a call comes to its end.
     pub(crate) avoided_at: [Option<Instant>; CHANNELS],
     /// For each channel: that of its newest call, or of the one before.
     pub(crate) delayed_final_acks: [Option<DelayedFinalAck>; CHANNELS],
-    /// When the end of a reply was last told by an ACK at once.
+    /// The time when the end of a reply was last told by an ACK at once.
     pub(crate) end_told_at: Option<Instant>,
 }
 
 impl Caller {
-    /// Whether the next call may tell the server that a reply has come: but for one in a while, which shows the server the
-    /// round trip.
+    /// True if the next call may tell the server that a reply has come: always, except once in a while to show the server
+    /// the round trip.
     pub(crate) fn may_delay_final_ack(&mut self, now: Instant) -> bool {
         let is_due = self.end_told_at.is_none_or(|at| now.since(at) >= END_TOLD_EVERY);
         if is_due {
@@ -278,7 +278,7 @@ impl Connection {
         self.caller.as_mut()?.delayed_final_acks[channel.index()].take()
     }
 
-    /// When the delayed final ACK of this channel is to be sent.
+    /// The time when the delayed final ACK of this channel is to be sent.
     pub(crate) fn final_ack_due(&self, channel: Channel) -> Option<Instant> {
         Some(self.caller.as_ref()?.delayed_final_acks[channel.index()].as_ref()?.due)
     }

@@ -18,7 +18,7 @@ use crate::packet::{Flags, Header, PacketError, PacketType};
 use record::{Field, record};
 use std::net::Ipv4Addr;
 
-/// How many packet types the statistics count: types 1 to 13.
+/// The number of packet types that the statistics count: types 1 to 13.
 pub const PACKET_TYPES: usize = 13;
 
 /// The epoch in the headers of tools that ask, and of NAT pings (Rx notes 11, 14).
@@ -81,9 +81,9 @@ pub fn version_body(text: &str) -> [u8; VERSION_LEN] {
 /// A question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DebugRequest {
-    /// What is asked for.
+    /// The kind of question.
     pub kind: DebugKind,
-    /// Which one, from 0: connections and peers are asked for one by one.
+    /// The index from 0, since connections and peers are asked for one by one.
     pub index: i32,
 }
 
@@ -107,7 +107,7 @@ impl DebugRequest {
     }
 }
 
-/// Whether the body of a reply says that the question is not understood. Ask this before parsing a record.
+/// True if the body of a reply says that the question is not understood. Ask this before parsing a record.
 pub fn is_not_supported(reply: &[u8]) -> bool {
     DebugRequest::parse(reply) == Ok(DebugRequest::NOT_SUPPORTED)
 }
@@ -134,7 +134,7 @@ record! {
     DebugStats {
         /// Packet buffers free.
         n_free_packets: i32
-        /// How often buffers were taken away from calls.
+        /// The number of buffers that were taken away from calls.
         packet_reclaims: i32
         /// Calls served since the start.
         calls_executed: i32
@@ -142,7 +142,7 @@ record! {
         waiting_for_packets: u8
         /// File descriptors in use.
         used_fds: u8
-        /// What the server knows to answer.
+        /// The version that says which questions the server can answer.
         version: DebugVersion
         /// Unused.
         spare1: u8
@@ -175,17 +175,17 @@ impl DebugStats {
 }
 
 record! {
-    /// What a connection's security class says of it: `rx_securityObjectStats`.
+    /// A connection's facts from its security class: `rx_securityObjectStats`.
     SecurityStats {
-        /// Which class.
+        /// The class.
         kind: SecurityKind
-        /// How much is protected.
+        /// The level of protection.
         level: SecurityLevel
         /// Unused.
         sparec: [u8; 10]
         /// Flags.
         flags: SecurityFlags
-        /// When the ticket runs out, in seconds since 1970; 0 if never.
+        /// The time when the ticket runs out, in seconds since 1970; 0 if never.
         expires: u32
         /// Packets received.
         packets_received: u32
@@ -213,13 +213,13 @@ record! {
         serial: Serial
         /// The number of each channel's call.
         call_number: [CallNumber; CHANNELS]
-        /// Why the connection is in error; 0 if it is not.
+        /// The reason why the connection is in error; 0 if it is not.
         error: AbortCode
         /// The peer's port.
         port: u16
         /// Flags.
         flags: ConnectionFlags
-        /// Which end of the connection the server is.
+        /// The end of the connection that the server is.
         side: ConnectionSide
         /// The security class.
         security_index: SecurityIndex
@@ -231,9 +231,9 @@ record! {
         call_mode: [CallMode; CHANNELS]
         /// The flags of each channel's call.
         call_flags: [CallFlags; CHANNELS]
-        /// What each channel's call has queued.
+        /// The queues of each channel's call.
         call_other: [CallQueues; CHANNELS]
-        /// What the security class says.
+        /// The security class's facts.
         sec_stats: SecurityStats
         /// The client instance; 0 from servers that do not tell.
         epoch: Epoch
@@ -290,12 +290,12 @@ impl DebugConnection {
         out.truncate(start + len);
     }
 
-    /// What stands behind the last connection.
+    /// The record that stands behind the last connection.
     pub fn end() -> Self {
         Self { cid: Self::END, ..Self::default() }
     }
 
-    /// Whether this is no connection but the end of the list.
+    /// True if this is no connection but the end of the list.
     pub fn is_end(&self) -> bool {
         self.cid == Self::END
     }
@@ -310,7 +310,7 @@ record! {
         port: u16
         /// Packet size of the interface, in bytes, header included.
         if_mtu: u16
-        /// When it was last used. Observed: 1.8.9 sends 0.
+        /// The time when it was last used. Observed: 1.8.9 sends 0.
         idle_when: u32
         /// Connections to it, and other uses.
         ref_count: u16
@@ -378,19 +378,19 @@ impl DebugPeer {
         self.put(out);
     }
 
-    /// What stands behind the last peer.
+    /// The record that stands behind the last peer.
     pub fn end() -> Self {
         Self { host: Self::END, ..Self::default() }
     }
 
-    /// Whether this is no peer but the end of the list.
+    /// True if this is no peer but the end of the list.
     pub fn is_end(&self) -> bool {
         self.host == Self::END
     }
 }
 
 record! {
-    /// What the whole endpoint has counted since its start: `rx_statistics`. Counters wrap at 2³².
+    /// The whole endpoint's counters since its start: `rx_statistics`. Counters wrap at 2³².
     RxStatistics {
         /// Packet buffers asked for.
         packet_requests: i32
@@ -404,7 +404,7 @@ record! {
         socket_greedy: i32
         /// Datagrams too short to be packets.
         bogus_packet_on_read: i32
-        /// Where the last of those came from.
+        /// The sender of the last of those.
         bogus_host: i32
         /// Reads that found no packet.
         no_packet_on_read: i32
@@ -448,7 +448,7 @@ record! {
         min_rtt: Clock
         /// The longest.
         max_rtt: Clock
-        /// How many there were.
+        /// The number of them.
         n_rtt_samples: i32
         /// Server connections.
         n_server_conns: i32

@@ -89,7 +89,7 @@ pub(crate) struct ChannelRef {
     pub(crate) channel: Channel,
 }
 
-/// What the application should know.
+/// News for the application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Server: a new call whose first bytes can be read.
@@ -115,11 +115,11 @@ pub struct Service {
     pub check_reach: bool,
     /// The service that answers clients who ask for an upgrade by a status byte of 1 (Rx notes 12).
     pub upgrades_to: Option<ServiceId>,
-    /// How long its calls wait.
+    /// The time limits of its calls.
     pub limits: CallLimits,
 }
 
-/// What an endpoint holds.
+/// The things that an endpoint holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// Connections of both roles.
@@ -136,10 +136,10 @@ pub struct Usage {
     pub unproven: u64,
     /// Bytes of DATA kept for callers without a name: see [`Config::strangers_memory`].
     pub strangers: u64,
-    /// What is offered to peers and has not come, in bytes as the kernel counts them in a socket's buffer; 0 while that is
-    /// not limited.
+    /// Data that are offered to peers and have not come, in bytes as the kernel counts them in a socket's buffer; 0 while
+    /// that is not limited.
     pub offered: u64,
-    /// How much that may be. `None` while it is not limited.
+    /// The limit of that. `None` while it is not limited.
     pub offer_limit: Option<u64>,
 }
 
@@ -252,8 +252,8 @@ impl Endpoint {
         self.services.insert(service.id, service);
     }
 
-    /// Whether services are still to come. While they are, what asks for one that is not there gets no answer, and what came last
-    /// of it is taken up when they have come; otherwise it is refused, which clients take for the last word.
+    /// Sets whether services are still to come. While they are, what asks for one that is not there gets no answer, and what came
+    /// last of it is taken up when they have come; otherwise it is refused, which clients take for the last word.
     pub fn set_starting(&mut self, now: Instant, is_starting: bool) {
         self.is_starting = is_starting;
         if !is_starting {
@@ -265,9 +265,9 @@ impl Endpoint {
         }
     }
 
-    /// Whether the services are away. While they are, calls of clients end with [`AbortCode::CALL_DEAD`], those that run and new ones:
-    /// for OpenAFS's clients and ours that is a server that does not answer, and they need not wait to know it. Nothing else from a
-    /// client is answered. Calls that this endpoint makes go on.
+    /// Sets whether the services are away. While they are, calls of clients end with [`AbortCode::CALL_DEAD`], those that run and new
+    /// ones: for OpenAFS's clients and ours that is a server that does not answer, and they need not wait to know it. Nothing else
+    /// from a client is answered. Calls that this endpoint makes go on.
     pub fn set_away(&mut self, now: Instant, is_away: bool) {
         self.is_away = is_away;
         if !is_away {
@@ -299,17 +299,17 @@ impl Endpoint {
         &self.stats
     }
 
-    /// How many connections there are, of both roles.
+    /// The number of connections, of both roles.
     pub fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
-    /// How many paths there are.
+    /// The number of paths.
     pub fn path_count(&self) -> usize {
         self.paths.len()
     }
 
-    /// What is held for the moment, for metrics and tests.
+    /// Returns what is held for the moment, for metrics and tests.
     pub fn usage(&self) -> Usage {
         Usage {
             connections: self.connections.len(),
@@ -334,18 +334,19 @@ impl Endpoint {
         self.by_peer.get(&peer).map(|&i| &*self.paths[i])
     }
 
-    /// Whether there is a server connection for a packet from `from`. For whoever spreads connections over several endpoints.
+    /// True if there is a server connection for a packet from `from`. For a program that spreads connections over several
+    /// endpoints.
     pub fn serves(&self, epoch: Epoch, connection: ConnectionId, from: SocketAddr) -> bool {
         let key = ConnectionKey::new(epoch, connection, Role::Server, from);
         self.by_key.contains_key(&key) || self.by_key.contains_key(&key.anywhere())
     }
 
-    /// Whether there is such a server connection that packets from any address may be for.
+    /// True if there is such a server connection that packets from any address may be for.
     pub fn serves_anywhere(&self, epoch: Epoch, connection: ConnectionId) -> bool {
         self.by_key.contains_key(&ConnectionKey { epoch, connection, role: Role::Server, address: None })
     }
 
-    /// What has happened since the last look.
+    /// Returns the next event that has happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -82,7 +82,7 @@ struct Flow<T> {
     is_listed: bool,
     /// When it last had something; never, if it has just come.
     used_at: Option<Instant>,
-    /// When it last was let ahead.
+    /// The time when it last was let ahead.
     ahead_at: Option<Instant>,
 }
 
@@ -127,22 +127,22 @@ impl<T> FairQueue<T> {
         self.quantum = quantum.into();
     }
 
-    /// How many things are queued.
+    /// The number of things that are queued.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is queued.
+    /// True if nothing is queued.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many owners have something queued, or have had until lately.
+    /// The number of owners that have something queued, or have had until lately.
     pub fn owners(&self) -> usize {
         self.sparse.len() + self.busy.len()
     }
 
-    /// How many things of this owner are queued.
+    /// The number of things of this owner that are queued.
     pub fn len_of(&self, owner: Owner) -> usize {
         self.flows.get(&owner).map_or(0, |f| f.items.len())
     }
@@ -227,7 +227,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Whether an owner is ahead of the others for now, as it was quiet.
+    /// True if an owner is ahead of the others for now, as it was quiet.
     pub fn is_sparse(&self, owner: Owner) -> bool {
         self.flows.get(&owner).is_some_and(|f| f.place == Place::Sparse)
     }

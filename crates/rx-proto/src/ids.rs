@@ -45,7 +45,7 @@ number! {
 }
 
 number! {
-    /// Which security class a connection uses: 0 null, 2 rxkad, 4 rxgk, 6 yfs-rxgk. Fixed for its life.
+    /// The security class of a connection: 0 null, 2 rxkad, 4 rxgk, 6 yfs-rxgk. Fixed for its life.
     SecurityIndex(u8), "security {}"
 }
 
@@ -61,7 +61,7 @@ impl Epoch {
         Self((bits | 0x8000_0000) & !0x4000_0000)
     }
 
-    /// Whether a server matches this epoch's connections from any address.
+    /// True if a server matches this epoch's connections from any address.
     pub const fn ignores_address(self) -> bool {
         self.0 & 0x8000_0000 != 0
     }
@@ -84,7 +84,7 @@ impl ConnectionId {
     }
 }
 
-/// How many channels a connection has, thus how many calls it carries at once (RX_MAXCALLS).
+/// The number of channels of a connection, thus of calls that it carries at once (RX_MAXCALLS).
 pub const CHANNELS: usize = 4;
 
 /// One of a connection's four channels.
@@ -107,7 +107,7 @@ impl Channel {
 }
 
 impl Serial {
-    /// What stands in an ACK that no packet prompted.
+    /// The serial in an ACK that no packet prompted.
     pub const NONE: Self = Self(0);
 
     /// The serial after this one, skipping 0.
@@ -118,7 +118,7 @@ impl Serial {
         }
     }
 
-    /// Whether this transmission came after `other`, within half the number space.
+    /// True if this transmission came after `other`, within half the number space.
     pub const fn is_after(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) > 0
     }
@@ -133,7 +133,7 @@ impl Seq {
         Self(self.0.saturating_add(n))
     }
 
-    /// How many packets this one comes after `earlier`; `None` if it comes before it.
+    /// The number of packets by which this one comes after `earlier`; `None` if it comes before it.
     pub const fn after(self, earlier: Self) -> Option<u32> {
         self.0.checked_sub(earlier.0)
     }

@@ -1,5 +1,5 @@
-//! Which calls of a path have something to send, by their owners: most paths have one, a host of many users one for each.
-//! In a lane short calls go first, then each in its turn. Which lane is served is decided between all paths (see
+//! The calls of a path that have something to send, by their owners: most paths have one, a host of many users one for
+//! each. In a lane short calls go first, then each in its turn. Which lane is served is decided between all paths (see
 //! `endpoint::egress`); here only which of them ask for it.
 
 use crate::endpoint::ChannelRef;
@@ -41,7 +41,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Whether no call has anything to send.
+    /// True if no call has anything to send.
     pub(crate) fn is_empty(&self) -> bool {
         self.lanes.iter().all(Lane::is_empty)
     }
@@ -117,7 +117,7 @@ impl Lanes {
         self.removed += 1;
     }
 
-    /// Whether so many entries are of removed calls that [`Self::retain`] is worth its cost.
+    /// True if so many entries are of removed calls that [`Self::retain`] is worth its cost.
     pub(crate) fn wants_tidying(&self) -> bool {
         let entries: usize = self.lanes.iter().map(|l| l.short.len() + l.bulk.len()).sum();
         self.removed > REMOVED_SPARE && self.removed > entries / 2

@@ -77,7 +77,7 @@ impl MtuSearch {
         }
     }
 
-    /// Whether the network must not fragment a packet of this size. Below the base size stock peers let it always; we do
+    /// True if the network must not fragment a packet of this size. Below the base size stock peers let it always; we do
     /// once such packets have turned out not to pass.
     pub(crate) const fn keeps_whole(&self, len: usize) -> bool {
         len > BASE_PACKET_LEN || !self.fragments
@@ -88,7 +88,7 @@ impl MtuSearch {
         self.current
     }
 
-    /// What to probe for now, if anything. `peer_limit` is what the peer says it takes.
+    /// Returns the packet size to probe for now, if any. `peer_limit` is what the peer says it takes.
     pub(crate) fn poll_probe(&mut self, now: Instant, peer_limit: usize) -> Option<usize> {
         if self.probe.is_some_and(|p| p.serial != Serial::NONE) || now < self.next_search {
             return None;
@@ -153,7 +153,7 @@ impl MtuSearch {
         })
     }
 
-    /// When the probe under way counts as lost.
+    /// The time when the probe under way counts as lost.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Instant> {
         self.probe.filter(|p| p.serial != Serial::NONE).map(|p| p.sent + timeout)
     }

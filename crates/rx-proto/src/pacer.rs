@@ -5,7 +5,7 @@ use crate::congestion::bytes_in;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// How much may be caught up in any case: timers oversleep by milliseconds at times, and so do writers.
+/// The time that may be caught up in any case: timers oversleep by milliseconds at times, and so do writers.
 pub(crate) const CATCH_UP: Duration = Duration::from_millis(2);
 
 /// The bucket.
@@ -22,8 +22,8 @@ impl Pacer {
         Self { tokens: 0, filled_at: Instant::ORIGIN, is_awaited: false }
     }
 
-    /// How many bytes may go now, for somebody who has some. `floor` is the least depth of the bucket, `late` what may be caught up of
-    /// a wait.
+    /// The number of bytes that may go now, for somebody who has some. `floor` is the least depth of the bucket, `late` what may be
+    /// caught up of a wait.
     pub(crate) fn fill(&mut self, now: Instant, rate: u64, floor: u64, late: Duration) -> u64 {
         let gained = bytes_in(rate, now.since(self.filled_at));
         if gained > 0 {
@@ -50,7 +50,7 @@ impl Pacer {
         self.tokens = self.tokens.saturating_sub(bytes);
     }
 
-    /// When `bytes` will be there.
+    /// The time when `bytes` will be there.
     pub(crate) fn ready_at(&self, rate: u64, bytes: u64) -> Instant {
         let missing = bytes.saturating_sub(self.tokens);
         // Rounded up: a timer that comes a nanosecond early would come again and again.

@@ -7,7 +7,7 @@ use std::fmt;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 28;
 
-/// What every Rx peer accepts as UDP payload of one packet, header included: 1500 less 56 (Rx notes 8).
+/// The UDP payload of one packet that every Rx peer accepts, in bytes, header included: 1500 less 56 (Rx notes 8).
 pub const BASE_PACKET_LEN: usize = 1444;
 
 /// The largest packet that Rx allows, header included (Rx notes 8).
@@ -42,7 +42,7 @@ impl std::error::Error for PacketError {}
 
 macro_rules! packet_types {
     ($($(#[$m:meta])* $number:literal $name:ident)*) => {
-        /// What a packet is. An open set: unknown types still print and round-trip.
+        /// The type of a packet. An open set: unknown types still print and round-trip.
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         pub struct PacketType(pub u8);
 
@@ -114,7 +114,7 @@ impl Flags {
     /// ACK: OpenAFS sets it on each; it has no meaning today.
     pub const SLOW_START_OK: Self = Self(0x20);
 
-    /// Whether all flags of `other` are set.
+    /// True if all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -139,19 +139,19 @@ impl fmt::Debug for Flags {
 /// A packet's header. Fields are as on the wire, the cid split into connection and channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Which client instance made the connection.
+    /// The client instance that made the connection.
     pub epoch: Epoch,
-    /// Which connection.
+    /// The connection.
     pub connection: ConnectionId,
-    /// Which of its channels.
+    /// The channel of the connection.
     pub channel: Channel,
-    /// Which call on the channel; 0 for the whole connection.
+    /// The call on the channel; 0 for the whole connection.
     pub call: CallNumber,
     /// DATA: which packet of the call; else 0.
     pub seq: Seq,
-    /// Which transmission of the sender.
+    /// The number of the sender's transmission.
     pub serial: Serial,
-    /// What it is.
+    /// The type.
     pub kind: PacketType,
     /// Flags.
     pub flags: Flags,
@@ -205,7 +205,7 @@ impl Header {
         h
     }
 
-    /// Whether the sender is the connection's client.
+    /// True if the sender is the connection's client.
     pub const fn is_from_client(&self) -> bool {
         self.flags.contains(Flags::CLIENT_INITIATED)
     }

@@ -64,7 +64,7 @@ pub(crate) enum Control {
     Packet { bytes: Bytes, dont_fragment: bool },
 }
 
-/// Who the peer is.
+/// The kind of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PeerKind {
     /// No trailer seen yet.
@@ -76,7 +76,7 @@ pub enum PeerKind {
     Own,
 }
 
-/// Whether data may go now.
+/// The permission to send data, or the reason to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Permit {
     Go,
@@ -220,7 +220,7 @@ impl Path {
         &self.stats
     }
 
-    /// Who the peer is.
+    /// The kind of the peer.
     pub const fn peer_kind(&self) -> PeerKind {
         self.peer_kind
     }
@@ -237,7 +237,7 @@ impl Path {
         self.controller.window().max(fixed)
     }
 
-    /// What the controller is at, for traces.
+    /// The controller's phase, for traces.
     pub fn phase(&self) -> &'static str {
         self.controller.phase()
     }
@@ -248,7 +248,7 @@ impl Path {
         self.fixed_rate.or_else(|| self.controller.pacing_rate()).or_else(first)
     }
 
-    /// Whether the peer has answered a question of ours, so that its address is not spoofed.
+    /// True if the peer has answered a question of ours, so that its address is not spoofed.
     pub const fn is_verified(&self) -> bool {
         self.verified
     }
@@ -271,7 +271,7 @@ impl Path {
         if self.is_own() { len } else { len.min(BASE_PACKET_LEN) }
     }
 
-    /// What the MTU search may go up to for this peer.
+    /// The largest packet that the MTU search tries for this peer.
     pub(crate) const fn peer_limit(&self) -> usize {
         if self.is_own() { self.peer_packet_len } else { BASE_PACKET_LEN }
     }
@@ -334,7 +334,7 @@ impl Path {
         self.verified = true;
     }
 
-    /// Whether `len` bytes more would be too many for an address that may be spoofed.
+    /// True if `len` bytes more would be too many for an address that may be spoofed.
     pub(crate) const fn is_within_reach_limit(&self, len: usize) -> bool {
         self.verified
             || self.stranger_sent + len as u64 + UDP_OVERHEAD <= AMPLIFICATION * self.stranger_received
@@ -353,7 +353,7 @@ impl Path {
         self.stranger_received += (len as u64 + UDP_OVERHEAD).div_ceil(AMPLIFICATION);
     }
 
-    /// Whether to ask the peer now if it is there (Rx notes 11: every 2 s until answered).
+    /// True if it is time to ask the peer now if it is there (Rx notes 11: every 2 s until answered).
     pub(crate) fn wants_reach_ping(&mut self, now: Instant) -> bool {
         let due = self.reach_pinged_at.is_none_or(|at| now.since(at) >= Duration::from_secs(2));
         if due && !self.verified {
@@ -430,7 +430,7 @@ impl Path {
 
     // ---- how much and when
 
-    /// Whether a packet of `len` bytes may go.
+    /// Decides whether a packet of `len` bytes may go.
     pub(crate) fn permit(&mut self, now: Instant, len: usize) -> Permit {
         if !self.is_within_reach_limit(len) {
             return Permit::Unverified;
@@ -587,7 +587,7 @@ impl Path {
         self.controller.set_packet_len(len);
     }
 
-    /// When time alone changes something here.
+    /// The time when time alone changes something here.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let probe = self.mtu.deadline(self.rtt.timeout(self.peer_delay()));
         [probe, self.send_at, self.reach_ping_due()].into_iter().flatten().min()

@@ -1,6 +1,6 @@
-//! How long a server's call still waits for its client: for more of the request, or for the reply to be taken. Time in
-//! which the server itself works does not count. What ends a call is in `call`, when it waits is told by the endpoint's
-//! verbs.
+//! The time for which a server's call still waits for its client: for more of the request, or for the reply to be
+//! taken. Time in which the server itself works does not count. What ends a call is in `call`, when it waits is told by
+//! the endpoint's verbs.
 //!
 //! A call begins with [`CallLimits::stall`](crate::config::CallLimits::stall). Waiting spends it, bytes that arrive earn
 //! it back at [`LEAST_RATE`]. So a transfer may take days as long as it goes on, a pause may be as long as the limit,
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// may share one.
 const LEAST_RATE: u64 = 256;
 
-/// What is left of a call's limit.
+/// The rest of a call's limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience {
     /// `None`: without end.
@@ -61,12 +61,12 @@ impl Patience {
         self.left = self.left.saturating_add(earned).min(limit);
     }
 
-    /// Whether it is over, by the last look.
+    /// True if it is over, by the last look.
     pub(crate) fn is_over(&self) -> bool {
         self.limit.is_some() && self.since.is_some() && self.left.is_zero()
     }
 
-    /// When it is over, if nothing comes.
+    /// The time when it is over, if nothing comes.
     pub(crate) fn ends_at(&self) -> Option<Instant> {
         self.limit?;
         Some(self.since? + self.left)

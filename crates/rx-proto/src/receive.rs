@@ -31,7 +31,7 @@ const SMALL_FLIGHT: u32 = 8;
 /// round, and learns of the window a round late.
 const WINDOW_HEADROOM: u32 = 4;
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Received {
     /// It is new and in order: there is more to read.
@@ -52,7 +52,7 @@ struct Due {
     full: bool,
 }
 
-/// What the path knows that matters here.
+/// The path's facts that matter here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathView {
     pub(crate) is_own: bool,
@@ -127,12 +127,12 @@ impl Receive {
         }
     }
 
-    /// Whether the whole stream has come.
+    /// True if the whole stream has come.
     pub(crate) fn is_complete(&self) -> bool {
         self.last.is_some_and(|last| last < self.next)
     }
 
-    /// Whether the whole stream has been read.
+    /// True if the whole stream has been read.
     pub(crate) fn is_drained(&self) -> bool {
         self.is_complete() && self.ready.is_empty()
     }
@@ -145,12 +145,12 @@ impl Receive {
         !self.ready.is_empty() || self.is_complete()
     }
 
-    /// Whether packets are held that have not been read.
+    /// True if packets are held that have not been read.
     pub(crate) fn has_unread(&self) -> bool {
         !self.ready.is_empty() || self.later_count > 0
     }
 
-    /// Whether that packet has come.
+    /// True if that packet has come.
     pub(crate) fn has(&self, seq: Seq) -> bool {
         match seq.after(self.next) {
             None => true,
@@ -316,7 +316,7 @@ impl Receive {
         }
     }
 
-    /// Whether the peer has not been told that the whole stream is here, and the stream is so short that nothing but memory depends
+    /// True if the peer has not been told that the whole stream is here, and the stream is so short that nothing but memory depends
     /// on it.
     pub(crate) fn may_delay_final_ack(&self) -> bool {
         self.owes_end() && self.due.is_none() && self.next.0 <= SMALL_FLIGHT
@@ -351,7 +351,7 @@ impl Receive {
         Some(bytes)
     }
 
-    /// How large the window should be by what was read in the last round trip; asked after reading. `None` while the round
+    /// Returns the window that fits what was read in the last round trip; asked after reading. `None` while the round
     /// trip lasts.
     pub(crate) fn poll_wanted_window(&mut self, now: Instant, path: PathView) -> Option<u32> {
         if now.since(self.measured_from) < path.rtt {
@@ -363,12 +363,12 @@ impl Receive {
         Some(wanted)
     }
 
-    /// Whether an ACK is to go out now.
+    /// True if an ACK is to go out now.
     pub(crate) const fn is_ack_due(&self) -> bool {
         self.due.is_some()
     }
 
-    /// When the delayed ACK is due.
+    /// The time when the delayed ACK is due.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -381,7 +381,7 @@ impl Receive {
         }
     }
 
-    /// Whether the ACK that is due answers a packet that asked for it, and may be long.
+    /// True if the ACK that is due answers a packet that asked for it, and may be long.
     pub(crate) fn is_asked(&self) -> bool {
         self.due.is_some_and(|d| d.full)
     }

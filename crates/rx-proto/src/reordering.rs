@@ -1,5 +1,5 @@
-//! How far packets of a path overtake each other, as far as it matters for calling one lost (RFC 8985, section 6.2): how long
-//! one that was overtaken is waited for. Grows with each round trip in which packets were given up that arrived after all.
+//! The reordering of a path's packets, as far as it matters for calling one lost (RFC 8985, section 6.2): the time for which
+//! one that was overtaken is waited for. It grows with each round trip in which packets were given up that arrived after all.
 
 use crate::rtt::Rtt;
 use crate::time::Instant;
@@ -24,8 +24,9 @@ impl Reordering {
         Self { seen: false, steps: 1, recoveries_left: 0, grown_at: Instant::ORIGIN }
     }
 
-    /// How long a packet that was overtaken may still come. `is_obvious` if loss is likely anyhow: several later packets
-    /// have arrived, or a loss is being repaired already. Then a path that has never reordered anything gets no patience.
+    /// The time for which a packet that was overtaken may still come. `is_obvious` if loss is likely anyhow: several
+    /// later packets have arrived, or a loss is being repaired already. Then a path that has never reordered anything
+    /// gets no patience.
     pub(crate) fn window(&self, rtt: &Rtt, is_obvious: bool) -> Duration {
         if is_obvious && !self.seen {
             return Duration::ZERO;

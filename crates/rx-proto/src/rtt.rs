@@ -86,7 +86,7 @@ impl Rtt {
         self.min
     }
 
-    /// How long ago a sample was as small as [`Self::min`].
+    /// The time since a sample was as small as [`Self::min`].
     pub const fn min_age(&self, now: Instant) -> Duration {
         now.since(self.min_at)
     }
@@ -96,29 +96,29 @@ impl Rtt {
         self.is_known().then_some(self.lifetime_min)
     }
 
-    /// Whether there was a sample.
+    /// True if there was a sample.
     pub const fn is_known(&self) -> bool {
         self.smoothed.is_some()
     }
 
-    /// How many samples there were.
+    /// The number of samples.
     pub const fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Whether a new sample is due: fewer than three, or the last over a second old.
+    /// True if a new sample is due: fewer than three, or the last over a second old.
     pub(crate) fn wants_sample(&self, now: Instant) -> bool {
         self.samples < 3 || now.since(self.last_sample) > Duration::from_secs(1)
     }
 
-    /// How long to wait for an acknowledgement before everything sent counts as lost. `peer_delay` is how long the peer may
+    /// The time to wait for an acknowledgement before everything sent counts as lost. `peer_delay` is how long the peer may
     /// hold an ACK back.
     pub(crate) fn timeout(&self, peer_delay: Duration) -> Duration {
         let Some(smoothed) = self.smoothed else { return INITIAL * 2 };
         smoothed + (self.deviation * 4).max(Duration::from_millis(20)) + peer_delay
     }
 
-    /// How long to wait before asking the peer what it has: shorter than [`Self::timeout`], and asking costs one small
+    /// The time to wait before asking the peer what it has: shorter than [`Self::timeout`], and asking costs one small
     /// packet.
     pub(crate) fn probe_timeout(&self, peer_delay: Duration) -> Duration {
         let Some(smoothed) = self.smoothed else { return INITIAL };

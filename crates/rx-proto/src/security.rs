@@ -1,4 +1,4 @@
-//! What a security class has to do for Rx, and the null class that does nothing (Rx notes 1). A class
+//! The interface of a security class, and the null class that does nothing (Rx notes 1). A class
 //! is an object per connection and end: it seals what leaves and opens what comes, and speaks the challenge and response.
 
 use crate::abort::AbortCode;
@@ -83,14 +83,14 @@ pub trait SecurityClass: Send + Debug {
         Err(AbortCode::PROTOCOL_ERROR)
     }
 
-    /// Who the peer has shown to be, in the class's own notation, which its crate reads back (`rx_security::Identity` does for
-    /// rxkad); `None` for nobody. All tickets of a user have the same text: bytes are counted for it (see `fair`).
+    /// The identity that the peer has shown, in the class's own notation, which its crate reads back (`rx_security::Identity`
+    /// does for rxkad); `None` for nobody. All tickets of a user have the same text: bytes are counted for it (see `fair`).
     fn identity(&self) -> Option<&str> {
         None
     }
 }
 
-/// What a service gives for each new connection of one security class.
+/// The maker of a security object for each new connection of a service, of one security class.
 pub trait ServerSecurity: Send + Sync + Debug {
     /// The number of the class.
     fn index(&self) -> SecurityIndex;

@@ -6,7 +6,7 @@ use crate::transmit::{AckOutcome, TimerAction};
 /// Packet types that are counted one by one: 0 to 13.
 pub const COUNTED_TYPES: usize = 14;
 
-/// What a counter counts in.
+/// The unit of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Things: packets, calls, events.
@@ -20,9 +20,9 @@ pub enum Unit {
 pub struct Counter {
     /// The field's name.
     pub name: &'static str,
-    /// What it counts in.
+    /// Its unit.
     pub unit: Unit,
-    /// What it means, a sentence.
+    /// Its meaning, a sentence.
     pub meaning: &'static str,
     /// Its value.
     pub value: fn(&Stats) -> u64,
@@ -30,7 +30,7 @@ pub struct Counter {
 
 macro_rules! stats {
     ($($name:ident $unit:ident $meaning:literal)*) => {
-        /// What an endpoint has done since it was made.
+        /// The counters of an endpoint since it was made.
         #[derive(Clone, Debug, Default)]
         pub struct Stats {
             /// Packets received, by type.
@@ -96,13 +96,13 @@ impl Stats {
         }
     }
 
-    /// What an ACK has shown.
+    /// Counts what an ACK has shown.
     pub(crate) fn note_ack(&mut self, outcome: &AckOutcome) {
         self.data_lost += outcome.lost.bytes;
         self.losses_taken_back += u64::from(outcome.spurious);
     }
 
-    /// What the timer of a call's sending half has come to.
+    /// Counts what the timer of a call's sending half has come to.
     pub(crate) fn note_timer(&mut self, action: &TimerAction) {
         match action {
             TimerAction::Nothing => {}

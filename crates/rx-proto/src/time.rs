@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// How late a timer is, at least, if this process stood still: it was stopped, its machine was, or others had the cores. What came
-/// meanwhile has not been read then, so that a peer must not be taken for silent yet.
+/// The least delay of a timer that shows that this process stood still: it was stopped, its machine was, or others had the cores.
+/// What came meanwhile has not been read then, so that a peer must not be taken for silent yet.
 pub const STOOD_STILL: Duration = Duration::from_millis(200);
 
 /// A point in time, in nanoseconds since the driver's origin. Never runs backwards within one endpoint.
@@ -32,7 +32,7 @@ impl Instant {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it is later.
+    /// The time since `earlier`; zero if it is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,4 @@
-//! What the endpoints of one port have together. A port may be served by several endpoints, each with the connections of some peers;
+//! Totals over the endpoints of one port. A port may be served by several endpoints, each with the connections of some peers;
 //! limits on memory hold for all of them, so each counts what it has in one place too.
 
 use std::sync::Arc;
@@ -12,12 +12,12 @@ pub struct Totals {
     pub(crate) connections: Total,
 }
 
-/// How much of something all have.
+/// The amount of something that all have.
 #[derive(Debug, Clone, Default)]
 pub struct Total(Arc<AtomicU64>);
 
 impl Total {
-    /// How much all have.
+    /// The amount that all have.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -34,7 +34,7 @@ impl Total {
     }
 }
 
-/// What one endpoint has of a total. It goes with the endpoint.
+/// One endpoint's part of a total. It goes with the endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     own: u64,
@@ -46,12 +46,12 @@ impl Share {
         Self { own: 0, total: total.clone() }
     }
 
-    /// What this endpoint has.
+    /// This endpoint's part.
     pub(crate) const fn own(&self) -> u64 {
         self.own
     }
 
-    /// What all have.
+    /// The amount that all have.
     pub(crate) fn all(&self) -> u64 {
         self.total.get()
     }

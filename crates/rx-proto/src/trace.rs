@@ -31,7 +31,7 @@ const FLOWS: usize = 4;
 /// The trace of a call, from when it was switched on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
-    /// When it was switched on: the zero of its plot.
+    /// The time when it was switched on: the zero of its plot.
     pub started: Instant,
     /// Whether this end is the client.
     pub is_client: bool,
@@ -41,20 +41,20 @@ pub struct Trace {
     pub span: Duration,
     /// Marks that were left out.
     pub marks_left_out: u64,
-    /// What happened, in order of time.
+    /// The events, in order of time.
     pub records: Vec<Record>,
 }
 
 /// Something that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// When; of a span, when it first did.
+    /// The time; of a span, its begin.
     pub at: Instant,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// What happened. The first four are the flow, the rest are marks.
+/// An event of a call. The first four are the flow, the rest are marks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// DATA packets went out for the first time.
@@ -90,7 +90,7 @@ pub enum What {
 pub struct Sent {
     /// The first and the last of them.
     pub seqs: (Seq, Seq),
-    /// How many.
+    /// The number of packets.
     pub packets: u32,
     /// Bytes of plain text.
     pub bytes: u64,
@@ -101,7 +101,7 @@ pub struct Sent {
 /// ACKs that came, and how the path stood after the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acked {
-    /// How many.
+    /// The number of ACKs.
     pub acks: u32,
     /// The first packet not acknowledged for good.
     pub first: Seq,
@@ -130,7 +130,7 @@ pub struct Acked {
 pub struct ReceivedData {
     /// The first and the last by number.
     pub seqs: (Seq, Seq),
-    /// How many.
+    /// The number of packets.
     pub packets: u32,
     /// Bytes of plain text.
     pub bytes: u64,
@@ -145,7 +145,7 @@ pub struct ReceivedData {
 /// ACKs that went out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckSent {
-    /// How many.
+    /// The number of ACKs.
     pub acks: u32,
     /// The first packet that is missing, as the last of them says.
     pub next: Seq,
@@ -232,7 +232,7 @@ impl Recorder {
         }
     }
 
-    /// What was recorded.
+    /// Returns what was recorded.
     pub(crate) fn finish(self, is_client: bool, peer: SocketAddr) -> Trace {
         let mut records = self.flow;
         records.extend(self.marks);

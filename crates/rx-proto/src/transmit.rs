@@ -22,7 +22,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// again costs no more.
 const LOG_SPARE: usize = 1024;
 
-/// What is noted of the path when a packet is sent, to measure the delivery rate when it is acknowledged (the delivery
+/// The path's state when a packet is sent, noted to measure the delivery rate when it is acknowledged (the delivery
 /// rate estimation of BBR).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stamp {
@@ -30,12 +30,12 @@ pub(crate) struct Stamp {
     /// Bytes the path had delivered by then, and when it last did.
     pub(crate) delivered: u64,
     pub(crate) delivered_at: Instant,
-    /// When the packet was sent that `delivered_at` is about.
+    /// The time when the packet was sent that `delivered_at` is about.
     pub(crate) first_sent_at: Instant,
     /// Bytes in flight on the path, this packet's included.
     pub(crate) in_flight: u64,
     pub(crate) app_limited: bool,
-    /// Which train of back-to-back packets it belongs to; 0 for none.
+    /// The train of back-to-back packets that it belongs to; 0 for none.
     pub(crate) train: u32,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Lost {
     pub(crate) largest: usize,
 }
 
-/// What an ACK changed.
+/// The changes that an ACK made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckOutcome {
     /// Bytes that arrived, not known before.
@@ -122,7 +122,7 @@ pub(crate) struct AckOutcome {
     pub(crate) named: bool,
 }
 
-/// What to do when the timer has run out.
+/// The action after the timer has run out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimerAction {
     Nothing,
@@ -185,7 +185,7 @@ pub(crate) struct Transmit {
     /// Of which packets the last ACK spoke, and the highest packet that was known to have arrived with it.
     described: Described,
     highest: Seq,
-    /// When a packet was last learnt to have arrived.
+    /// The time when a packet was last learnt to have arrived.
     learnt_at: Instant,
     /// Up to where the losses go that are being repaired.
     recovers_until: Option<Seq>,
@@ -276,7 +276,7 @@ impl Transmit {
         self.finished = true;
     }
 
-    /// What is there shall go, though it fills no packet.
+    /// Has what is there sent, though it fills no packet.
     pub(crate) const fn flush(&mut self) {
         self.flush = true;
     }
@@ -300,12 +300,12 @@ impl Transmit {
         self.taken - self.buffered() as u64
     }
 
-    /// Whether all was sent and all of it has arrived.
+    /// True if all was sent and all of it has arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.last_cut && self.refused.is_empty() && self.packets.iter().all(|p| p.state == State::Received)
     }
 
-    /// Whether something was sent at all.
+    /// True if something was sent at all.
     pub(crate) fn has_begun(&self) -> bool {
         self.last_cut || self.base.0 > 1 || !self.packets.is_empty()
     }
@@ -334,7 +334,7 @@ impl Transmit {
         Seq(self.next_seq().0 - u32::from(waits))
     }
 
-    /// Whether an ACK takes back what was acknowledged for good, or has what was never sent: it is of another life of the call.
+    /// True if an ACK takes back what was acknowledged for good, or has what was never sent: it is of another life of the call.
     pub(crate) fn is_contradicted_by(&self, ack: &Ack<'_>) -> bool {
         ack.first < self.base || ack.first > self.sent_until()
     }
@@ -382,7 +382,7 @@ impl Transmit {
         Some(next)
     }
 
-    /// Whether [`Self::peek`] would return something, without cutting a packet.
+    /// True if [`Self::peek`] would return something, without cutting a packet.
     pub(crate) fn has_work(&self, capacity: usize) -> bool {
         if !self.lost.is_empty() || self.packets.back().is_some_and(|p| p.state == State::Waiting) {
             return true;
@@ -392,7 +392,7 @@ impl Transmit {
             && (self.unsent_len >= capacity || self.finished || (self.flush && self.unsent_len > 0))
     }
 
-    /// Whether only the peer's window keeps us from sending.
+    /// True if only the peer's window keeps us from sending.
     pub(crate) fn is_blocked_by_window(&self) -> bool {
         !self.last_cut && self.packets.len() as u32 >= self.window && self.unsent_len > 0
     }
@@ -511,7 +511,7 @@ impl Transmit {
             || self.is_blocked_by_window()
     }
 
-    /// When [`Self::handle_timer`] is due.
+    /// The time when [`Self::handle_timer`] is due.
     pub(crate) fn deadline(&self, rtt: &Rtt, peer_delay: Duration) -> Option<Instant> {
         let ack = self.awaits_ack().then(|| {
             if self.probed {

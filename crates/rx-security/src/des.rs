@@ -33,7 +33,7 @@ pub(crate) fn set_odd_parity(key: &mut [u8]) {
     }
 }
 
-/// Whether a key, its parity set, is one of those to avoid.
+/// True if a key with its parity set is one of the weak ones.
 pub(crate) fn is_weak(key: [u8; 8]) -> bool {
     WEAK.contains(&u64::from_be_bytes(key))
 }

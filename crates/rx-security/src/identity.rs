@@ -1,6 +1,6 @@
-//! Who a caller is (Security notes 3.2), and the text of it that passes through `rx` to service code: `ServerCall::identity`
-//! there, read back here by [`Identity::parse`]. What the caller may do is not decided here, with one exception: who holds the
-//! cell's own key needs nobody's word.
+//! The identity of a caller (Security notes 3.2), and the text of it that passes through `rx` to service code:
+//! `ServerCall::identity` there, read back here by [`Identity::parse`]. What the caller may do is not decided here, with one
+//! exception: who holds the cell's own key needs nobody's word.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub const PART_MAX: usize = 63;
 /// The name in tickets that are made from the cell's key.
 const SUPERUSER: &str = "afs";
 
-/// Who a caller has shown to be.
+/// The identity that a caller has shown.
 ///
 /// Its text, as [`Display`](fmt::Display) writes it and [`Identity::parse`] reads it, is the name that the protection database
 /// and UserList know: `name` or `name.instance` for people of the cell, with `@realm` in lower case behind it for others. The
@@ -65,7 +65,7 @@ impl Identity {
         self.realm.as_deref()
     }
 
-    /// Whether the caller holds the cell's own key, as servers and tools with `-localauth` do: name `afs` of the cell, no
+    /// True if the caller holds the cell's own key, as servers and tools with `-localauth` do: name `afs` of the cell, no
     /// instance (Security notes 3.2). To the protection database that is one of system:administrators.
     pub fn is_local_superuser(&self) -> bool {
         self.realm.is_none() && self.instance.is_empty() && self.name == SUPERUSER
@@ -85,7 +85,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Which realms are the cell's own, and who of them is not (Security notes 3.2).
+/// The realms that are the cell's own, and the principals of them that are not (Security notes 3.2).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LocalRealms {
     realms: Vec<String>,
@@ -112,7 +112,7 @@ impl LocalRealms {
         self
     }
 
-    /// Who the principal of a ticket is. An empty realm is the cell's: only its key makes such tickets.
+    /// The identity that the principal of a ticket is. An empty realm is the cell's: only its key makes such tickets.
     pub fn identify(&self, name: &str, instance: &str, realm: &str) -> Option<Identity> {
         let local = Identity::new(name, instance, None)?;
         if realm.is_empty() {

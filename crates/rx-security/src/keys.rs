@@ -14,7 +14,7 @@ pub const KEYS_MAX: usize = 1024;
 /// Longest key, in bytes: no kind of today has more than 32.
 pub const KEY_LEN_MAX: usize = 256;
 
-/// What a key is for, as KeyFileExt numbers it.
+/// The use of a key, as KeyFileExt numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KeyType(pub i32);
 
@@ -79,7 +79,7 @@ const PREFERENCE: [EncType; 6] = [
 /// A key, with the names by which it is found.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
-    /// What it is for.
+    /// The use of the key.
     pub kind: KeyType,
     /// Its version: higher is newer.
     pub kvno: i32,
@@ -162,12 +162,12 @@ impl KeySet {
         Some(self.keys.remove(at))
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Whether all keys are for DES, which anybody can break who has seen one ticket (OPENAFS-SA-2013-003).
+    /// True if all keys are for DES, which anybody can break who has seen one ticket (OPENAFS-SA-2013-003).
     #[must_use]
     pub fn has_only_des(&self) -> bool {
         self.keys.iter().all(|key| match key.kind {

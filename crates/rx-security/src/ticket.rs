@@ -65,14 +65,14 @@ impl fmt::Debug for SessionKey {
     }
 }
 
-/// What a client needs to show who it is: a ticket, and the key that is in it.
+/// A client's proof of its identity: a ticket, and the key that is in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
     /// The key.
     pub session_key: SessionKey,
     /// The ticket, as the server gets it.
     pub ticket: Vec<u8>,
-    /// What form the ticket has, or the version of the DES key that it is encrypted with.
+    /// The form of the ticket, or the version of the DES key that it is encrypted with.
     pub kvno: i32,
     /// From when on it is good.
     pub start: UnixTime,
@@ -101,7 +101,7 @@ impl Token {
     }
 }
 
-/// What a ticket says, to who can open it.
+/// The content of a ticket, for a server that can open it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
     /// The key that the client has.
@@ -118,7 +118,7 @@ pub struct Opened {
     pub end: UnixTime,
 }
 
-/// Why a ticket is refused.
+/// The reason why a ticket is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TicketError {
@@ -142,7 +142,7 @@ pub enum TicketError {
 }
 
 impl TicketError {
-    /// What the client is told (Security notes 3.1 and 3.5).
+    /// Returns the code that the client is told (Security notes 3.1 and 3.5).
     pub const fn code(self) -> AbortCode {
         match self {
             Self::Length => codes::TICKETLEN,
@@ -176,7 +176,7 @@ impl fmt::Display for TicketError {
 
 impl std::error::Error for TicketError {}
 
-/// What a server takes of names.
+/// A server's rules for names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NameRules {
     /// Whether the first part of a principal may have a dot in it. Off by default, as in OpenAFS: `a.b` and `a/b` are one name to
@@ -184,7 +184,7 @@ pub struct NameRules {
     pub allow_dotted: bool,
 }
 
-/// What a ticket's content looks like.
+/// The format of a ticket's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// Kerberos 5's EncTicketPart.
@@ -260,7 +260,7 @@ fn check_times(start: UnixTime, end: UnixTime, now: UnixTime) -> Result<(), Tick
     Ok(())
 }
 
-/// Why no ticket could be made.
+/// The reason why no ticket could be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ForgeError {

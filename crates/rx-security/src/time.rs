@@ -35,7 +35,8 @@ impl fmt::Debug for UnixTime {
     }
 }
 
-/// What gives the time of day: in programs `Arc::new(|| UnixTime::of(SystemTime::now()))`. It is asked for each packet.
+/// The source of the time of day: in programs, `Arc::new(|| UnixTime::of(SystemTime::now()))`. It is asked for each
+/// packet.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where blocking work is done: on tokio's threads for that, so that the tasks of calls go on; or right here where there is no
+//! Blocking work: done on tokio's threads for that, so that the tasks of calls go on; or right here where there is no
 //! tokio, as in a simulation, in which nothing else would run meanwhile anyway.
 
 use std::panic;

@@ -187,8 +187,8 @@ impl Call {
         traced.map_err(|error| CallError::of(error, self.peer, self.service))
     }
 
-    /// What was recorded; the recording ends. `None` if there was none. To be asked before the call is let go, also after it
-    /// has failed.
+    /// Takes what was recorded and ends the recording. `None` if there was none. To be asked before the call is let go, also
+    /// after it has failed.
     pub fn take_trace(&mut self) -> Option<Trace> {
         self.shard().lock().endpoint.take_trace(self.handle)
     }
@@ -493,8 +493,8 @@ impl Call {
     }
 }
 
-/// What is known of a call that is about to be let go. `handled` is what a server's handler came to; a client's call is
-/// through when the reply has been read.
+/// Returns what the metrics record of a call that is about to be let go. `handled` is what a server's handler came to;
+/// a client's call is through when the reply has been read.
 pub(crate) fn ending_of(
     endpoint: &rx_proto::endpoint::Endpoint,
     handle: CallHandle,

@@ -241,7 +241,7 @@ impl Peer {
         self.inner.peer
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub fn connection_count(&self) -> usize {
         self.lock().len()
     }

@@ -1,5 +1,5 @@
-//! What runs an endpoint: brings datagrams to the shard of their path, lets time pass, and hands on what comes of it. The
-//! threads that call it belong to the port; how things are sent is in `driver/transmit.rs`.
+//! The driver that runs an endpoint: it brings datagrams to the shard of their path, lets time pass, and hands on what
+//! comes of it. The threads that call it belong to the port; how things are sent is in `driver/transmit.rs`.
 //!
 //! ```text
 //!   receiving thread        worker of a shard         application's threads

@@ -28,7 +28,7 @@ use crate::server::{ServiceConfig, ServiceEntry};
 use crate::socket::{DEFAULT_RECEIVE_BUFFER_BYTES, SocketOptions};
 use crate::tokio::TokioRuntime;
 
-/// How an endpoint is made.
+/// The configuration of an endpoint.
 #[derive(Debug, Clone)]
 pub struct EndpointConfig {
     /// The protocol's knobs.
@@ -41,8 +41,8 @@ pub struct EndpointConfig {
     /// Memory that received packets may hold before a shard has worked through them, in bytes; beyond it they are dropped.
     /// Default 64 MiB, some 16,000 packets: less loses packets in bursts, more only delays the loss.
     pub queue_bytes: usize,
-    /// Whether it begins as a server that is still being put together: what asks for a service that is not there gets no
-    /// answer until [`Endpoint::set_starting`] says otherwise. Default false: it is refused.
+    /// Whether it begins as a server whose services are still to come: a call of a missing service gets no answer until
+    /// [`Endpoint::set_starting`] says otherwise. Default false: it is refused.
     pub is_starting: bool,
     /// How often counters and gauges are published through the `metrics` facade; `None` leaves that to
     /// [`Endpoint::publish_metrics`]. Default 1 s, far below the time between two looks of an exporter: it costs a lock of
@@ -69,7 +69,7 @@ pub struct Endpoint {
     handle: Arc<Handle>,
 }
 
-/// What all clones share; dropped, it shuts down.
+/// The state that all clones share; dropped, it shuts down.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) driver: Arc<Driver>,
@@ -192,8 +192,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether services are still to come ([`EndpointConfig::is_starting`]). Once they have, clients that asked too early are
-    /// answered, or refused.
+    /// Sets whether services are still to come ([`EndpointConfig::is_starting`]). Once they have, clients that asked too
+    /// early are answered, or refused.
     pub fn set_starting(&self, is_starting: bool) {
         let driver = self.driver();
         for shard in &driver.shards {
@@ -201,8 +201,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether its services are away: see [`rx_proto::endpoint::Endpoint::set_away`]. Calls that run end; their handlers see that when
-    /// they next read or write, and [`Self::served_calls`] tells whether all have.
+    /// Sets whether the endpoint's services are away: see [`rx_proto::endpoint::Endpoint::set_away`]. Calls that run end; their
+    /// handlers see that when they next read or write, and [`Self::served_calls`] tells whether all have.
     pub fn set_away(&self, is_away: bool) {
         let driver = self.driver();
         for shard in &driver.shards {
@@ -217,7 +217,8 @@ impl Endpoint {
         }
     }
 
-    /// How many calls of clients run or wait for a slot, those among them whose handlers have not noticed the end.
+    /// The number of clients' calls that run or wait for a slot, including those whose handlers have not noticed the
+    /// end.
     pub fn served_calls(&self) -> usize {
         let services = self.driver().services.read().unwrap_or_else(PoisonError::into_inner);
         services.values().map(|service| service.calls()).sum()
@@ -259,8 +260,8 @@ impl Endpoint {
         rtt.is_known().then(|| (rtt.smoothed(), rtt.min()))
     }
 
-    /// What the endpoint at a peer says of itself to `rxdebug`: how many of its threads are idle, how many calls wait for one. `None`
-    /// if there is no connection to it from here, if it does not tell, or not within `wait`.
+    /// Asks the endpoint at a peer for its `rxdebug` statistics: how many of its threads are idle, and how many calls wait for one.
+    /// `None` if there is no connection to it from here, if it does not tell, or not within `wait`.
     pub async fn statistics_of(&self, peer: SocketAddr, wait: Duration) -> Option<DebugStats> {
         let driver = self.driver();
         let (sender, mut answer) = oneshot::channel();
@@ -289,7 +290,7 @@ impl Endpoint {
         self.driver().publish_metrics();
     }
 
-    /// How many connections there are, of both roles.
+    /// The number of connections, of both roles.
     pub fn connection_count(&self) -> usize {
         self.driver().shards.iter().map(|shard| shard.lock().endpoint.connection_count()).sum()
     }

@@ -1,4 +1,4 @@
-//! Why a call or a remote procedure did not succeed, with what to tell the user.
+//! The reasons why a call or a remote procedure failed, with what to tell the user.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,7 @@ use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
 use rxgen::{Abort, DecodeError};
 
-/// Why a call ended early, or cannot go on.
+/// The reason why a call ended early, or cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallError {
     /// The peer ended it with this code.
@@ -120,7 +120,7 @@ impl fmt::Display for CallError {
 
 impl Error for CallError {}
 
-/// Why a remote procedure gave no results.
+/// The reason why a remote procedure gave no results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RpcError {
     /// The call failed.

@@ -9,7 +9,7 @@ use rx_proto::time::{Instant, STOOD_STILL};
 
 use crate::runtime::Runtime;
 
-/// How long it may take after a standstill to read what came meanwhile, and how often that may happen while one thing is waited for.
+/// The time to read what came meanwhile after a standstill, and the number of standstills allowed while one thing is waited for.
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(1);
 pub(crate) const STANDSTILLS: u32 = 3;
 
@@ -17,8 +17,9 @@ pub(crate) const STANDSTILLS: u32 = 3;
 /// before.
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
-/// What a future comes to, if it does in time. Time in which this process stood still does not count, because answers that came meanwhile
-/// have to be read first: a peer whose answer waits at the door is not to be taken for one that does not answer.
+/// Returns what a future comes to, or `None` if it is not done in time. Time in which this process stood still does not count, because
+/// answers that came meanwhile have to be read first: a peer whose answer waits at the door is not to be taken for one that does not
+/// answer.
 pub async fn in_time<T>(
     runtime: &dyn Runtime,
     mut until: Instant,

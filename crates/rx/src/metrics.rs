@@ -1,4 +1,4 @@
-//! What an endpoint counts beside the protocol's own [`Stats`], and how all of it is published through the `metrics` facade.
+//! The counters of an endpoint beside the protocol's own [`Stats`], and their publication through the `metrics` facade.
 //! Where the facade leads is the program's choice: a recorder has to be installed before the first endpoint is bound, and
 //! without one nothing is kept.
 //!
@@ -24,7 +24,7 @@ use rx_proto::time::Instant;
 
 use crate::socket::Socket;
 
-/// What a port counts.
+/// The counters of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortMetrics {
     /// Packets that the kernel dropped, mostly because the receive buffer was full.
@@ -33,7 +33,7 @@ pub struct PortMetrics {
     pub receive_buffer_bytes: u64,
     /// The send buffer's size as granted, in bytes by the kernel's counting.
     pub send_buffer_bytes: u64,
-    /// What waits to be received, in bytes by the kernel's counting.
+    /// The bytes that wait to be received, by the kernel's counting.
     pub queued_bytes: u64,
 }
 
@@ -54,7 +54,7 @@ macro_rules! counters {
         /// A snapshot of an endpoint's counters since it was bound.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct Metrics {
-            /// What the port counts.
+            /// The counters of the port.
             pub port: PortMetrics,
             $(#[doc = $meaning] pub $name: u64,)*
         }
@@ -151,7 +151,7 @@ by_call! {
 
 /// Calls of declared interfaces, by procedure.
 pub(crate) const RPCS_ENDED: &str = "rpcs_ended";
-/// How long the handlers of these calls took.
+/// The time that the handlers of these calls took.
 pub(crate) const RPC_SECONDS: &str = "rpc_seconds";
 const RPCS_ENDED_MEANING: &str = "Calls whose handlers have ended, by interface, procedure (label `rpc`) and result: `ok`, or `failed` if the call was aborted with a code.";
 const RPC_SECONDS_MEANING: &str = "How long the handlers of calls took, by interface, procedure and result. This includes waiting for arguments and data, but not waiting for a handler.";
@@ -292,7 +292,7 @@ fn packets_by_type((name, meaning): (&'static str, &'static str)) -> Vec<(usize,
         .collect()
 }
 
-/// How a call ended, the label `result`.
+/// The way a call ended, the label `result`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallResult {
     /// The reply was read to its end, or the handler's work was done.
@@ -327,7 +327,7 @@ impl CallResult {
     }
 }
 
-/// What is known of a call as it ends.
+/// The facts of a call that metrics record as it ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ending {
     pub(crate) result: CallResult,
@@ -338,7 +338,7 @@ pub(crate) struct Ending {
     pub(crate) rtt: Option<Duration>,
 }
 
-/// What is published of the calls of a service, of one role.
+/// The meters of the calls of a service, of one role.
 pub(crate) struct CallMeters {
     /// In the order of [`CallResult::ALL`].
     by_result: [(Counter, Histogram); 4],
@@ -403,7 +403,7 @@ impl CallMeters {
     }
 }
 
-/// When a call began, and who hears of its end.
+/// A running call's start, and the meters that record its end.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
     pub(crate) started: Instant,

@@ -1,5 +1,5 @@
-//! What endpoints and services wait through: a clock, timers, tasks and ports. The operating system's is in `tokio.rs`; a
-//! simulation supplies another, and everything above runs unchanged in virtual time.
+//! The interface through which endpoints and services wait: a clock, timers, tasks and ports. The operating system's is
+//! in `tokio.rs`; a simulation supplies another, and everything above runs unchanged in virtual time.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -17,7 +17,7 @@ use crate::socket::{Datagram, IcmpError, SendError, SocketOptions, Transmit};
 /// A task, or the wait for a timer.
 pub type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where time, chance, tasks and ports come from.
+/// The source of time, random numbers, tasks and ports.
 pub trait Runtime: Debug + Send + Sync + 'static {
     /// The time, by a clock of this runtime that never runs backwards.
     fn now(&self) -> Instant;
@@ -39,7 +39,7 @@ pub trait Runtime: Debug + Send + Sync + 'static {
     /// Fresh random bytes, different at each call.
     fn seed(&self) -> io::Result<[u8; 32]>;
 
-    /// How many shards suit this machine, for endpoints that are not told.
+    /// The number of shards that suit this machine, for endpoints that are not told.
     fn default_shards(&self) -> usize {
         1
     }
@@ -74,7 +74,7 @@ pub trait Port: Debug + Send + Sync {
     /// Counters and sizes.
     fn metrics(&self) -> PortMetrics;
 
-    /// What waits to be received, in bytes by the kernel's counting. Asked every millisecond under load.
+    /// The bytes that wait to be received, by the kernel's counting. Asked every millisecond under load.
     fn queued_bytes(&self) -> u64 {
         self.metrics().queued_bytes
     }
@@ -84,7 +84,7 @@ pub trait Port: Debug + Send + Sync {
     fn shut_down(&self);
 }
 
-/// What a port drives.
+/// The endpoint's driver, as a port calls it.
 pub trait Driven: Send + Sync {
     /// Datagrams have come, or the time has that the last call returned. `is_drained` says that no more waited: what came may
     /// then be worked through at once, without keeping the port from receiving. Returns when to be called again at the

@@ -48,9 +48,9 @@ where
 
 /// A service with its handler and limits.
 pub struct ServiceConfig {
-    /// What the protocol has to know: number, security classes, time limits.
+    /// The facts that the protocol needs: number, security classes, time limits.
     pub service: Service,
-    /// Who answers.
+    /// The handler that answers calls.
     pub handler: Arc<dyn Handler>,
     /// Calls that run at once. An owner (a user, else a host) has at most as many of them as it leaves free, so one alone has
     /// half. Default 1024: a running call holds a task and what its handler needs, and at most its windows.
@@ -97,8 +97,8 @@ pub struct ServerCall {
 }
 
 impl ServerCall {
-    /// Who calls, as the security class has established it and in its notation; `None` for nobody in particular. For rxkad
-    /// it is a name such as `user.admin`, which `rx_security::Identity::parse` takes apart.
+    /// The caller, as the security class has established it and in its notation; `None` for nobody in particular. For
+    /// rxkad it is a name such as `user.admin`, which `rx_security::Identity::parse` takes apart.
     pub fn identity(&self) -> Option<&str> {
         self.identity.as_deref()
     }
@@ -162,7 +162,7 @@ impl ServiceEntry {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many calls run or wait.
+    /// The number of calls that run or wait.
     pub(crate) fn calls(&self) -> usize {
         self.lock().calls()
     }

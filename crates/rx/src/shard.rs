@@ -49,7 +49,7 @@ pub(crate) enum Clock {
     Receiver,
 }
 
-/// What has come and is not worked through.
+/// The datagrams that have come and are not worked through.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) datagrams: Vec<Queued>,
@@ -69,7 +69,7 @@ pub(crate) struct Queued {
     pub(crate) forwarded: bool,
 }
 
-/// What needs the lock.
+/// The state behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) endpoint: Endpoint,
@@ -83,7 +83,7 @@ pub(crate) struct State {
     /// has to wait until it is let go.
     spent: Vec<Waker>,
     pub(crate) is_closed: bool,
-    /// What waited in the kernel, and when that was looked at.
+    /// The bytes that waited in the kernel, and when that was looked at.
     pub(crate) queued_in_kernel: u64,
     pub(crate) looked_at: Instant,
 }
@@ -97,11 +97,11 @@ struct Slot {
     write_blocked: bool,
 }
 
-/// What has to be done after the lock is let go.
+/// The work to be done after the lock is let go.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) wakers: Vec<Waker>,
-    /// How many of them get the whole reply of a call that they have made, and may make the next one.
+    /// The number of calls that get the whole reply of a call that they have made, and may make the next one.
     pub(crate) callers: usize,
     pub(crate) incoming: Vec<Incoming>,
     pub(crate) answers: Vec<(oneshot::Sender<DebugStats>, DebugStats)>,
@@ -169,7 +169,7 @@ impl Shard {
         self.sleeping_until[Clock::Receiver as usize].store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Whether the worker has to be woken, since both threads sleep for longer than the protocol allows. Says so once.
+    /// True if the worker has to be woken, since both threads sleep for longer than the protocol allows. Says so once.
     pub(crate) fn wants_earlier(&self, state: &State) -> bool {
         let deadline = nanos(state.endpoint.poll_timeout());
         let is_earlier = self.sleeping_until.iter().all(|until| deadline < until.load(Ordering::Relaxed));

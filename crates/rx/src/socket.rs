@@ -47,7 +47,7 @@ pub const MAX_TRANSMIT_BYTES: usize = 65_507;
 /// destination; several in a row happen when several peers are gone.
 const SEND_ATTEMPTS: usize = 4;
 
-/// How a [`Socket`] is made.
+/// The options of a [`Socket`].
 #[derive(Debug, Clone)]
 pub struct SocketOptions {
     /// Receive buffer in bytes as the kernel counts (with its overhead; what `ss -m` shows as `rb`, twice the number
@@ -82,7 +82,7 @@ impl Default for SocketOptions {
     }
 }
 
-/// What is to be sent.
+/// A datagram, or a bundle of them, to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Transmit<'a> {
     /// The peer. A socket bound to an IPv4 address reaches IPv4 peers only, one bound to `[::]` both kinds.
@@ -97,7 +97,7 @@ pub struct Transmit<'a> {
     pub contents: &'a [u8],
 }
 
-/// Why something was not sent. A failed bundle may have gone out in part, its first segments first.
+/// The reason why something was not sent. A failed bundle may have gone out in part, its first segments first.
 #[derive(Debug)]
 pub enum SendError {
     /// A datagram is larger than what the interface takes (never fragmented). Nothing of it was sent.
@@ -121,7 +121,7 @@ pub enum SendError {
         to: SocketAddr,
         /// The source address asked for.
         src_ip: Option<IpAddr>,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Anything else, such as an IPv6 peer on an IPv4 socket; some kernels also report a foreign source address so.
@@ -130,7 +130,7 @@ pub enum SendError {
         to: SocketAddr,
         /// The source address asked for.
         src_ip: Option<IpAddr>,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -268,13 +268,13 @@ impl Socket {
         self.socket.send_buffer_size()
     }
 
-    /// How many segments go out by one system call: 64, or 1 where the kernel lacks GSO. Bundles of 8 to 16 have most
-    /// of the gain without overrunning the receiver.
+    /// The most segments that go out by one system call: 64, or 1 where the kernel lacks GSO. Bundles of 8 to 16 have
+    /// most of the gain without overrunning the receiver.
     pub fn max_gso_segments(&self) -> usize {
         self.max_gso_segments
     }
 
-    /// Whether the kernel may fragment what is sent, which it does only where it cannot be told not to.
+    /// True if the kernel may fragment what is sent, which it does only where it cannot be told not to.
     pub fn may_fragment(&self) -> bool {
         self.state.may_fragment()
     }
@@ -289,7 +289,7 @@ impl Socket {
         Ok(dropped.0)
     }
 
-    /// What waits to be received, in the kernel's counting, to be compared with
+    /// The bytes that wait to be received, in the kernel's counting, to be compared with
     /// [`granted_receive_bytes`](Self::granted_receive_bytes).
     pub fn queued_bytes(&self) -> io::Result<usize> {
         Ok(sys::memory_info(self.socket.as_fd())?.receive_queued_bytes as usize)
@@ -301,7 +301,7 @@ impl Socket {
         sys::raise(self.wake.as_fd());
     }
 
-    /// Whether [`shut_down`](Self::shut_down) was called.
+    /// True if [`shut_down`](Self::shut_down) was called.
     pub fn is_shut_down(&self) -> bool {
         self.shut_down.load(Ordering::Acquire)
     }

@@ -40,7 +40,7 @@ impl Collector {
         Self { bytes: Vec::new(), filled: 0, limit, attempt_at: 0, attempts: 0 }
     }
 
-    /// Where to put the bytes that come next: never empty, never more than may still be collected.
+    /// Returns the room for the bytes that come next: never empty, never more than may still be collected.
     ///
     /// # Panics
     ///
@@ -98,7 +98,7 @@ impl Collector {
         Ok(None)
     }
 
-    /// What was received beyond the value that [`decode`](Self::decode) returned.
+    /// Returns the bytes that were received beyond the value that [`decode`](Self::decode) returned.
     pub fn into_rest(mut self) -> Rest {
         self.bytes.truncate(self.filled);
         Rest { bytes: self.bytes, read: self.attempt_at }
@@ -113,7 +113,7 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Whether all has been read.
+    /// True if all has been read.
     pub fn is_empty(&self) -> bool {
         self.read == self.bytes.len()
     }

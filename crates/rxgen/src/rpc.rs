@@ -1,4 +1,4 @@
-//! What a remote procedure call consists of: the request and the reply as bytes, and the codes with which it fails.
+//! The parts of a remote procedure call: the request and the reply as bytes, and the codes with which it fails.
 //!
 //! A request is the opcode and the arguments, a reply the results, each in the order of declaration. There is no call
 //! number, no version and no status word: a call that failed is aborted with a code, one that succeeded has a
@@ -12,11 +12,11 @@ use std::fmt;
 
 /// A remote procedure. The type itself is its arguments.
 pub trait Rpc: Xdr + Send + 'static {
-    /// What identifies the procedure, together with the service it is called on.
+    /// The number that identifies the procedure, together with the service it is called on.
     const OPCODE: u32;
     /// Its name, as in the protocol's specification; for logs, metrics and traces.
     const NAME: &'static str;
-    /// Whether raw data travels between arguments and results, and which way.
+    /// The direction in which raw data travels between arguments and results, if any does.
     const SPLIT: Option<Split>;
     /// The results.
     type Reply: Xdr + Send + 'static;
@@ -28,7 +28,7 @@ pub trait StreamsIn: Rpc {}
 /// A procedure of which the server sends raw data before the results.
 pub trait StreamsOut: Rpc {}
 
-/// Which way the raw data of a split call travels.
+/// The direction in which the raw data of a split call travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
     /// After the arguments.
@@ -52,7 +52,7 @@ pub trait Interface: 'static {
 /// One row of the table of an interface's procedures.
 #[derive(Debug, Clone, Copy)]
 pub struct RpcInfo {
-    /// What identifies the procedure.
+    /// The number of the procedure.
     pub opcode: u32,
     /// Its name.
     pub name: &'static str,
@@ -60,7 +60,7 @@ pub struct RpcInfo {
     pub args: &'static [(&'static str, &'static str)],
     /// Names and types of its results.
     pub results: &'static [(&'static str, &'static str)],
-    /// Whether it carries raw data, and which way.
+    /// The direction of its raw data, if it carries any.
     pub split: Option<Split>,
     /// Fewest and most bytes of its arguments, without the opcode.
     pub args_size: WireSize,
@@ -77,8 +77,8 @@ pub fn find(rpcs: &'static [RpcInfo], opcode: u32) -> Option<&'static RpcInfo> {
     rpcs.iter().find(|rpc| rpc.opcode == opcode)
 }
 
-/// What a client sends first: the opcode and the arguments. In a call split from the client raw data follow it
-/// without padding.
+/// Encodes what a client sends first: the opcode and the arguments. In a call split from the client raw data
+/// follow it without padding.
 pub fn encode_request<R: Rpc>(args: &R) -> Vec<u8> {
     let mut out = Vec::with_capacity(4 + R::SIZE.min);
     R::OPCODE.encode(&mut out);

@@ -1,4 +1,4 @@
-//! What a server does with a call: receive the arguments, have a handler answer, send the results.
+//! The server's part of a call: receive the arguments, have a handler answer, send the results.
 //!
 //! A handler implements [`Serve`] for its procedure and is given a [`ServerCall`]; it never sees the bytes of
 //! arguments or results. A transport implements [`CallStream`], one per call, and hands it to [`serve_call`] or, when
@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-/// What the arguments of one call may take, unless a server says otherwise, in bytes.
+/// The most bytes that the arguments of one call may take, unless a server says otherwise.
 ///
 /// The largest arguments in the protocols this is for are a security token of 1 MiB less a little, and a few hundred
 /// names; so nothing real is refused, and a thousand calls in progress hold no more than 1 GiB, which their senders
@@ -41,8 +41,8 @@ pub trait CallStream: Send {
     /// The address that the call comes from.
     fn peer(&self) -> SocketAddr;
 
-    /// Who calls, as the connection's security class has established it; for a connection without one, the empty
-    /// string.
+    /// The caller, as the connection's security class has established it; for a connection without one, the
+    /// empty string.
     fn security(&self) -> &str;
 
     /// Told before a call is ended because its arguments could not be decoded; the peer learns only
@@ -117,7 +117,7 @@ pub async fn receive_opcode(stream: &mut dyn CallStream) -> Result<u32, Abort> {
     Ok(u32::from_be_bytes(word))
 }
 
-/// What a handler has of its call: who calls, and in a split call the data.
+/// A handler's view of its call: the caller, and in a split call the data.
 pub struct ServerCall<'a, R: Rpc> {
     stream: &'a mut dyn CallStream,
     /// Data that came along with the arguments.
@@ -136,7 +136,7 @@ impl<'a, R: Rpc> ServerCall<'a, R> {
         self.stream.peer()
     }
 
-    /// Who calls, as the connection's security class has established it; empty when it has none.
+    /// The caller, as the connection's security class has established it; empty when it has none.
     pub fn security(&self) -> &str {
         self.stream.security()
     }

@@ -72,19 +72,19 @@ impl WireSize {
     }
 }
 
-/// Why and where bytes could not be decoded.
+/// The reason why bytes could not be decoded, and the place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeError {
     /// Bytes from the start of the input to the item that could not be read.
     pub offset: usize,
-    /// What was being read: the field, as in `"Fid.vnode"`, or the kind of item outside of a structure.
+    /// The item that was being read: a field, as in `"Fid.vnode"`, or the kind of item outside of a structure.
     pub what: &'static str,
-    /// What was wrong with it.
+    /// The problem.
     pub problem: Problem,
     named: bool,
 }
 
-/// What was wrong with an item.
+/// A problem with an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Problem {
     /// The input ends too early; at least `needed` more bytes (never 0) are necessary to get any further.
@@ -94,9 +94,9 @@ pub enum Problem {
     },
     /// A count above the item's limit. No more bytes will cure that.
     TooLong {
-        /// What the peer announced.
+        /// The count that the peer announced.
         count: usize,
-        /// What is allowed.
+        /// The largest count allowed.
         max: usize,
     },
     /// A string with a NUL byte inside: C programs would see two different strings.
@@ -105,7 +105,7 @@ pub enum Problem {
     BadValue(u32),
     /// Bytes after the last item, where none may be.
     Trailing {
-        /// How many.
+        /// The number of bytes left over.
         left: usize,
     },
 }
@@ -127,7 +127,7 @@ impl DecodeError {
         Self { problem, ..self }
     }
 
-    /// How many more bytes are needed at least, when that is all that is wrong.
+    /// The least number of bytes still needed, when that is all that is wrong.
     pub fn needed(&self) -> Option<usize> {
         match self.problem {
             Problem::Truncated { needed } => Some(needed),

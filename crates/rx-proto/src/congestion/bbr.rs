@@ -164,7 +164,7 @@ pub struct Bbr {
     last_round_rtt: Option<Duration>,
     /// What a late timer may catch up, by what was lost so far.
     catch_up: Duration,
-    /// When the smallest round trip was last looked for.
+    /// The time when the smallest round trip was last looked for.
     probed_rtt_at: Instant,
     /// The last rates that trains showed.
     trains: VecDeque<u64>,

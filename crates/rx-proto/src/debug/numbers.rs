@@ -44,7 +44,7 @@ macro_rules! bits {
         impl $name {
             $($(#[$doc])* pub const $constant: Self = Self($bit);)*
 
-            /// Whether all bits of `other` are set.
+            /// True if all bits of `other` are set.
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
@@ -73,7 +73,7 @@ macro_rules! bits {
 }
 
 numbers! {
-    /// What a DEBUG request asks for (Rx notes 14). An open set.
+    /// The kind of a DEBUG request (Rx notes 14). An open set.
     DebugKind(i32) {
         /// [`DebugStats`](super::DebugStats).
         1 STATS "statistics of the packet pool"
@@ -116,10 +116,10 @@ impl DebugVersion {
     pub const WAITED: Self = Self(b'R');
     /// `n_packets`.
     pub const PACKETS: Self = Self(b'S');
-    /// What a server of today says.
+    /// The version of a server of today.
     pub const CURRENT: Self = Self(b'S');
 
-    /// Whether a server of this version has the feature of that one.
+    /// True if a server of this version has the feature of that one.
     pub const fn has(self, feature: Self) -> bool {
         self.0 >= feature.0
     }
@@ -152,7 +152,7 @@ numbers! {
 }
 
 numbers! {
-    /// What an active call does (Rx notes 6.3).
+    /// The state of an active call (Rx notes 6.3).
     CallMode(u8) {
         /// Sending, or may.
         1 SENDING "sending"
@@ -166,7 +166,7 @@ numbers! {
 }
 
 numbers! {
-    /// Which end of the connection the server that was asked is (Rx notes 14).
+    /// The end of the connection that the server that was asked is (Rx notes 14).
     ConnectionSide(u8) {
         /// It makes the calls.
         0 CLIENT "client"
@@ -216,7 +216,7 @@ bits! {
 }
 
 bits! {
-    /// What a call has queued (Rx notes 14, callOther).
+    /// The queues of a call (Rx notes 14, callOther).
     CallQueues(u8) {
         /// Packets to be read.
         0x01 INPUT "has_input_packets"
@@ -240,7 +240,7 @@ numbers! {
 }
 
 numbers! {
-    /// How much of a packet is protected: the levels of rxkad.
+    /// The protection of packets: the levels of rxkad.
     SecurityLevel(u8) {
         /// Nothing but the header's checksum.
         0 CLEAR "clear"

@@ -1,5 +1,5 @@
-//! How much may be on its way to here, over all calls, and who may send it. The socket's receive buffer is not a window: it
-//! bridges moments in which nobody drains it. So offers are limited where they could fill it:
+//! Limits on the data that are on their way to here, over all calls, and their shares. The socket's receive buffer is not a
+//! window: it bridges moments in which nobody drains it. So offers are limited where they could fill it:
 //!
 //! - While the buffer is small, since it could not be forced (`Config::receive_buffer`): what is offered and has not come
 //!   stays below the buffer and what is drained in [`DRAINED`].
@@ -78,7 +78,7 @@ const UNKNOWN_RTT: Duration = Duration::from_millis(10);
 /// the most that others have, as they wait for nobody.
 const MOST_WITH_NEW: u64 = 24 << 20;
 
-/// What a packet of so many bytes costs in the socket's buffer.
+/// The cost of a packet of so many bytes in the socket's buffer.
 pub(super) fn cost(len: usize) -> u64 {
     let len = len as u64;
     match len.div_ceil(PART) {
@@ -126,7 +126,7 @@ pub(super) struct Credits {
     gone: usize,
     /// Of each owner who holds something. In an order, so that a simulation goes the same way each time.
     shares: BTreeMap<Owner, Share>,
-    /// When calls that hold credit are looked after next.
+    /// The time when calls that hold credit are looked after next.
     armed: Option<Instant>,
 }
 
@@ -158,7 +158,7 @@ impl Credits {
         lens.into_iter().find(fits).unwrap_or(BASE_PACKET_LEN)
     }
 
-    /// How much that may be. `None` while nothing is limited.
+    /// The limit of that. `None` while nothing is limited.
     pub(super) fn limit(&self) -> Option<u64> {
         match (self.in_buffer(), self.drain.limit()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -381,7 +381,7 @@ impl Credits {
         }
     }
 
-    /// When [`Self::handle_timeout`] is to be called next; `None` while nothing waits for time.
+    /// The time when [`Self::handle_timeout`] is to be called next; `None` while nothing waits for time.
     pub(super) const fn deadline(&self) -> Option<Instant> {
         self.armed
     }

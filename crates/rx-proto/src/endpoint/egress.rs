@@ -1,6 +1,6 @@
-//! What is sent: small packets of any path first, then data, of which each owner gets the same number of bytes (`fair`); the
-//! paths of an owner take turns, and the calls of a path (`lanes`). Data leave in bundles of equal packets that the kernel
-//! splits.
+//! The order of sending: small packets of any path first, then data, of which each owner gets the same number of bytes
+//! (`fair`); the paths of an owner take turns, and the calls of a path (`lanes`). Data leave in bundles of equal packets
+//! that the kernel splits.
 
 use super::{ChannelRef, Endpoint, data_capacity};
 use crate::ack::{ACK_FIXED_LEN, AckFields, AckReason, RANGE_LEN};
@@ -23,13 +23,13 @@ const MAX_RANGES: usize = 1024;
 /// Bytes that an owner may send in its turn: a bundle, which is at most so long. Less makes no difference, more makes the
 /// turns of many owners long.
 pub(super) const TURN: u32 = 64 << 10;
-/// What an owner may send ahead of all others after having been quiet: the first reply of most who come anew.
+/// The bytes that an owner may send ahead of all others after having been quiet: the first reply of most who come anew.
 pub(super) const FRESH: u32 = 128 << 10;
 
 /// One call of the kernel's send: a packet, or several of equal length but for the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmission {
-    /// Where to.
+    /// The destination.
     pub to: SocketAddr,
     /// Length of each packet in the buffer; the last may be shorter.
     pub segment_len: usize,
@@ -68,7 +68,7 @@ const fn is_oversized(next: &Next, capacity: usize) -> bool {
 }
 
 impl Endpoint {
-    /// What to send now: the bytes are put into `out`, which is cleared first. `None` when there is nothing, until time has
+    /// Puts what to send now into `out`, which is cleared first. `None` when there is nothing, until time has
     /// passed or something has happened.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmission> {
         out.clear();
@@ -222,7 +222,7 @@ impl Endpoint {
         None
     }
 
-    /// Whether an entry of a path's queue is of a call that is there and stands in it.
+    /// True if an entry of a path's queue is of a call that is there and stands in it.
     pub(super) fn is_queued(&self, path: usize, at: &ChannelRef) -> bool {
         let connection = self.connections.get(at.connection).filter(|c| c.path == path);
         connection.and_then(|c| c.call(at.channel)).is_some_and(|c| c.queued)

@@ -1,4 +1,5 @@
-//! What an incoming packet does: which connection it is for (Rx notes 5), which call (Rx notes 6), and what changes there.
+//! The effect of an incoming packet: which connection it is for (Rx notes 5), which call (Rx notes 6), and what changes
+//! there.
 
 use super::reach::{ASK_FROM, UNPROVEN_WINDOW};
 use super::{ChannelRef, Endpoint, Event, data_capacity};
@@ -510,7 +511,7 @@ impl Endpoint {
         }
     }
 
-    /// How much a DATA packet of this channel's connection carries now.
+    /// The bytes that a DATA packet of this channel's connection carries now.
     pub(super) fn capacity(&self, at: ChannelRef) -> usize {
         let connection = &self.connections[at.connection];
         data_capacity(&*connection.security, &self.paths[connection.path])

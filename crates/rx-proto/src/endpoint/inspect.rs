@@ -28,7 +28,7 @@ pub const ANSWER_RATE: u64 = 256 << 10;
 /// The same to one address, with [`ANSWER_BURST`] at once: nobody can have much more sent to somebody else than a person reads.
 pub const ANSWER_RATE_EACH: u64 = 32 << 10;
 
-/// What an address may be sent at once: some 300 connections.
+/// The bytes that an address may be sent at once: some 300 connections.
 pub const ANSWER_BURST: u64 = 64 << 10;
 
 /// Allowances of addresses, which share them by chance: enough that two who ask at a time seldom do.
@@ -46,7 +46,7 @@ const QUESTIONS_MAX: usize = 256;
 /// UDP and IPv4 headers.
 const UDP_OVERHEAD: usize = 28;
 
-/// What answers may still cost, and where the last ones were found.
+/// The allowance for answers, and where the last ones were found.
 #[derive(Debug)]
 pub(super) struct Inspection {
     /// For all askers, and for each of [`ASKERS`] groups of addresses, which are there from the first question on.
@@ -193,7 +193,7 @@ impl Endpoint {
         true
     }
 
-    /// What a peer has answered, and which.
+    /// Returns the next answer of a peer, and the peer.
     pub fn poll_answer(&mut self) -> Option<(SocketAddr, DebugStats)> {
         self.inspect.answers.pop_front()
     }

@@ -1,5 +1,5 @@
-//! What the network says: a peer that cannot be reached, packets that are too large. Anyone may send such word, so it counts
-//! for little and only with a part of a packet of ours.
+//! Errors that the network reports: a peer that cannot be reached, packets that are too large. Anyone may send such word, so
+//! it counts for little and only with a part of a packet of ours.
 
 use super::{ChannelRef, Endpoint};
 use crate::abort::AbortCode;

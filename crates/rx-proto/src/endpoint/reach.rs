@@ -1,6 +1,6 @@
-//! Who is at an address: connections for first packets, the ping that shows a peer to be where its packets say they come
-//! from, what is withheld until then, and clients that move (Rx notes 5, 11, 17.12). What the packets of a connection do is
-//! in `ingress`.
+//! Proof of who is at an address: connections for first packets, the ping that shows a peer to be where its packets say
+//! they come from, what is withheld until then, and clients that move (Rx notes 5, 11, 17.12). What the packets of a
+//! connection do is in `ingress`.
 //!
 //! A server's connection is bound to its client's address, and who names it from elsewhere is somebody else, whose packets make a
 //! connection of their own. But for connections whose DATA packets show that the client made them (rxkad at level auth or crypt): new
@@ -219,7 +219,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a datagram for a server's connection, from elsewhere than its path, is new DATA that the client alone can have made.
+    /// True if a datagram for a server's connection, from elsewhere than its path, is new DATA that the client alone can have made.
     /// Copies of what has come, and all that is not sealed, show nothing.
     pub(super) fn is_made_by_client(&mut self, index: usize, header: &Header, body: &Bytes) -> bool {
         let connection = &mut *self.connections[index];

@@ -1,7 +1,7 @@
-//! What callers without a name may have a server keep: anybody who can reach the port, behind an address that has answered
-//! a ping at most. Data that wait for a challenge's response, data that the service has not read, and connections.
-//! Those of authenticated users are not counted here, and do not go for a stranger's sake. Callers whose address has shown
-//! nothing are in `reach`.
+//! Limits on what a server keeps for callers without a name: those are anybody who can reach the port, behind an address
+//! that has answered a ping at most. Counted are data that wait for a challenge's response, data that the service has not
+//! read, and connections. Those of authenticated users are not counted here, and do not go for a stranger's sake. Callers
+//! whose address has shown nothing are in `reach`.
 //!
 //! A host may hold as many bytes as it leaves free, so one alone has half of [`Config::strangers_memory`], and whoever
 //! comes next finds room. What is not kept the client sends again.
@@ -34,7 +34,7 @@ struct Host {
     order: VecDeque<(usize, u32)>,
 }
 
-/// What all of them have.
+/// The bytes that all of them have.
 #[derive(Debug)]
 pub(super) struct Strangers {
     bytes: Share,
@@ -57,12 +57,12 @@ impl Strangers {
         self.hosts.get(&host).map_or(0, |h| h.bytes)
     }
 
-    /// Whether a host may have so many bytes more, of a budget for all.
+    /// True if a host may have so many bytes more, of a budget for all.
     pub(super) fn may_hold(&self, host: Owner, more: u64, budget: u64) -> bool {
         self.bytes_of(host) + more <= budget.saturating_sub(self.bytes.all() + more)
     }
 
-    /// Whether a host has little.
+    /// True if a host has little.
     pub(super) fn has_little(&self, host: Owner, budget: u64) -> bool {
         self.bytes_of(host) <= budget.saturating_sub(self.bytes.all()) / GENEROUS_PART
     }
@@ -173,7 +173,7 @@ impl Endpoint {
         self.strangers.remove_connection(host);
     }
 
-    /// Whether a stranger's packet of a call is kept. The next one is, if nothing in order waits for the reader, so that each call
+    /// True if a stranger's packet of a call is kept. The next one is, if nothing in order waits for the reader, so that each call
     /// goes on.
     pub(super) fn may_keep_data(&self, at: ChannelRef, seq: Seq, len: usize) -> bool {
         let connection = &self.connections[at.connection];

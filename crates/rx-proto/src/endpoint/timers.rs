@@ -1,5 +1,5 @@
-//! What time does: resends, delayed ACKs, keepalives, limits, reaping. Each path and each connection has one entry in the
-//! heap, for the earliest of its deadlines; an entry that turns out too early is put back.
+//! Work that is due with time: resends, delayed ACKs, keepalives, limits, reaping. Each path and each connection has one
+//! entry in the heap, for the earliest of its deadlines; an entry that turns out too early is put back.
 
 use super::reach::IDLE_PATH;
 use super::{ChannelRef, Endpoint, Target};
@@ -19,7 +19,7 @@ const CHALLENGE_AGAIN: Duration = Duration::from_secs(2);
 const TIMERS_SPARE: usize = 64;
 
 impl Endpoint {
-    /// When [`Self::handle_timeout`] is to be called next; `None` if nothing waits for time.
+    /// The time when [`Self::handle_timeout`] is to be called next; `None` if nothing waits for time.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         [timer, self.credits.deadline()].into_iter().flatten().min()

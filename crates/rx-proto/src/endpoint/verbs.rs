@@ -1,4 +1,4 @@
-//! What the application may do: connect, open calls, write, read, end them. Every verb returns at once; an answer of
+//! The application's verbs: connect, open calls, write, read, end them. Every verb returns at once; an answer of
 //! "blocked" is followed by an event.
 
 use super::{CallHandle, ChannelRef, ConnectionHandle, Endpoint, Event};
@@ -24,7 +24,7 @@ const FINAL_ACK_DELAY: Duration = Duration::from_millis(2);
 /// from where they were called.
 const MAX_HOST_ADDRESSES: usize = 16_384;
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
     /// The next piece of the stream; not empty.
@@ -50,7 +50,7 @@ pub struct CallStats {
     pub send_window: u32,
     /// Our window, in packets.
     pub receive_window: u32,
-    /// How long the first DATA packet waited from when there was something to send until it went out; `None` before.
+    /// The time from when there was something to send until the first DATA packet went out; `None` before.
     pub send_wait: Option<Duration>,
     /// Whether the peer's stream has come and been read whole.
     pub is_read: bool,
@@ -123,7 +123,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a packet for a client's connection comes from its server.
+    /// True if a packet for a client's connection comes from its server.
     pub(super) fn is_known_address(&self, index: usize, from: SocketAddr) -> bool {
         let peer = self.paths[self.connections[index].path].peer;
         let host = |address: SocketAddr| self.hosts.get(&address.ip());
@@ -177,7 +177,7 @@ impl Endpoint {
         self.connection(connection).map(|c| c.key.epoch)
     }
 
-    /// Who the peer of a connection has shown to be, in the notation of the security class.
+    /// The identity that the peer of a connection has shown, in the notation of the security class.
     pub fn identity(&self, connection: ConnectionHandle) -> Option<&str> {
         self.connection(connection)?.security.identity()
     }
@@ -281,9 +281,9 @@ impl Endpoint {
         Ok(goes_on)
     }
 
-    /// How many bytes a call's writer may be ahead of what has arrived: twice the path's window, within the configured limits.
-    /// What has arrived beyond a hole is held as well, until the hole is filled, and does not count: with loss on a long way
-    /// that takes several round trips, and the path would run dry.
+    /// The number of bytes that a call's writer may be ahead of what has arrived: twice the path's window, within the
+    /// configured limits. What has arrived beyond a hole is held as well, until the hole is filled, and does not count: with
+    /// loss on a long way that takes several round trips, and the path would run dry.
     pub(super) fn room(&self, at: ChannelRef) -> usize {
         let path = &self.paths[self.connections[at.connection].path];
         let wanted = usize::try_from(path.window().saturating_mul(2)).unwrap_or(usize::MAX);
@@ -451,17 +451,17 @@ impl Endpoint {
         self.call(call).map(|c| c.peer_status)
     }
 
-    /// Whether the outgoing stream still takes bytes: not after its end, nor after a client's reply has begun.
+    /// True if the outgoing stream still takes bytes: not after its end, nor after a client's reply has begun.
     pub fn takes_bytes(&self, call: CallHandle) -> bool {
         self.call(call).is_some_and(|c| c.error.is_none() && !c.tx.is_finished())
     }
 
-    /// Whether all of the peer's stream is here, read or not.
+    /// True if all of the peer's stream is here, read or not.
     pub fn has_come_whole(&self, call: CallHandle) -> bool {
         self.call(call).is_some_and(|c| c.rx.is_complete())
     }
 
-    /// Why a call failed, if it did.
+    /// The reason why a call failed, if it did.
     pub fn call_error(&self, call: CallHandle) -> Option<CallError> {
         match self.call(call) {
             Some(c) => c.error,

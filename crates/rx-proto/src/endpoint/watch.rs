@@ -15,7 +15,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// What was recorded of a call, which is not traced any more. `None` if it was not, or is gone: ask before letting it go.
+    /// Takes what was recorded of a call, which is not traced any more. `None` if it was not, or is gone: ask before letting
+    /// it go.
     pub fn take_trace(&mut self, call: CallHandle) -> Option<Trace> {
         let at = self.find(call).ok()?;
         let connection = &mut self.connections[at.connection];

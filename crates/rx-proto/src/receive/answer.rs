@@ -1,5 +1,5 @@
-//! What an ACK says of a stream: how far it has come, and what beyond that. When one is due is left to the parent, how it is written
-//! to [`ack`](crate::ack).
+//! The content of an ACK for a stream: how far it has come, and what beyond that. The parent decides when one is due; it is written
+//! by [`ack`](crate::ack).
 
 use super::Receive;
 use crate::ack::{AckFields, AckReason, MAX_TABLE};
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// hole is told some 400 times as one of the newest, and the ACKs take 3 % of what the data take.
 const FEW_RANGES: usize = 32;
 
-/// How an ACK tells what has come.
+/// The way in which an ACK tells what has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AckForm {
     /// As every peer reads it.
@@ -30,7 +30,7 @@ impl Receive {
         if self.is_complete() { first } else { first.min(self.granted.max(Seq::FIRST)) }
     }
 
-    /// What an ACK says of this stream. The caller adds sizes.
+    /// Returns the fields of an ACK of this stream. The caller adds sizes.
     pub(crate) fn fields(&mut self, reason: AckReason, serial: Serial, packet_lens: (u32, u32)) -> AckFields {
         let first = self.first();
         self.told = self.granted;
@@ -56,7 +56,7 @@ impl Receive {
         })
     }
 
-    /// What has come from the ACK's first packet on, as ranges.
+    /// The packets that have come, from the ACK's first packet on, as ranges.
     pub(super) fn ranges(&self) -> impl DoubleEndedIterator<Item = Range<Seq>> + Clone + '_ {
         let unread = self.first()..self.next;
         (!unread.is_empty()).then_some(unread).into_iter().chain(self.beyond.iter())

@@ -6,7 +6,7 @@ use crate::ack::AckReason;
 use crate::ids::{Seq, Serial};
 
 impl Receive {
-    /// Whether the window moves by grants alone.
+    /// True if the window moves by grants alone.
     pub(crate) const fn is_gated(&self) -> bool {
         self.is_gated
     }
@@ -55,7 +55,7 @@ impl Receive {
         self.highest.max(Seq(self.next.0 - 1))
     }
 
-    /// How many packets are offered and have not come. Nothing comes after the end.
+    /// The number of packets that are offered and have not come. Nothing comes after the end.
     pub(crate) fn outstanding(&self) -> u32 {
         if !self.has_begun() || self.is_complete() {
             return 0;
@@ -64,7 +64,7 @@ impl Receive {
         edge.after(Seq(self.next.0 - 1)).map_or(0, |n| n.saturating_sub(self.later_count))
     }
 
-    /// How many of those were not offered but are to be expected, as a later one came.
+    /// The number of those that were not offered but are to be expected, as a later one came.
     pub(crate) fn uninvited(&self) -> u32 {
         self.uninvited.min(self.outstanding())
     }
@@ -88,7 +88,7 @@ impl Receive {
         self.granted = self.granted.max(seq);
     }
 
-    /// How many packets more there is memory for than are offered; none once the end is known.
+    /// The number of packets for which there is memory beyond those offered; none once the end is known.
     pub(crate) fn wanted(&self) -> u32 {
         if self.last.is_some() || !self.is_gated {
             return 0;

@@ -1,7 +1,7 @@
-//! What ACKs say of a call's packets (Rx notes 7.2, 7.3; docs/rx-extensions.md), and which of them are lost: RACK on serials
-//! (RFC 8985, with transmissions named exactly). A packet is lost once a transmission made sufficiently later is known to
-//! have arrived, and the ACK speaks of the packet and does not have it. How much later is sufficient the path knows (see
-//! `reordering`).
+//! The reading of ACKs: which packets of a call have arrived (Rx notes 7.2, 7.3; docs/rx-extensions.md), and which are lost:
+//! RACK on serials (RFC 8985, with transmissions named exactly). A packet is lost once a transmission made sufficiently
+//! later is known to have arrived, and the ACK speaks of the packet and does not have it. How much later is sufficient the
+//! path knows (see `reordering`).
 
 use super::{AckOutcome, LOG_SPARE, Lost, Resent, State, Transmit};
 use crate::ack::{Ack, AckReason, Described};
@@ -271,7 +271,7 @@ impl Transmit {
         }
     }
 
-    /// What had been refused was beyond all that the peer took until then: if its window covers it now, it goes again.
+    /// Sends refused packets again that the peer's window covers now: it took nothing beyond the window until then.
     pub(super) fn resend_refused(&mut self) {
         let edge = self.base.plus(self.window);
         while let Some(seq) = self.refused.pop_first() {

@@ -24,20 +24,20 @@ const RECORD_LEN: u32 = 16;
 const KEY_FILE_KEYS: usize = 8;
 const KEY_FILE_ENTRY_LEN: usize = 12;
 
-/// Why keys could not be read or written.
+/// The reason why keys could not be read or written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum KeyFileError {
     /// The file cannot be read or written.
     Io {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// The file is not what its name says.
     BadFile {
-        /// What is wrong with it.
+        /// The problem with it.
         what: &'static str,
     },
     /// A key has not the length of its kind.
@@ -51,7 +51,7 @@ pub enum KeyFileError {
     TooManyKeys,
     /// None of the files is there, or all are empty.
     NoKeys {
-        /// Where they were looked for.
+        /// The folder that was searched.
         folder: PathBuf,
     },
 }

@@ -26,7 +26,7 @@ impl Client {
         Self { token, level, sealer: None }
     }
 
-    /// What `rx`'s `Endpoint::peer` wants: an end for each connection that it makes.
+    /// Returns the factory that `rx`'s `Endpoint::peer` wants: it makes an end for each connection that it makes.
     pub fn factory(
         token: Token,
         level: Level,

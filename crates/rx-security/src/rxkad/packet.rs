@@ -16,7 +16,7 @@ const CRYPT_HEADER: usize = 8;
 /// Packets that are encrypted at once: eight were no faster than four, and two much slower.
 const SIDE_BY_SIDE: usize = 4;
 
-/// What seals and opens the packets of a connection.
+/// The cipher that seals and opens the packets of a connection.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct Sealer {
     cipher: Fcrypt,
@@ -49,7 +49,7 @@ impl Sealer {
         ((sealed >> 16) as u16).max(1)
     }
 
-    /// How much plain text a body of so many bytes has room for.
+    /// The bytes of plain text for which a body of so many bytes has room.
     pub(super) fn capacity(level: Level, body: usize) -> usize {
         match level {
             Level::Clear => body,

@@ -21,7 +21,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// What a server asks.
+/// A server's challenge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Challenge {
     /// A random number, for the answer to be of this moment.
@@ -53,7 +53,7 @@ impl Challenge {
     }
 }
 
-/// What a client answers, but for the ticket.
+/// A client's answer to a challenge, without the ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Response {
     /// The connection it is for.

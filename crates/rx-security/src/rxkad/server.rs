@@ -15,19 +15,19 @@ use rx_proto::security::{ConnectionFacts, SecurityClass, ServerSecurity};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What a server demands.
+/// A server's demands on clients.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The least level; connections below it are refused. Default clear, as in OpenAFS, whose clients choose.
     pub min_level: Level,
-    /// Which realms are the cell's own. Without any, only tickets made from the cell's key are of the cell.
+    /// The realms that are the cell's own. Without any, only tickets made from the cell's key are of the cell.
     pub realms: LocalRealms,
-    /// Which names are taken.
+    /// The rules for names of callers.
     pub names: NameRules,
 }
 
 impl ServerOptions {
-    /// What OpenAFS demands: any level, and the realm of the cell's name is the cell's.
+    /// Returns OpenAFS's demands: any level, and the realm of the cell's name is the cell's.
     pub fn of_cell(cell: &str) -> Self {
         Self { min_level: Level::Clear, realms: LocalRealms::of_cell(cell), names: NameRules::default() }
     }

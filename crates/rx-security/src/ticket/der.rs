@@ -58,12 +58,12 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// What is in the next value.
+    /// Returns the content of the next value.
     pub(super) fn within(&mut self, tag: Tag) -> Option<Self> {
         self.value(tag).map(Self::new)
     }
 
-    /// What is in the next value, if it has this tag; else nothing is read.
+    /// Returns the content of the next value if it has this tag; else nothing is read.
     pub(super) fn optional(&mut self, tag: Tag) -> Option<Option<Self>> {
         if self.rest.first() == Some(&tag) { self.within(tag).map(Some) } else { Some(None) }
     }

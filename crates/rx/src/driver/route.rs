@@ -1,7 +1,7 @@
-//! Which shard a datagram is for. What servers send goes by epoch, since each shard makes its client connections under an
-//! epoch of its own. What clients send goes by their IP address, so that the calls of a host share a path and a shard; a
-//! connection that moved to another address (Rx notes 5) is still known to the shard that has it, and found by a registry
-//! that is only asked about connections that the first shard does not have.
+//! The choice of the shard that a datagram is for. What servers send goes by epoch, since each shard makes its client
+//! connections under an epoch of its own. What clients send goes by their IP address, so that the calls of a host share a
+//! path and a shard; a connection that moved to another address (Rx notes 5) is still known to the shard that has it, and
+//! found by a registry that is only asked about connections that the first shard does not have.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -32,12 +32,12 @@ pub(super) fn shard_of(ip: IpAddr, shards: usize) -> usize {
     (hash as usize * shards) >> 32
 }
 
-/// Where to bring a datagram first.
+/// Returns the shard to which a datagram is brought first.
 pub(super) fn first_shard(epochs: &[Epoch], datagram: &Datagram) -> usize {
     by_epoch(epochs, &datagram.data, false).unwrap_or_else(|| shard_of(datagram.from.ip(), epochs.len()))
 }
 
-/// Who has sent the packet that begins with these bytes.
+/// Returns the shard that has sent the packet that begins with these bytes.
 pub(super) fn shard_of_sent(epochs: &[Epoch], sent: &[u8], to: SocketAddr) -> usize {
     by_epoch(epochs, sent, true).unwrap_or_else(|| shard_of(to.ip(), epochs.len()))
 }
@@ -50,7 +50,7 @@ fn by_epoch(epochs: &[Epoch], packet: &[u8], is_from_client: bool) -> Option<usi
 
 type Key = (Epoch, ConnectionId);
 
-/// Which shard has which server connection, for epochs that ignore addresses. Its lock is taken under that of a shard's
+/// The shards of server connections, for epochs that ignore addresses. Its lock is taken under that of a shard's
 /// state, never the other way round.
 #[derive(Debug, Default)]
 pub(super) struct Registry(Mutex<Entries>);

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use rx_proto::fair::Owner;
 
-/// What becomes of a new call.
+/// The decision about a new call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission<T> {
     /// It runs, and has a slot.
@@ -125,7 +125,7 @@ impl<T> Slots<T> {
         Some((owner, call))
     }
 
-    /// How many calls run or wait.
+    /// The number of calls that run or wait.
     pub(super) fn calls(&self) -> usize {
         self.waiting + self.owners.values().map(|calls| calls.running).sum::<usize>()
     }

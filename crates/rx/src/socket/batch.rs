@@ -1,4 +1,4 @@
-//! What a socket has received, and the memory it was received into: large buffers that go from the kernel to the
+//! The datagrams that a socket has received, and their memory: large buffers that go from the kernel to the
 //! reader of a call without a copy and come back to be filled again. Knows nothing of Rx packets.
 
 use std::array;
@@ -34,7 +34,7 @@ const POOL_BUFFERS: usize = 8 * BATCH_SIZE;
 /// One delivery of the kernel: a datagram, or several of equal size from one peer that arrived together (GRO).
 #[derive(Debug, Clone)]
 pub struct Datagram {
-    /// Where it came from. IPv4 peers appear as IPv4 whatever the socket.
+    /// The sender's address. IPv4 peers appear as IPv4 whatever the socket.
     pub from: SocketAddr,
     /// The address of ours that it was sent to, hence the one to answer from (as `src_ip` of a
     /// [`Transmit`](super::Transmit)). `None` where one cannot answer from it: multicast, IPv4 broadcast.
@@ -86,8 +86,8 @@ impl Iterator for Segments {
 
 impl ExactSizeIterator for Segments {}
 
-/// What one [`Socket::recv`](super::Socket::recv) has brought, and the buffers for the next. One per receiving
-/// thread; it holds 2 MiB, and up to 16 MiB more in free buffers.
+/// The datagrams that one [`Socket::recv`](super::Socket::recv) has brought, and the buffers for the next. One
+/// per receiving thread; it holds 2 MiB, and up to 16 MiB more in free buffers.
 #[derive(Debug)]
 pub struct RecvBatch {
     pub(super) buffers: [Box<[u8]>; BATCH_SIZE],

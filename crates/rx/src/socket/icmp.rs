@@ -1,4 +1,4 @@
-//! What ICMP says about packets that a socket has sent: entries of the socket's error queue parsed into meaning.
+//! ICMP's errors about packets that a socket has sent: entries of the socket's error queue parsed into meaning.
 //! Believes none of it: anyone can forge an ICMP message, so whoever acts on one first looks whether the quoted bytes
 //! are of a packet of its own.
 
@@ -10,25 +10,25 @@ use std::os::fd::BorrowedFd;
 use super::normalised;
 use super::sys::{self, RawError};
 
-/// How much of the quoted packet is kept, in bytes: two Rx headers of 28, so that epoch, cid and what follows the
+/// The bytes of a quoted packet that are kept: two Rx headers of 28, so that epoch, cid and what follows the
 /// header can be compared. Routers need not quote any payload, Linux quotes about 500 bytes.
 pub const QUOTED_BYTES: usize = 64;
 
 /// Error queue entries taken at once. Limits how long a flood of ICMP messages keeps the receiver from its datagrams.
 const ERRORS_PER_POLL: usize = 64;
 
-/// What the network said about a packet that was sent from the socket.
+/// An error that the network reported about a packet that was sent from the socket.
 #[derive(Clone, Copy)]
 pub struct IcmpError {
-    /// Where the packet was sent to; not who complains about it.
+    /// The address that the packet was sent to; not who complains about it.
     pub peer: SocketAddr,
-    /// What happened to it.
+    /// The kind of error.
     pub kind: IcmpErrorKind,
     quoted: [u8; QUOTED_BYTES],
     quoted_length: u8,
 }
 
-/// What happened to a packet.
+/// The kinds of errors that ICMP reports about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpErrorKind {
     /// Nobody takes it there (ICMP type 3, ICMPv6 type 1).
@@ -56,7 +56,7 @@ impl IcmpError {
         &self.quoted[..usize::from(self.quoted_length)]
     }
 
-    /// Whether the host is there but no process has the port open.
+    /// True if the host is there but no process has the port open.
     pub fn is_port_unreachable(&self) -> bool {
         let port_unreachable = if self.peer.is_ipv4() { 3 } else { 4 };
         self.kind == IcmpErrorKind::Unreachable { code: port_unreachable }

@@ -43,7 +43,7 @@ pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the kernel counts for a socket (`SO_MEMINFO`, socket(7)).
+/// The kernel's memory counters of a socket (`SO_MEMINFO`, socket(7)).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemoryInfo {
     /// Bytes charged for what waits to be received.
@@ -124,7 +124,7 @@ pub fn wake_exactly() {
     let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOS, 0, 0, 0) };
 }
 
-/// What a socket is waited for.
+/// The events that a socket is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interest {
     /// A datagram to receive.
@@ -133,10 +133,10 @@ pub(super) enum Interest {
     Writable,
 }
 
-/// What [`wait`] found.
+/// The events that [`wait`] found.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Readiness {
-    /// What was waited for is there.
+    /// The event that was waited for has come.
     pub(super) ready: bool,
     /// The socket has a pending error or a filled error queue.
     pub(super) error: bool,

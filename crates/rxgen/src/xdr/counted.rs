@@ -1,4 +1,4 @@
-//! What carries its own length: strings, opaques, arrays with a count, and linked lists.
+//! Types that carry their own length: strings, opaques, arrays with a count, and linked lists.
 //!
 //! Each has its limit in its type. A count above the limit is refused before anything is allocated, and one that the
 //! input cannot hold is [`Problem::Truncated`]: `ffffffff` in front of an array costs a comparison. Every decoder
@@ -8,7 +8,7 @@ use super::{DecodeError, Decoder, Problem, WireSize, Xdr};
 use std::fmt;
 use std::ops::Deref;
 
-/// Why a value was not made into a bounded string, opaque, array or list.
+/// The reason why a value was not made into a bounded string, opaque, array or list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutOfBounds {
     /// More bytes or items than the type may send.

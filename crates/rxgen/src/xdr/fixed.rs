@@ -1,4 +1,4 @@
-//! What has the same length every time: arrays, opaques and vectors of `char` without a count, and UUIDs.
+//! Types of constant length: arrays, opaques and vectors of `char` without a count, and UUIDs.
 
 use super::{DecodeError, Decoder, OutOfBounds, WireSize, Xdr};
 use std::fmt;

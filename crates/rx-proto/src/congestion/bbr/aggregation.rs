@@ -6,9 +6,9 @@ use crate::time::Instant;
 /// Rounds for which acknowledgements that came together count, up to twice as many (the draft's ExtraAckedFilterLen is 10).
 const AGGREGATION_ROUNDS: u64 = 5;
 
-/// How much more than the rate lets expect ACKs bring at once, as the peer, or a radio link, stands still now and then and
-/// makes up for it (the draft's extra_acked). So much has to be allowed in flight, or standing still divides the rate again
-/// and again: measured by the rate of a window that waited, the next window is smaller still.
+/// The bytes that ACKs bring at once beyond those that the rate lets expect, as the peer, or a radio link, stands still now
+/// and then and makes up for it (the draft's extra_acked). So much has to be allowed in flight, or standing still divides
+/// the rate again and again: measured by the rate of a window that waited, the next window is smaller still.
 #[derive(Debug)]
 pub(super) struct Aggregation {
     /// Since when more has been acknowledged than expected, and how much in all.

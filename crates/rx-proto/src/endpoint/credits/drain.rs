@@ -1,4 +1,4 @@
-//! How fast packets are worked through, and whether a queue stands before that: then, and for as long, offers are limited. Counts
+//! The rate at which packets are worked through, and the queue before that: then, and for as long, offers are limited. Counts
 //! periods of [`PERIOD`]; knows no calls and no owners, and limits nothing itself.
 
 use super::{PART_COST, UNKNOWN_RTT};
@@ -20,7 +20,7 @@ const LEAST_LIMIT: u64 = 64 << 10;
 /// who may have half, is to have more than that, or they would never be faster than when the limit began.
 const MOST_LIMIT: u64 = 16 << 20;
 
-/// What a period has shown that is to be done about offers.
+/// The change of offers to which a period leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
     /// There is a standing queue: they are to be limited to so many of the kernel's bytes.
@@ -29,7 +29,7 @@ pub(super) enum Change {
     End,
 }
 
-/// How fast packets are worked through.
+/// The rate at which packets are worked through.
 #[derive(Debug)]
 pub(super) struct Drain {
     from: Instant,
