@@ -57,7 +57,7 @@ pub struct Found {
     pub status: Status,
 }
 
-/// What an operation that makes an entry has made.
+/// The entry that an operation has made.
 pub type Made = Found;
 
 /// Room in a volume and its partition, in KiB.
@@ -65,7 +65,7 @@ pub type Made = Found;
 pub struct Space {
     /// The quota; without one, the partition's size.
     pub total_kib: u64,
-    /// What may still be used of it.
+    /// The room that is left in it.
     pub free_kib: u64,
 }
 
@@ -158,7 +158,7 @@ impl Client {
 
 /// Facts.
 impl Client {
-    /// How it was set up.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
@@ -183,7 +183,7 @@ impl Client {
         self.inner.mount_points.root()
     }
 
-    /// Who it is to servers.
+    /// The id of this client for servers.
     pub fn uuid(&self) -> Uuid {
         self.inner.uuid
     }
@@ -208,7 +208,7 @@ impl Client {
         self.inner.invalidations.subscribe(audience)
     }
 
-    /// How many vnodes are known.
+    /// The number of vnodes that are known.
     pub fn vnode_count(&self) -> usize {
         self.inner.vnodes.len()
     }
@@ -321,12 +321,12 @@ impl Client {
         self.inner.invalidations.mention_identity(None, self.root());
     }
 
-    /// Whether there are PAGs: else nobody needs to know the groups of processes.
+    /// True if there are PAGs: else nobody needs to know the groups of processes.
     pub fn has_pags(&self) -> bool {
         self.inner.pags.are_in_use()
     }
 
-    /// Who a process is, by its user, its real user and its groups.
+    /// The user of a process, by its user, its real user and its groups.
     pub fn user(&self, uid: u32, real: u32, groups: impl Iterator<Item = u32>) -> User {
         self.inner.pags.user(uid, real, groups)
     }
@@ -343,12 +343,12 @@ impl Client {
         ended.into_iter().for_each(|user| self.forget_pag(user));
     }
 
-    /// How many tokens users have given.
+    /// The number of tokens that users have given.
     pub fn token_counts(&self) -> TokenCounts {
         self.inner.users.counts()
     }
 
-    /// Whether two users are the same to a cell, so that what one of them was shown may be shown to the other.
+    /// True if two users are the same to a cell, so that what one of them was shown may be shown to the other.
     pub fn is_same_to(&self, cell: CellIndex, one: User, other: User) -> bool {
         self.inner.users.who(one, cell) == self.inner.users.who(other, cell)
     }

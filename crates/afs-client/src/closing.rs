@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the client is ending. Clones are told at once.
+/// The flag that the client is ending. Clones are told at once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Closing(Arc<AtomicBool>);
 
@@ -13,7 +13,7 @@ impl Closing {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether it does.
+    /// True if it is ending.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

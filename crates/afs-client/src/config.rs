@@ -1,4 +1,4 @@
-//! How a client is set up: a value, made by `afar mount` and `afar up` from files and options.
+//! The configuration of a client: a value, made by `afar mount` and `afar up` from files and options.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use crate::memory;
 /// The UDP port on which stock cache managers are called back, and call from.
 pub const CALLBACK_PORT: u16 = 7001;
 
-/// How a client is set up.
+/// The configuration of a client.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The cell of this machine: whose root volume is mounted, and in which names without a cell are looked for.
     pub cell: CellName,
     /// The cells and their database servers.
     pub cells: CellServDb,
-    /// Who is asked for cells that are not among these (`-afsdb`). Default `None`: nobody.
+    /// The resolver that is asked for cells that are not among these (`-afsdb`). Default `None`: nobody.
     pub dns: Option<Arc<dyn Resolver>>,
     /// Short names of cells, shown in the dynamic root.
     pub aliases: CellAliases,
@@ -32,27 +32,27 @@ pub struct Config {
     pub bind: SocketAddr,
     /// Take another port where that of [`Self::bind`] is taken. Default true: only firewalls and `cmdebug` look for 7001.
     pub any_port: bool,
-    /// Who this client is to servers, best kept over restarts. Default `None`: a new one.
+    /// The id of this client for servers, best kept over restarts. Default `None`: a new one.
     pub uuid: Option<Uuid>,
     /// Show the cells as directories of the root, made up here (`-dynroot`). Default true; without it the root is that of
     /// [`Self::root_volume`].
     pub dynroot: bool,
     /// The volume that is the root without [`Self::dynroot`]. Default `root.afs`.
     pub root_volume: String,
-    /// What is told of a mount point of another cell's volume before anybody has been in it: a made-up status, without asking
-    /// its servers (`-fakestat`). Default true: else `ls -l` of the dynamic root asks each cell there is.
+    /// Whether a mount point of another cell's volume has a made-up status before anybody has been in it, so that its servers
+    /// are not asked (`-fakestat`). Default true: else `ls -l` of the dynamic root asks each cell there is.
     pub fakestat: bool,
-    /// What `@sys` stands for, in the order in which it is tried. Default: one, of the machine, such as `amd64_linux26`.
+    /// The values of `@sys`, in the order in which it is tried. Default: one, of the machine, such as `amd64_linux26`.
     pub sysnames: Vec<String>,
     /// Local users and who they are to cells: see [`LocalUser`].
     pub users: Vec<LocalUser>,
     /// Keys of cells, for the users that are to have tickets made from them. Whoever holds a cell's key can be anybody in it.
     pub keys: Vec<(CellName, KeySet)>,
-    /// How well what is said with a ticket is protected. Default crypt, as OpenAFS's client and kAFS have it.
+    /// The protection of calls that are made with a ticket. Default crypt, as OpenAFS's client and kAFS have it.
     pub level: Level,
-    /// How long an operation waits for servers that do not answer, but did before, and for those that are busy. Default 10
-    /// minutes: a restart or a move of a volume is waited for. Whoever waits can be interrupted. Servers that have never
-    /// answered are waited for only until the call is given up.
+    /// The time for which an operation waits for servers that do not answer, but did before, and for those that are busy.
+    /// Default 10 minutes: a restart or a move of a volume is waited for. Whoever waits can be interrupted. Servers that
+    /// have never answered are waited for only until the call is given up.
     pub patience: Duration,
     /// With no packet from a server for so long in a call, it counts as down. Default 12 s, Rx's; below 6 s counts as 6 s.
     pub dead_after: Duration,
@@ -84,7 +84,7 @@ pub struct Config {
     pub ports: Ports,
 }
 
-/// Where file data are kept.
+/// The place where file data are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
     /// The folder, of which there is one for each client.

@@ -1,4 +1,4 @@
-//! Why something could not be done, with what a program is told (an errno) and what a person is told.
+//! Errors: the reasons why something could not be done, with the errno for a program and the text for a person.
 
 use std::fmt;
 use std::io;
@@ -15,53 +15,53 @@ use rxgen::Abort;
 
 use crate::fid::Fid;
 
-/// Why something could not be done.
+/// The reason why something could not be done.
 #[derive(Debug, Clone)]
 pub enum Error {
     /// A server refused it.
     Refused {
         /// The procedure.
         rpc: &'static str,
-        /// What it was about.
+        /// The vnode.
         fid: Fid,
         /// The server's code.
         code: Abort,
     },
     /// None of the servers that have it answers.
     Unreachable {
-        /// What could not be done.
+        /// The operation that could not be done.
         what: String,
         /// The servers.
         servers: Vec<SocketAddr>,
     },
     /// A call broke in the middle of its data: the server went away, or gave it up. Another one may succeed.
     Broken {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// What became of the call.
+        /// The outcome of the call.
         problem: String,
     },
     /// Servers answer that they cannot do it now, for longer than the client waits.
     Busy {
         /// The procedure.
         rpc: &'static str,
-        /// What it was about.
+        /// The vnode.
         fid: Fid,
         /// The last code.
         code: Abort,
     },
     /// A server sent what makes no sense.
     BadReply {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A server sent a directory that is none.
     BadDirectory {
         /// The directory.
         fid: Fid,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: DirectoryError,
     },
     /// No entry of this name.
@@ -146,7 +146,7 @@ pub enum Error {
     DnsSilent {
         /// The cell.
         cell: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The cell has no such volume.
@@ -187,19 +187,19 @@ pub enum Error {
     },
     /// An argument that cannot be.
     Invalid {
-        /// What it is.
+        /// The thing.
         what: String,
     },
-    /// What this client or the protocol cannot do.
+    /// Something that this client or the protocol cannot do.
     Unsupported {
-        /// What it is.
+        /// The thing.
         what: &'static str,
     },
     /// This machine failed: the cache's disk, a socket.
     Local {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The client is ending.
@@ -212,7 +212,7 @@ impl Error {
         Self::Local { what: what.into(), source: Arc::new(source) }
     }
 
-    /// What went wrong in a procedure that was about a fid: see `afs_failover` for what is tried before it comes to this.
+    /// Makes the error of a procedure that was about a fid: see `afs_failover` for what is tried before it comes to this.
     pub(crate) fn of_rpc(rpc: &'static str, fid: Fid, error: &RpcError) -> Self {
         let code = match error {
             RpcError::Call { source, .. } => afs_failover::peers_code(source),
@@ -232,7 +232,7 @@ impl Error {
         }
     }
 
-    /// What a program is told.
+    /// The errno for a program.
     pub fn errno(&self) -> Errno {
         match self {
             // What a server says of itself, and not of the file, is a fault to a program.
@@ -265,12 +265,12 @@ impl Error {
         }
     }
 
-    /// Whether there was no room for it on this machine.
+    /// True if there was no room for it on this machine.
     pub(crate) fn is_full_here(&self) -> bool {
         matches!(self, Self::Local { source, .. } if source.raw_os_error() == Some(Errno::ENOSPC.0))
     }
 
-    /// Whether it is about the servers or the way there, so that it may well be otherwise in a moment; not about the file.
+    /// True if it is about the servers or the way there, so that it may well be otherwise in a moment; not about the file.
     pub fn is_passing(&self) -> bool {
         matches!(
             self,

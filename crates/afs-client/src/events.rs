@@ -18,7 +18,7 @@ use crate::names::mount_point::Mounts;
 /// Servers give up on clients after some two seconds, and every break holds a writer up.
 const HANDLING_MAX: Duration = Duration::from_secs(1);
 
-/// What about a vnode or volume has changed.
+/// The kind of change of a vnode or volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Anything: its status, its data, the names in it. What a server's break says.
@@ -33,16 +33,17 @@ pub enum Change {
     Volume,
     /// Anything, anywhere.
     Everything,
-    /// Who the one user is whose copies these are: another person's names may be among them. See [`Audience::One`].
+    /// The identity of the one user whose copies these are: another person's names may be among them. See
+    /// [`Audience::One`].
     Identity,
 }
 
 /// Something has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Changed {
-    /// What it is about; of a volume any fid, for everything the root.
+    /// The vnode; of a volume any fid, for everything the root.
     pub fid: Fid,
-    /// What has changed about it.
+    /// The change.
     pub change: Change,
 }
 
@@ -54,12 +55,12 @@ pub struct Notice {
     _handled: Option<mpsc::Sender<Infallible>>,
 }
 
-/// Whose copies they are that a subscriber keeps.
+/// The users whose copies a subscriber keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
-    /// What anybody may see, or what is asked for anew for each user: it is the same whoever somebody becomes.
+    /// Copies that anybody may see, or that are asked for anew for each user: it is the same whoever somebody becomes.
     Anybody,
-    /// What this user was shown, by number.
+    /// Copies of what this user was shown, by number.
     One(u32),
 }
 
@@ -70,13 +71,13 @@ pub struct Notices {
     pending: Pending,
 }
 
-/// Whether changes have happened of which a subscriber has not heard yet. What is found out at the moment of a change may be true
-/// already of what the notice of it is about to revoke.
+/// Tells whether changes have happened of which a subscriber has not heard yet. What is found out at the moment of a change may
+/// be true already of what the notice of it is about to revoke.
 #[derive(Debug, Clone, Default)]
 pub struct Pending(Arc<AtomicUsize>);
 
 impl Pending {
-    /// Whether there are any: also those that the subscriber has taken and not [noted](Self::done).
+    /// True if there are any: also those that the subscriber has taken and not [noted](Self::done).
     pub fn any(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
     }
@@ -92,7 +93,7 @@ impl Pending {
 }
 
 impl Notices {
-    /// What has not come yet.
+    /// The events that have not come yet.
     pub fn pending(&self) -> Pending {
         self.pending.clone()
     }

@@ -1,4 +1,4 @@
-//! What the client calls things: a vnode of one of several cells, and the local user who asks for it.
+//! The client's names of things: a vnode of one of several cells, and the local user who asks for it.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub struct Fid {
     pub volume: VolumeId,
     /// The vnode's number.
     pub vnode: VnodeNumber,
-    /// Which use of the number.
+    /// The use of the number.
     pub unique: Uniquifier,
 }
 
@@ -61,13 +61,13 @@ impl Fid {
         Self { vnode: fid.vnode, unique: fid.unique, ..self }
     }
 
-    /// Whether this is the root directory of its volume.
+    /// True if this is the root directory of its volume.
     #[must_use]
     pub const fn is_root(self) -> bool {
         self.vnode.0 == VnodeNumber::ROOT.0
     }
 
-    /// Whether the client makes it up: it is of the dynamic root.
+    /// True if the client makes it up: it is of the dynamic root.
     #[must_use]
     pub const fn is_made_up(self) -> bool {
         self.cell.0 == CellIndex::DYNROOT.0
@@ -118,8 +118,8 @@ impl fmt::Display for Pag {
     }
 }
 
-/// Who asks on this machine: a local user, as the kernel names the caller, in one of the user's PAGs or in none. Tokens say who that is
-/// to a cell: see [`crate::users`].
+/// The user who asks on this machine: a local user, as the kernel names the caller, in one of the user's PAGs or in none. Tokens say
+/// who that is to a cell: see [`crate::users`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct User {
     /// The number of the user.
@@ -138,7 +138,7 @@ impl User {
         Self { uid, pag: None }
     }
 
-    /// Whether it is the superuser of the machine, in whichever PAG.
+    /// True if it is the superuser of the machine, in whichever PAG.
     #[must_use]
     pub const fn is_superuser(self) -> bool {
         self.uid == 0

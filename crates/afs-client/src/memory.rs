@@ -1,4 +1,4 @@
-//! How the memory of a client is shared out: one number in, and for each cache how large it may become.
+//! The division of a client's memory: one number in, and for each cache its limit.
 //!
 //! This module tells the shares; each cache keeps to its own. What grows with the work of programs, and not with what
 //! they have used of late (open files, data on their way to servers), has limits of its own, in `config`.
@@ -14,13 +14,15 @@ pub const DEFAULT_BYTES: u64 = 1 << 30;
 /// The least that a client runs with: below it, caches would be emptied before they are of use.
 pub const LEAST_BYTES: u64 = 32 << 20;
 
-/// What a status takes, with what is known of rights, promise and parent, and its place in the table (measured: 490 bytes).
+/// The bytes that a status takes, with what is known of rights, promise and parent, and its place in the table (measured:
+/// 490 bytes).
 pub const STATUS_BYTES: u64 = 512;
 
-/// What a node takes that the kernel knows, with one name of 13 bytes in its directory's table (measured: 670 to 710 bytes).
+/// The bytes that a node takes that the kernel knows, with one name of 13 bytes in its directory's table (measured: 670 to
+/// 710 bytes).
 pub const NODE_BYTES: u64 = 768;
 
-/// What a file of the cache takes in the table of its index (estimated).
+/// The bytes that a file of the cache takes in the table of its index (estimated).
 pub const CACHED_FILE_BYTES: u64 = 128;
 
 /// Statuses, nodes and cached files below which no memory is too small: a directory of some size can be listed.
@@ -57,7 +59,7 @@ pub const SHARES: [Share; 9] =
 const _: () = assert!(total(&SHARES) == PARTS);
 
 impl Client {
-    /// How full each share is, but for [`NODES`], which the mount counts.
+    /// The use of each share, but for [`NODES`], which the mount counts.
     pub fn memory(&self) -> Vec<Used> {
         let (inner, config) = (&self.inner, self.config());
         let bytes_of = |count: usize, each| count as u64 * each;

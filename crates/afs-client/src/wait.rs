@@ -8,7 +8,7 @@ use futures_util::future::{Either, select};
 use rx::Runtime;
 use rx_proto::time::Instant;
 
-/// What a future comes to, if it does before the limit.
+/// Returns what a future comes to, if it does before the limit.
 pub(crate) async fn within<F: Future>(
     runtime: &Arc<dyn Runtime>,
     limit: Duration,
@@ -17,7 +17,7 @@ pub(crate) async fn within<F: Future>(
     until(runtime, runtime.now() + limit, future).await
 }
 
-/// What a future comes to, if it does before that time.
+/// Returns what a future comes to, if it does before that time.
 pub(crate) async fn until<F: Future>(
     runtime: &Arc<dyn Runtime>,
     at: Instant,

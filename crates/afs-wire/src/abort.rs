@@ -26,9 +26,9 @@ pub struct Code {
     pub abort: Abort,
     /// Its name, as in the protocol's specification.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub sentence: &'static str,
-    /// What a user's program is told.
+    /// The error that a user's program gets.
     pub errno: Errno,
 }
 
@@ -279,8 +279,9 @@ pub fn table(abort: Abort) -> Option<&'static Table> {
     TABLES.iter().find(|table| table.base != 0 && (0..TABLE_SIZE).contains(&abort.0.wrapping_sub(table.base)))
 }
 
-/// What a user's program is to be told of a call that was aborted: by the tables, then by `UAE` code, then as an errno
-/// number that a server sent as it is. `None` for codes that say nothing of the file: those of Rx, and unknown ones.
+/// Returns the error that a user's program gets for a call that was aborted: by the tables, then by `UAE` code, then
+/// as an errno number that a server sent as it is. `None` for codes that say nothing of the file: those of Rx, and
+/// unknown ones.
 #[must_use]
 pub fn errno(abort: Abort) -> Option<Errno> {
     if let Some(code) = find(abort) {

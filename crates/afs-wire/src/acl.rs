@@ -19,7 +19,7 @@ const STORED_HEADER: usize = 20;
 /// Bytes of an id and its rights.
 const STORED_ENTRY: usize = 8;
 
-/// Why bytes are no access list.
+/// The reason why bytes are no access list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AclError {
     /// More bytes than an access list may have.
@@ -67,9 +67,9 @@ impl std::error::Error for AclError {}
 /// An access list with names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AclText {
-    /// Who has which rights.
+    /// The rights that are granted, by name.
     pub positive: Vec<(String, Rights)>,
-    /// Who has them not, whatever the positive entries say.
+    /// The rights that are denied, whatever the positive entries say.
     pub negative: Vec<(String, Rights)>,
 }
 
@@ -149,9 +149,9 @@ fn bits(number: i64) -> Option<Rights> {
 /// An access list with ids.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Acl {
-    /// Who has which rights.
+    /// The rights that are granted, by id.
     pub positive: Vec<(ViceId, Rights)>,
-    /// Who has them not, whatever the positive entries say.
+    /// The rights that are denied, whatever the positive entries say.
     pub negative: Vec<(ViceId, Rights)>,
 }
 
@@ -168,7 +168,7 @@ impl Acl {
         self.positive.len() + self.negative.len()
     }
 
-    /// Whether it grants nothing to anyone.
+    /// True if it grants nothing to anyone.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

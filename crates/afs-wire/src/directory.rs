@@ -72,7 +72,7 @@ pub fn hash(name: &[u8]) -> usize {
     }
 }
 
-/// Why bytes are no directory.
+/// The reason why bytes are no directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryError {
     /// Not a whole number of pages, or none.
@@ -87,7 +87,7 @@ pub enum DirectoryError {
     },
     /// A page that does not begin as pages do.
     BadTag {
-        /// Which.
+        /// The page.
         page: usize,
     },
     /// The first page counts more pages than there are.
@@ -121,11 +121,11 @@ impl std::error::Error for DirectoryError {}
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Where it is.
+    /// Its place.
     pub slot: Slot,
     /// Its name: at least one byte, none of them NUL.
     pub name: &'a [u8],
-    /// What it names.
+    /// The file that it names.
     pub fid: LocalFid,
 }
 
@@ -136,7 +136,7 @@ impl Entry<'_> {
         Slot(self.slot.0.saturating_add(slots_for(self.name.len()) as u16))
     }
 
-    /// Whether it is `.` or `..`.
+    /// True if it is `.` or `..`.
     #[must_use]
     pub fn is_dot(&self) -> bool {
         matches!(self.name, b"." | b"..")
@@ -216,7 +216,7 @@ impl<B: AsRef<[u8]>> Directory<B> {
         Entries { directory: self, next: usize::from(slot.0) }
     }
 
-    /// Whether there is nothing but `.` and `..`.
+    /// True if there is nothing but `.` and `..`.
     pub fn is_empty(&self) -> bool {
         self.entries().all(|entry| entry.is_dot())
     }

@@ -26,7 +26,7 @@ macro_rules! errnos {
                 }
             }
 
-            /// What it means, where it has a name.
+            /// Its meaning, where it has a name.
             #[must_use]
             pub const fn sentence(self) -> Option<&'static str> {
                 match self.0 {

@@ -1,4 +1,4 @@
-//! What things are called on the wire: volumes, vnodes, fids, users, partitions, times, addresses; and the names of
+//! The ids of things on the wire: volumes, vnodes, fids, users, partitions, times, addresses; and the names of
 //! cells and volumes, checked.
 
 use rxgen::xdr::XdrString;
@@ -52,7 +52,7 @@ wire_enum! {
         -1 ANY;
         /// The one that can be written.
         0 READ_WRITE;
-        /// What was released.
+        /// The kind of volume that was released.
         1 READ_ONLY;
         /// The state at the last backup.
         2 BACKUP;
@@ -70,7 +70,7 @@ impl VnodeNumber {
     /// The root directory of every volume.
     pub const ROOT: Self = Self(1);
 
-    /// Whether this is the number of a directory.
+    /// True if this is the number of a directory.
     #[must_use]
     pub const fn is_directory(self) -> bool {
         self.0 % 2 == 1
@@ -115,7 +115,7 @@ wire_struct! {
         volume: VolumeId,
         /// Its number there.
         vnode: VnodeNumber,
-        /// Which use of the number.
+        /// The use of the number.
         unique: Uniquifier,
     }
 }
@@ -126,7 +126,7 @@ wire_struct! {
     struct LocalFid {
         /// Its number in the volume.
         vnode: VnodeNumber,
-        /// Which use of the number.
+        /// The use of the number.
         unique: Uniquifier,
     }
 }
@@ -168,7 +168,7 @@ impl AfsFid {
         Self { volume, vnode: VnodeNumber(0), unique: Uniquifier(0) }
     }
 
-    /// Whether this stands for all of a volume.
+    /// True if this stands for all of a volume.
     #[must_use]
     pub const fn is_whole_volume(self) -> bool {
         self.vnode.0 == 0 && self.unique.0 == 0
@@ -245,7 +245,7 @@ impl fmt::Display for PartitionId {
     }
 }
 
-/// Why a text is no name of a cell or volume.
+/// The reason why a text is no name of a cell or volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadName {
     /// No byte at all.

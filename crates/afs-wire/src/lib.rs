@@ -1,5 +1,6 @@
-//! What two AFS programs must agree on: ids, structures, the interfaces of every server and of the cache manager,
-//! the codes with which calls fail, rights and access lists as text, and the pages of a directory.
+//! The definitions on which two AFS programs must agree: ids, structures, the interfaces of every server and of
+//! the cache manager, the codes with which calls fail, rights and access lists as text, and the pages of a
+//! directory.
 //!
 //! Nothing here does I/O, reads a clock or decides anything: what a call means is left to the servers and the client,
 //! and how it travels to `rx`. Facts of the protocol are in the project's `docs/notes`; comments cite them by section.

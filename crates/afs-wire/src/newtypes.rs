@@ -43,13 +43,13 @@ macro_rules! wire_bits {
             pub const NONE: Self = Self(0);
             $( $(#[$bit_meta])* pub const $constant: Self = Self($bit); )*
 
-            /// Whether all bits of `other` are set.
+            /// True if all bits of `other` are set.
             #[must_use]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Whether one of the bits of `other` is set.
+            /// True if one of the bits of `other` is set.
             #[must_use]
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
@@ -67,7 +67,7 @@ macro_rules! wire_bits {
                 Self(self.0 & !other.0)
             }
 
-            /// Whether no bit is set.
+            /// True if no bit is set.
             #[must_use]
             pub const fn is_empty(self) -> bool {
                 self.0 == 0

@@ -2,7 +2,7 @@
 //! [`acl`](crate::acl).
 
 wire_bits! {
-    /// What somebody may do in a directory.
+    /// The rights that somebody has in a directory.
     Rights(u32) {
         /// `r`: read files.
         0x1 READ;

@@ -38,7 +38,7 @@ wire_enum! {
 pub struct AfsFetchStatus {
     /// Version of this structure; clients must refuse others than [`Self::VERSION`].
     pub interface_version: u32,
-    /// What it is.
+    /// Its type.
     pub file_type: FileType,
     /// Names it has; for directories 2 and the number of subdirectories.
     pub link_count: u32,
@@ -46,13 +46,13 @@ pub struct AfsFetchStatus {
     pub length: u64,
     /// Version of the data.
     pub data_version: DataVersion,
-    /// Who changed the data last.
+    /// The user who changed the data last.
     pub author: ViceId,
-    /// Whose it is.
+    /// The owner.
     pub owner: ViceId,
-    /// What the caller may do.
+    /// The rights of the caller.
     pub caller_access: Rights,
-    /// What `system:anyuser` may do.
+    /// The rights of `system:anyuser`.
     pub anonymous_access: Rights,
     /// The twelve low mode bits, without the type.
     pub unix_mode_bits: u32,
@@ -64,7 +64,7 @@ pub struct AfsFetchStatus {
     pub residency_mask: u32,
     /// Modification time, as the client set it.
     pub client_mod_time: AfsTime,
-    /// When the server saw the last change.
+    /// The time when the server saw the last change.
     pub server_mod_time: AfsTime,
     /// A group number, of which nothing follows.
     pub group: ViceId,
@@ -179,7 +179,7 @@ impl Xdr for AfsFetchStatus {
 }
 
 wire_bits! {
-    /// Which fields of an [`AfsStoreStatus`] are to be set (File service notes 4).
+    /// The fields of an [`AfsStoreStatus`] that are to be set (File service notes 4).
     StoreMask(u32) {
         /// `client_mod_time`.
         1 MOD_TIME;
@@ -200,7 +200,7 @@ wire_struct! {
     /// Status to be set.
     #[derive(Copy, Hash, Default)]
     struct AfsStoreStatus {
-        /// Which of the fields count.
+        /// The fields that count.
         mask: StoreMask,
         /// Modification time.
         client_mod_time: AfsTime,
@@ -221,7 +221,7 @@ wire_struct! {
         version: u32,
         /// Seconds from now, in replies. What clients send back in `GiveUpCallBacks` means nothing.
         expiration_seconds: u32,
-        /// What is promised.
+        /// The kind of promise.
         kind: CallBackType,
     }
 

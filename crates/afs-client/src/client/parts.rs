@@ -42,7 +42,7 @@ use crate::vnodes::status::unix_time;
 use crate::vnodes::suspended::SuspendDetector;
 use crate::vnodes::table::Vnodes;
 
-/// What all clones share: the parts of a client, each of which has those that it uses.
+/// The state that all clones share: the parts of a client, each of which has those that it uses.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -56,7 +56,7 @@ pub(crate) struct Parts {
     pub(crate) connections: Arc<Connections>,
     pub(crate) liveness: Arc<Liveness>,
     pub(crate) locations: Arc<Locations>,
-    /// What all that is asked of servers goes through.
+    /// The calls through which servers are asked.
     pub(crate) calls: Arc<Calls>,
     pub(crate) streams: Streams,
     pub(crate) vnodes: Arc<Vnodes>,

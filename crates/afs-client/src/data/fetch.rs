@@ -119,7 +119,7 @@ struct Failed {
     error: Option<Error>,
 }
 
-/// What became of bringing a range.
+/// The outcome of fetching a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FetchOutcome {
     /// It is here.
@@ -181,7 +181,7 @@ impl FileData {
         }
     }
 
-    /// Whether bytes that are here may be of two releases of a read-only volume: what one call has brought so far is of one version, which
+    /// True if bytes that are here may be of two releases of a read-only volume: what one call has brought so far is of one version, which
     /// the server tells after it. Bytes of two calls are told together only when both have ended. Whoever waits for that, waits for
     /// `arrived`.
     pub(crate) fn may_be_mixed(&self, file: &CacheFile, range: &Range<u64>) -> bool {
@@ -214,7 +214,7 @@ impl FileData {
         true
     }
 
-    /// Whether bytes that were just read from here may be told: see [`Self::may_be_mixed`].
+    /// True if bytes that were just read from here may be told: see [`Self::may_be_mixed`].
     pub(crate) fn may_be_told(&self, file: &CacheFile, pos: u64, length: u64) -> bool {
         if !self.vnode.volume.is_read_only() {
             return true;

@@ -59,13 +59,13 @@ pub(crate) struct Files {
     pub(super) statuses: Arc<Statuses>,
     pub(super) streams: Streams,
     pub(super) invalidations: Arc<Invalidations>,
-    /// Which files are open, and which are being removed.
+    /// The files that are open, and those that are being removed.
     pub(super) open_files: Arc<OpenFiles>,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
     paces: Mutex<Paces>,
     /// What the cache calls cells.
     cells: Mutex<HashMap<CellIndex, CellNumber>>,
-    /// When it was last said that the cache's disk is full.
+    /// The time when it was last said that the cache's disk is full.
     told_full: Mutex<Option<Instant>>,
 }
 
@@ -106,15 +106,15 @@ pub(crate) struct FileData {
     pub(crate) fetching: Mutex<Fetching>,
     /// Held during a store.
     pub(crate) storing: tokio::sync::Mutex<()>,
-    /// Whether it is somebody's turn to write, who holds `storing` meanwhile.
+    /// Whether a task has the turn to write and holds `storing` meanwhile.
     pub(crate) has_turn: AtomicBool,
-    /// When it was written here last, as programs are told and as the next store says.
+    /// The time when it was written here last, as programs are told and as the next store says.
     written_at: AtomicU32,
-    /// How many stores have failed that a task tries again, since that has begun; 0 if there is none.
+    /// The number of stores that have failed and that a task tries again, since that has begun; 0 if there is none.
     pub(crate) retries_asked: AtomicU32,
     /// A store while it is being written goes on, or is about to begin.
     pub(crate) is_storing_ahead: AtomicBool,
-    /// What is dirty is from before the client began, and what has become of the file since is not known.
+    /// Whether the dirty data are from before the client began, so that the file's changes since are not known.
     pub(crate) is_unsettled: AtomicBool,
     /// It is no longer at the server, by our own doing. Programs that have it open go on with what is here.
     is_removed: AtomicBool,
@@ -212,7 +212,7 @@ impl Files {
         Ok(number)
     }
 
-    /// What the cache calls a file.
+    /// The cache's key of a file.
     pub(crate) fn key(&self, fid: Fid) -> Result<FileKey, Error> {
         let cell = self.cell(fid.cell)?;
         Ok(FileKey { cell, volume: fid.volume.0, vnode: fid.vnode.0, unique: fid.unique.0 })
@@ -272,7 +272,7 @@ impl Files {
         }
     }
 
-    /// How the server of a volume is asked, as far as it is known which that is.
+    /// The pace at which the server of a volume is asked, as far as it is known which that is.
     pub(crate) fn pace_of(&self, fid: Fid) -> Arc<ServerPace> {
         let mut paces = lock(&self.paces);
         let server = paces.volumes.get(&(fid.cell, fid.volume)).copied().unwrap_or(STRANGER);
@@ -336,7 +336,7 @@ impl Files {
 
 /// The cache, for `fs`.
 impl Client {
-    /// How full the cache is.
+    /// The use of the cache.
     pub fn cache_usage(&self) -> Usage {
         self.inner.files.cache.usage()
     }
@@ -346,7 +346,8 @@ impl Client {
         self.inner.files.cache.dirty_files().iter().map(|file| file.dirty_bytes()).sum()
     }
 
-    /// What a user has written, in whichever PAG, that waits for another token of the same person's: files, and bytes in them.
+    /// The data that a user has written, in whichever PAG, and that wait for another token of the same person's: files, and
+    /// bytes in them.
     pub fn waiting_for_a_token(&self, user: User) -> (u32, u64) {
         self.inner.files.waiting_for_a_token(user)
     }
@@ -356,14 +357,14 @@ impl Client {
         self.inner.files.cache.set_limit(bytes);
     }
 
-    /// What was written and could not be stored, and is kept in the cache's folder.
+    /// Lists data that were written and could not be stored, and are kept in the cache's folder.
     pub fn conflicts(&self) -> Vec<Conflict> {
         self.inner.files.cache.conflicts()
     }
 }
 
 impl FileData {
-    /// What is read and written now, if that is known.
+    /// The copy that is read and written now, if it is known.
     pub(crate) fn current(&self) -> Option<Arc<CacheFile>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -373,12 +374,12 @@ impl FileData {
         self.current.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(change)
     }
 
-    /// Whether something of it is not at the server.
+    /// True if something of it is not at the server.
     pub(crate) fn is_dirty(&self) -> bool {
         self.change(|file| file.is_dirty()).unwrap_or(false)
     }
 
-    /// What the file is like here, as far as that is not at the server. Nobody keeps a copy of this: a file becomes clean not only by
+    /// The file's state here, as far as it is not at the server. Nobody keeps a copy of this: a file becomes clean not only by
     /// stores, but also when what was written is cut off again, given up or put aside.
     pub(crate) fn unstored(&self) -> Option<Unstored> {
         if self.is_unsettled.load(Ordering::Acquire) {
@@ -388,7 +389,7 @@ impl FileData {
         Some(Unstored { length, modified: self.written_at() })
     }
 
-    /// When it was written here last.
+    /// The time when it was written here last.
     pub(crate) fn written_at(&self) -> AfsTime {
         AfsTime(self.written_at.load(Ordering::Acquire))
     }
@@ -407,7 +408,7 @@ impl FileData {
         self.is_removed.store(true, Ordering::Release);
     }
 
-    /// What it is fetched and stored by.
+    /// The code by which it is fetched and stored.
     ///
     /// # Errors
     ///
@@ -551,7 +552,7 @@ impl Drop for FileData {
     }
 }
 
-/// What the cache says, as the client's error.
+/// Converts an error of the cache to the client's.
 pub(crate) fn local(error: CacheError) -> Error {
     let errno = match &error {
         CacheError::Full { .. } => Errno::ENOSPC,

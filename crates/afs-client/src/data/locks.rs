@@ -42,7 +42,7 @@ const EXTENDED_AT_ONCE: usize = 16;
 /// Files that are locked at once, and holders of one: more than any program uses, so that none can fill the memory.
 const LOCKS_MAX: usize = 100_000;
 
-/// How a file is locked.
+/// The kind of lock on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockKind {
     /// Shared.

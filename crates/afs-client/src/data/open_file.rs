@@ -16,7 +16,7 @@ use crate::vnodes::status::{Kind, Status};
 use crate::vnodes::vnode::Vnode;
 use afs_wire::rights::Rights;
 
-/// How a file is opened.
+/// The mode in which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenFlags {
     /// To be read.
@@ -37,7 +37,7 @@ pub struct OpenFile {
     flags: OpenFlags,
     is_in_read_only_volume: bool,
     pub(crate) data: Arc<FileData>,
-    /// How it is read.
+    /// The state of its readahead.
     pub(crate) readahead: Mutex<Readahead>,
     /// The data that were lent to the kernel, to be written.
     pub(crate) lent: Mutex<Option<Arc<CacheFile>>>,
@@ -224,12 +224,12 @@ impl OpenFile {
         self.user
     }
 
-    /// How it was opened.
+    /// The mode in which it was opened.
     pub fn flags(&self) -> OpenFlags {
         self.flags
     }
 
-    /// Whether it is in a volume that nobody can change: a read-only one or a backup.
+    /// True if it is in a volume that nobody can change: a read-only one or a backup.
     pub fn is_in_read_only_volume(&self) -> bool {
         self.is_in_read_only_volume
     }
@@ -239,7 +239,7 @@ impl OpenFile {
         &self.client
     }
 
-    /// What its data are fetched and stored by.
+    /// The code by which its data are fetched and stored.
     pub(super) fn files(&self) -> &Arc<Files> {
         &self.client.inner.files
     }

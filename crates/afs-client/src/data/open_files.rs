@@ -1,4 +1,4 @@
-//! Which files are open, and what becomes of those that lose their last name. AFS servers do not know which files are
+//! The files that are open, and the fate of those that lose their last name. AFS servers do not know which files are
 //! open, so the client keeps these files under hidden names until they are closed. Its own listings leave the hidden
 //! names out, as a local file system has none.
 //!
@@ -31,7 +31,7 @@ const REPLACED_MAX: usize = 256;
 /// What the names of open files begin with that have no other.
 const HIDDEN: &str = ".__afs";
 
-/// Whether a name is one that clients give to open files. Others' are in listings.
+/// True if a name is one that clients give to open files. Others' are in listings.
 pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
     name.starts_with(HIDDEN.as_bytes())
 }
@@ -42,8 +42,8 @@ pub(crate) trait RemoveHiddenName: Send + Sync {
     fn remove_hidden_name(self: Arc<Self>, user: User, place: (Fid, String));
 }
 
-/// Which files are open, and the hidden names of those that have lost their own. Nobody opens a file between the look whether it is
-/// open and the loss of its last name.
+/// The files that are open, and the hidden names of those that have lost their own. Nobody opens a file between the look whether it
+/// is open and the loss of its last name.
 pub(crate) struct OpenFiles {
     table: Mutex<Table>,
     numbers: AtomicU64,
@@ -111,7 +111,7 @@ impl Open {
     }
 }
 
-/// What the end of a name means for those who have the file open.
+/// The effect of a name's end on programs that have the file open.
 #[derive(Debug)]
 pub(crate) enum Unlink<'a> {
     /// It is no file, or has other names.
@@ -285,13 +285,13 @@ impl OpenFiles {
         Some(Unlinking { files: self, fid })
     }
 
-    /// Whether a file is losing its last name just now.
+    /// True if a file is losing its last name just now.
     pub(crate) fn is_being_unlinked(&self, fid: Fid) -> bool {
         self.unlinking.load(Ordering::Acquire) > 0
             && self.lock().files.get(&fid).is_some_and(|open| open.unlinking > 0)
     }
 
-    /// Whether this client is just removing a file: by its last name, or by the hidden one that it had while it was open.
+    /// True if this client is just removing a file: by its last name, or by the hidden one that it had while it was open.
     pub(crate) fn is_going(&self, fid: Fid) -> bool {
         self.is_being_unlinked(fid)
             || self.lock().hidden.values().any(|hidden| hidden.file == fid && hidden.is_going)
@@ -343,7 +343,7 @@ impl OpenFiles {
         table.take_hidden(fid)
     }
 
-    /// How often the file is open.
+    /// The number of opens of the file.
     pub(crate) fn count(&self, fid: Fid) -> usize {
         self.lock().files.get(&fid).map_or(0, |open| open.count)
     }
@@ -356,7 +356,7 @@ impl OpenFiles {
         HiddenName { files: self, file: fid, place: Some((dir, name)) }
     }
 
-    /// Whether the file has a hidden name.
+    /// True if the file has a hidden name.
     pub(crate) fn is_hidden(&self, fid: Fid) -> bool {
         self.lock().files.get(&fid).is_some_and(|open| open.hidden.is_some())
     }

@@ -69,12 +69,13 @@ impl OpenFile {
         }
     }
 
-    /// Whether what is open is what the server has, as far as is promised.
+    /// True if the open copy is what the server has, as far as is promised.
     pub(crate) fn has_current(&self) -> bool {
         self.data.current().is_some_and(|file| self.is_current(&file))
     }
 
-    /// Whether what is here may be told without asking: it is what the server has by its promise, or it is dirty.
+    /// True if the copy may be read without asking the server: it is what the server has by its promise, or it is
+    /// dirty.
     pub(crate) fn is_current(&self, file: &CacheFile) -> bool {
         if self.data.is_unsettled.load(Ordering::Acquire) {
             return false;

@@ -380,7 +380,7 @@ impl FileData {
         Ok(Some(turn))
     }
 
-    /// Whether [`Self::make_way`] has something to do.
+    /// True if [`Self::make_way`] has something to do.
     pub(crate) fn has_in_the_way(&self, users: &Users, user: User) -> bool {
         self.in_the_way(users, user).is_some()
     }

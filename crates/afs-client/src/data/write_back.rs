@@ -1,5 +1,5 @@
-//! What was written into the cache goes to the server, and nothing else: at `close` and `fsync`, and for large files while they are still
-//! being written. At its start the client stores what the last run left. How it comes into the cache is in `write`.
+//! Write-back: stores in the servers what was written into the cache, and nothing else: at `close` and `fsync`, and for large files while
+//! they are still being written. At its start the client stores what the last run left. How it comes into the cache is in `write`.
 //!
 //! A store is a call for each range that is dirty, in order; each raises the version by one. If the version rises by
 //! more, others have changed the file too. Then the last one to close wins, as always in AFS, and the client fetches

@@ -80,9 +80,9 @@ pub(crate) struct Changes {
     pub(crate) directories: Arc<Directories>,
     pub(crate) mount_points: Arc<MountPoints>,
     pub(crate) links: Arc<Links>,
-    /// What keeps the files that are open and lose their names.
+    /// The files that are open and lose their names.
     pub(crate) open_files: Arc<OpenFiles>,
-    /// What is not stored of a file that is removed goes with it.
+    /// The files' data: what is not stored of a file that is removed goes with it.
     pub(crate) files: Arc<Files>,
 }
 

@@ -41,11 +41,11 @@ const WALK_AFTER: u32 = 2;
 pub struct DirEntry<'a> {
     /// Its name: no NUL, no slash.
     pub name: &'a [u8],
-    /// What it names: of a mount point, its own fid.
+    /// The fid that it names: of a mount point, its own fid.
     pub fid: Fid,
-    /// What that is, as far as the directory tells: directories, or `None` for what is a file, a link or a mount point.
+    /// Its kind, as far as the directory tells: directories, or `None` for what is a file, a link or a mount point.
     pub kind: Option<Kind>,
-    /// Where to go on reading after it.
+    /// The place to go on reading after it.
     pub next: u64,
 }
 
@@ -85,7 +85,7 @@ impl Listing {
         entries.map(move |entry| self.entry(&entry))
     }
 
-    /// What a name names.
+    /// The fid that a name names.
     pub fn find(&self, name: &[u8]) -> Option<Fid> {
         self.pages.directory.lookup(name).map(|entry| self.real.sibling(entry.fid))
     }
@@ -114,9 +114,9 @@ pub(crate) struct Directories {
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) streams: Streams,
     pub(crate) dynamic_root: Arc<DynamicRoot>,
-    /// What is mounted where, and so which directory one is in.
+    /// The mounts, and so the directory that one is in.
     pub(crate) mount_points: Arc<MountPoints>,
-    /// Which names listings leave out.
+    /// The open files, whose hidden names listings leave out.
     pub(crate) open_files: Arc<OpenFiles>,
 }
 

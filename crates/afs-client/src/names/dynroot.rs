@@ -58,7 +58,7 @@ impl Made {
     }
 }
 
-/// What an entry of the dynamic root is.
+/// The kind of an entry of the dynamic root.
 pub(crate) fn kind_of(fid: Fid) -> Option<Kind> {
     if fid == ROOT {
         return Some(Kind::Directory);
@@ -74,7 +74,7 @@ pub(crate) fn kind_of(fid: Fid) -> Option<Kind> {
 pub(crate) struct DynamicRoot {
     cells: Arc<Cells>,
     aliases: RwLock<Vec<CellAlias>>,
-    /// When the client began: the time of all entries.
+    /// The time when the client began: the time of all entries.
     started: AfsTime,
 }
 
@@ -132,7 +132,7 @@ impl DynamicRoot {
         Pages { directory: Arc::new(directory), version }
     }
 
-    /// What a name in it names.
+    /// The fid that a name in it names.
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! What symbolic links and mount points have for text. What a mount point's text means is left to `mount_point`, how it is fetched to
-//! `servers`.
+//! The texts of symbolic links and mount points. `mount_point` knows what a mount point's text means, `servers` how it is fetched.
 
 use std::sync::Arc;
 

@@ -62,10 +62,10 @@ pub(crate) struct Names {
     pub(crate) directories: Arc<Directories>,
     pub(crate) mount_points: Arc<MountPoints>,
     pub(crate) dynamic_root: Arc<DynamicRoot>,
-    /// Which names in the dynamic root are cells that only the DNS knows.
+    /// The names in the dynamic root that are cells that only the DNS knows.
     pub(crate) dns: Arc<DnsCells>,
     pub(crate) vnodes: Arc<Vnodes>,
-    /// Whose names are just being taken.
+    /// The open files whose names are just being taken.
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) sysnames: SysNames,
 }
@@ -218,12 +218,12 @@ impl Names {
 }
 
 impl Client {
-    /// What a name in a directory names, from memory; that there is no such name, too.
+    /// Looks up a name in a directory, from memory; that there is no such name, too.
     pub fn cached_lookup(&self, user: User, dir: Fid, name: &[u8]) -> Option<Result<Found, Error>> {
         self.inner.names.known(user, dir, name)
     }
 
-    /// What a name in a directory names: crosses mount points, knows `.`, `..` and `@sys`.
+    /// Looks up a name in a directory: crosses mount points, knows `.`, `..` and `@sys`.
     ///
     /// # Errors
     ///

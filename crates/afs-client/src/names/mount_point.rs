@@ -34,7 +34,7 @@ const MOUNTS_PER_VOLUME_MAX: usize = 1000;
 enum Target {
     /// The vnode itself.
     Itself,
-    /// What is mounted there.
+    /// The root that is mounted there.
     Root(Fid),
     /// A mount point of another cell's volume, in which nobody has been.
     Unvisited,
@@ -89,7 +89,7 @@ impl<'a> MountText<'a> {
     }
 }
 
-/// Which volume roots are mounted where, as far as somebody has been there.
+/// The volume roots that are mounted, and where, as far as somebody has been there.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
     at: Mutex<HashMap<Fid, Vec<Fid>>>,
@@ -114,7 +114,7 @@ impl Mounts {
     }
 }
 
-/// What fids stand for that may be mount points, and how these are crossed.
+/// The fids that may be mount points, and how these are crossed.
 #[derive(Debug)]
 pub(crate) struct MountPoints {
     /// The cells, where volumes are, and who is asked for that.
@@ -263,7 +263,7 @@ impl MountPoints {
         }
     }
 
-    /// What a mount point stands for by now, after an error of what it stood for: its volume may have been made anew under its name.
+    /// Resolves a mount point anew, after an error of what it stood for: its volume may have been made anew under its name.
     ///
     /// # Errors
     ///
@@ -350,7 +350,7 @@ impl MountPoints {
 }
 
 impl Client {
-    /// What a fid stands for: the root directory of the volume that is mounted, if it is a mount point's; else itself.
+    /// Resolves a fid: to the root directory of the volume that is mounted, if it is a mount point's; else itself.
     ///
     /// # Errors
     ///
@@ -379,7 +379,7 @@ impl Client {
 }
 
 impl CellIndex {
-    /// Whether volumes can be in it.
+    /// True if volumes can be in it.
     pub(crate) const fn has_volumes(self) -> bool {
         self.0 != Self::DYNROOT.0
     }

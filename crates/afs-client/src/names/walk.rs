@@ -1,5 +1,5 @@
-//! Which directories a program that goes through a tree will list next. `directory` decides whether a program goes
-//! through a tree, and which of these directories are here already.
+//! The directories that a program will list next as it goes through a tree. `directory` decides whether a program
+//! goes through a tree, and which of these directories are here already.
 
 use afs_wire::directory::{Directory, Entry};
 use afs_wire::ids::LocalFid;

@@ -116,7 +116,7 @@ impl DnsCells {
         cell_name(name)
     }
 
-    /// What is known of a name that is no known cell, if it was asked for of late.
+    /// The error for a name that is no known cell, if it was asked for of late.
     pub(crate) fn known(&self, name: &CellName) -> Option<Error> {
         let now = self.runtime.now();
         let mut table = self.lock();

@@ -1,5 +1,5 @@
-//! Which servers answer. The client notes what calls show of it, and probes a server that does not answer until it
-//! does. Now and then it calls file servers that have answered, so that they do not forget this client.
+//! The servers that answer. The client notes what calls show of it, and probes a server that does not answer until
+//! it does. Now and then it calls file servers that have answered, so that they do not forget this client.
 //!
 //! What is known of each address is kept in `table`; what a failed call means for its caller is left to `afs-failover`.
 
@@ -35,7 +35,7 @@ pub(crate) trait Probe: std::fmt::Debug + Send + Sync {
     fn rtt(&self, address: SocketAddr) -> Option<Duration>;
 }
 
-/// Which servers are there, and the tasks that find it out.
+/// The servers that are there, and the tasks that find them out.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     servers: Arc<Servers>,

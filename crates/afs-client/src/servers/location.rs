@@ -1,4 +1,4 @@
-//! Where volumes are: what the VLDB says, kept until it is old or a server says that it is wrong (VLDB notes 3).
+//! The locations of volumes: what the VLDB says, kept until it is old or a server says that it is wrong (VLDB notes 3).
 //!
 //! [`Locations`] decides what is asked and what is kept; how database servers are asked is left to [`Vldb`].
 
@@ -194,7 +194,7 @@ impl Locations {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the volume of an id.
+    /// The entry of the volume of an id, if it is known.
     pub(crate) fn known(&self, cell: CellIndex, volume: VolumeId) -> Option<Arc<VolumeEntry>> {
         let mut table = self.lock();
         let entry = table.by_id.get(&(cell, volume)).map(Arc::clone)?;
@@ -202,12 +202,12 @@ impl Locations {
         Some(entry)
     }
 
-    /// Whether somebody works on the volume of an id, as the VLDB said last.
+    /// True if somebody works on the volume of an id, as the VLDB said last.
     pub(crate) fn is_worked_on(&self, cell: CellIndex, volume: VolumeId) -> bool {
         self.lock().by_id.get(&(cell, volume)).is_some_and(|entry| entry.is_worked_on())
     }
 
-    /// What is known of the volume of a name, if it is not old.
+    /// The entry of the volume of a name, if it is known and not old.
     pub(crate) fn known_name(&self, now: Instant, cell: CellIndex, name: &str) -> Option<Arc<VolumeEntry>> {
         self.last_known_name(cell, name).filter(|entry| now < entry.until)
     }

@@ -81,7 +81,7 @@ impl Pags {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a process may be in one.
+    /// True if a process may be in one.
     pub(crate) fn are_in_use(&self) -> bool {
         self.are_in_use.load(Ordering::Acquire)
     }
@@ -129,8 +129,9 @@ impl Pags {
         }
     }
 
-    /// Who a process is, by its user, its real user and its groups. A program with a set-uid bit that acts as the superuser is whoever the PAG
-    /// is of, if they have started it: somebody else who has a way to the number would else have their files looked at by such a program.
+    /// The user of a process, by its user, its real user and its groups. A program with a set-uid bit that acts as the superuser counts as
+    /// the PAG's owner, if they have started it: somebody else who has a way to the number would else have their files looked at by such a
+    /// program.
     pub(crate) fn user(&self, uid: u32, real: u32, mut groups: impl Iterator<Item = u32>) -> User {
         let user = User::of(uid);
         if !self.are_in_use() {

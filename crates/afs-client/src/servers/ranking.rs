@@ -1,5 +1,6 @@
-//! How far servers are, as a rank: of the servers that have a volume, the one with the lowest is asked first. It is what
-//! the administrator has set, else what the round trip says that was measured, else a guess by the place of the address.
+//! The distance of servers, as a rank: of the servers that have a volume, the one with the lowest is asked first. It is
+//! what the administrator has set, else what the round trip says that was measured, else a guess by the place of the
+//! address.
 //!
 //! [`Distance`] decides this for one address from what it is told. Who measures is left to `liveness` and `remote`, and
 //! whether the server answers to `table`.
@@ -19,9 +20,10 @@ mod rank {
     pub(super) const FAR: u32 = 40_000;
     /// A round trip of less than a millisecond.
     pub(super) const MEASURED: u32 = 10_000;
-    /// What each whole millisecond adds: with 100 ms, a server is as far as one in the same subnet is guessed to be.
+    /// The rank that each whole millisecond adds: with 100 ms, a server is as far as one in the same subnet is guessed
+    /// to be.
     pub(super) const PER_MILLISECOND: u32 = 100;
-    /// What a round trip adds at most, so that a rank keeps within the 16 bits that OpenAFS has for it.
+    /// The most that a round trip adds, so that a rank keeps within the 16 bits that OpenAFS has for it.
     pub(super) const BY_ROUND_TRIP_MAX: u32 = 50_000;
 }
 
@@ -30,7 +32,7 @@ mod rank {
 /// path.
 const CHANGE_MIN: Duration = Duration::from_millis(1);
 
-/// How far an address is.
+/// The distance of an address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Distance {
     by_place: u32,
@@ -41,7 +43,7 @@ pub(crate) struct Distance {
     salt: u64,
 }
 
-/// What addresses are sorted by; less is better.
+/// The key by which addresses are sorted; less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     place: u16,
@@ -102,7 +104,7 @@ impl Distance {
         }
     }
 
-    /// What it is sorted by.
+    /// The key by which it is sorted.
     pub(crate) fn order(&self) -> Order {
         let place = if self.set.is_some() { 0 } else { self.place };
         Order { place, rank: self.rank(), salt: self.salt }

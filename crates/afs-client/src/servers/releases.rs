@@ -1,4 +1,4 @@
-//! Which release of a read-only volume each of its servers has. Servers tell when the volume that they have was made
+//! The release of a read-only volume that each of its servers has. Servers tell when the volume that they have was made
 //! (`AFSVolSync`, File service notes 3); all copies of one release were made by one clone, at one time. While `vos
 //! release` goes from server to server, or has missed one, they differ; then the client uses the newest that it has met,
 //! and takes nothing from servers that are behind as long as another one has it. A server that could not read its copy is passed over
@@ -22,7 +22,7 @@ const TROUBLED_FOR: Duration = Duration::from_secs(600);
 /// Servers that are remembered of a volume: an entry of the VLDB has thirteen, and some may have moved.
 const SERVERS_MAX: usize = 32;
 
-/// What a reply says of the release.
+/// A reply's word on the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReleaseSeen {
     /// It is of the release that is used, or says nothing of it.
@@ -47,7 +47,7 @@ pub(crate) struct Releases {
 struct Has {
     server: u32,
     release: AfsTime,
-    /// When it told of an older release than others had by then.
+    /// The time when it told of an older release than others had by then.
     behind_at: Option<Instant>,
 }
 
@@ -82,7 +82,7 @@ impl Releases {
         if is_first { ReleaseSeen::Same } else { ReleaseSeen::Another }
     }
 
-    /// Whether a server had an older release than others when it was last asked, and that was not long ago. One that was
+    /// True if a server had an older release than others when it was last asked, and that was not long ago. One that was
     /// asked before the others had the new one may have it by now.
     pub(crate) fn is_behind(&self, now: Instant, server: u32) -> bool {
         let is_left_out = |at: Instant| now.since(at) < LEFT_OUT_FOR;
@@ -104,7 +104,7 @@ impl Releases {
         true
     }
 
-    /// Whether a server could not read its copy not long ago.
+    /// True if a server could not read its copy not long ago.
     pub(crate) fn is_troubled(&self, now: Instant, server: u32) -> bool {
         self.troubled.iter().any(|&(troubled, at)| troubled == server && now.since(at) < TROUBLED_FOR)
     }

@@ -39,8 +39,8 @@ use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::Responder;
 use crate::wait;
 
-/// How long a fetch may take until its length is told, or a small call until its answer, when the server is alive and says
-/// nothing: servers wait some 2 s for other clients (OpenAFS's up to minutes), and disks may be slow. Beyond it, the
+/// The time that a fetch may take until its length is told, or a small call until its answer, when the server is alive and
+/// says nothing: servers wait some 2 s for other clients (OpenAFS's up to minutes), and disks may be slow. Beyond it, the
 /// connection is taken to be broken.
 pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(180);
 
@@ -69,7 +69,7 @@ const SILENCES_MAX: u32 = 3;
 const BREAKS_MAX: u32 = 8;
 const BREAK_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often a call broke in the middle of its data that an operation needs.
+/// The number of times that a call of an operation broke in the middle of its data.
 #[derive(Debug, Default)]
 pub(crate) struct Breaks(u32);
 
@@ -90,7 +90,7 @@ impl Breaks {
     }
 }
 
-/// Who is asked.
+/// The server, or the servers, to ask.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {
     /// Whichever of these servers answers.
@@ -120,7 +120,7 @@ fn purpose_of<R: Rpc>() -> Purpose {
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     pub(crate) socket: SocketAddr,
-    /// What is shown to the server.
+    /// The token that is shown to the server.
     pub(crate) shown: Option<Arc<Token>>,
     /// What its calls have instead of their connection's limits, if another server is asked soon.
     limits: Option<CallLimits>,
@@ -141,19 +141,19 @@ impl Attempt {
         Ok(call)
     }
 
-    /// Whether its calls end soon when the server is silent.
+    /// True if its calls end soon when the server is silent.
     pub(crate) fn is_hasty(&self) -> bool {
         self.limits.is_some()
     }
 }
 
-/// Whether a call has ended because its server was silent.
+/// True if a call has ended because its server was silent.
 pub(crate) fn is_silence(error: &RpcError) -> bool {
     let RpcError::Call { source: CallError::Failed { code, .. }, .. } = error else { return false };
     *code == AbortCode::CALL_DEAD
 }
 
-/// Why nobody's answer was good.
+/// The reason why nobody's answer was good.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// The last failed call, if any was made.
@@ -195,7 +195,7 @@ impl Failure {
         Self { last: None, verdict: None, lookup: Some(error), servers: Vec::new(), is_ambiguous }
     }
 
-    /// What to tell the user of a procedure that was about a fid.
+    /// Makes the error for the user of a procedure that was about a fid.
     pub(crate) fn of(self, rpc: &'static str, fid: Fid) -> Error {
         match (&self.last, self.verdict, self.code()) {
             (_, Some(Verdict::Wait | Verdict::Offline), Some(code)) => Error::Busy { rpc, fid, code },
@@ -217,23 +217,23 @@ impl Failure {
     }
 }
 
-/// What a call on a fid came to.
+/// The outcome of a call on a fid.
 #[derive(Debug)]
 pub(crate) struct Answer<T> {
     pub(crate) reply: T,
     pub(crate) responder: Responder,
-    /// When the call was made, by [`Runtime::boot_time`].
+    /// The time when the call was made, by [`Runtime::boot_time`].
     pub(crate) asked: Instant,
 }
 
-/// What it takes to get an answer from a server: who the servers are, where volumes are, as whom users call, and what is known of
-/// servers, volumes and connections.
+/// The parts that it takes to get an answer from a server: who the servers are, where volumes are, as whom users call, and what
+/// is known of servers, volumes and connections.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) runtime: Arc<dyn Runtime>,
-    /// How long servers that are away or busy are waited for.
+    /// The time for which servers that are away or busy are waited for.
     pub(crate) patience: Duration,
-    /// How long a call goes on with a server that is silent, if there is no other one.
+    /// The time for which a call goes on with a server that is silent, if there is no other one.
     pub(crate) dead_after: Duration,
     pub(crate) users: Arc<Users>,
     pub(crate) servers: Arc<Servers>,
@@ -242,9 +242,10 @@ pub(crate) struct Calls {
     pub(crate) locations: Arc<Locations>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) liveness: Arc<Liveness>,
-    /// Which volumes nobody writes, and which release of them each server has.
+    /// The volumes that nobody writes, and the release of them that each server has.
     pub(crate) vnodes: Arc<Vnodes>,
-    /// Where volumes are mounted: a volume that its cell does not have any more is looked up by name again there.
+    /// The places where volumes are mounted: a volume that its cell does not have any more is looked up by name again
+    /// there.
     pub(crate) mounts: Arc<Mounts>,
     /// Told of volumes that have moved: no server takes locks with it.
     pub(crate) locks: Arc<Locks>,

@@ -48,7 +48,7 @@ pub struct Fetch {
     length: u64,
     missing: u64,
     began: Instant,
-    /// When something was last known to come, to some seconds.
+    /// The time when something was last known to come, to some seconds.
     heard_at: Instant,
 }
 
@@ -68,7 +68,8 @@ impl Fetch {
         self.call.rtt()
     }
 
-    /// Whether the server is one of our own, which sends as much in one call as the way carries; `None` if it has not said.
+    /// Tells whether the server is one of our own, which sends as much in one call as the way carries; `None` if it has not
+    /// said.
     pub fn is_own(&self) -> Option<bool> {
         self.call.peer_is_own()
     }
@@ -196,12 +197,12 @@ impl Broken {
     }
 }
 
-/// What is to be stored of a file.
+/// The part of a file that is to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreRange {
-    /// Where the bytes begin.
+    /// The place where the bytes begin.
     pub pos: u64,
-    /// How many.
+    /// The number of bytes.
     pub length: u64,
     /// Bytes of the file when all that is to be stored is stored. The server cuts the file to this first, if it is longer
     /// (File service notes 6.2).
@@ -212,7 +213,7 @@ pub struct StoreRange {
     pub sync: bool,
 }
 
-/// Where the bytes of a store come from. Asked for the same bytes again when a call has to be repeated.
+/// The source of the bytes of a store. It is asked for the same bytes again when a call has to be repeated.
 pub trait StoreSource: Sync {
     /// Bytes at a position of the file: at least one, at most `length`.
     ///
@@ -225,7 +226,7 @@ pub trait StoreSource: Sync {
 /// Bytes in memory, that begin at a position of the file.
 #[derive(Debug, Clone)]
 pub struct InMemory {
-    /// Where they begin.
+    /// The place where they begin.
     pub pos: u64,
     /// The bytes.
     pub bytes: Bytes,
@@ -246,8 +247,8 @@ enum StoreFailure {
     Source(io::Error),
 }
 
-/// What it takes to fetch and to store data: the statuses that come with them, and the calls that these ask servers through. A fid is
-/// a file's, a directory's or a link's own; nothing is crossed.
+/// The parts that it takes to fetch and to store data: the statuses that come with them, and the calls that these ask servers
+/// through. A fid is a file's, a directory's or a link's own; nothing is crossed.
 #[derive(Debug, Clone)]
 pub(crate) struct Streams {
     statuses: Arc<Statuses>,

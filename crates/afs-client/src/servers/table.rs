@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::fid::CellIndex;
 use crate::servers::ranking::{Distance, Order};
 
-/// What a server serves.
+/// The service that a server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServerKind {
     /// Files.
@@ -39,8 +39,8 @@ pub(crate) const PROBE_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause between two probes. A server that is back is used at most this late.
 pub(crate) const PROBE_MAX: Duration = Duration::from_secs(15);
 
-/// How often file servers are probed that answer. One that has lost its memory meanwhile says so then, and what it had promised no
-/// longer counts; and firewalls on the way go on to let its calls through.
+/// The time between two probes of a file server that answers. One that has lost its memory meanwhile says so then, and what it had
+/// promised no longer counts; and firewalls on the way go on to let its calls through.
 pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(180);
 
 /// How often at most a call from an unknown address makes the client ask the VLDB for a server's addresses: calls can be forged, and
@@ -60,7 +60,7 @@ pub(crate) struct Server {
     resets: AtomicU64,
     /// The counter of its addresses in the VLDB, when they were asked for.
     pub(crate) unique: AtomicU32,
-    /// When its addresses were last asked for because it seemed to call from a new one.
+    /// The time when its addresses were last asked for because it seemed to call from a new one.
     asked_anew: Mutex<Option<Instant>>,
 }
 
@@ -226,7 +226,7 @@ impl Server {
         self.addresses.read().unwrap_or_else(PoisonError::into_inner).iter().any(|a| a.socket == socket)
     }
 
-    /// Whether its addresses may be asked for now, as it seems to call from a new one: anybody can make it seem so.
+    /// True if its addresses may be asked for now, as it seems to call from a new one: anybody can make it seem so.
     pub(crate) fn may_ask_anew(&self, now: Instant) -> bool {
         let mut asked = self.asked_anew.lock().unwrap_or_else(PoisonError::into_inner);
         let may = asked.is_none_or(|at| now.since(at) >= ASK_ANEW_EVERY);
@@ -236,7 +236,7 @@ impl Server {
         may
     }
 
-    /// How often it has said that its promises are off.
+    /// The number of times that it has said that its promises are off.
     pub(crate) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Acquire)
     }
@@ -261,13 +261,13 @@ impl Server {
         Candidate { server: self.id, down_since: if is_up { None } else { down_since }, has_answered }
     }
 
-    /// Whether one of its addresses answers, as far as is known.
+    /// True if one of its addresses answers, as far as is known.
     pub(crate) fn is_trusted(&self) -> bool {
         let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
         addresses.iter().any(|address| address.is_trusted())
     }
 
-    /// Whether the caller is to measure how far it is, as it is one of several to choose from.
+    /// True if the caller is to measure how far it is, as it is one of several to choose from.
     pub(crate) fn is_to_be_measured(&self) -> bool {
         self.best().is_some_and(|address| address.is_to_be_measured())
     }
@@ -350,7 +350,7 @@ impl Servers {
         self.table.read().unwrap_or_else(PoisonError::into_inner).all.get(id as usize).map(Arc::clone)
     }
 
-    /// How many there are.
+    /// The number of servers.
     pub(crate) fn len(&self) -> usize {
         self.table.read().unwrap_or_else(PoisonError::into_inner).all.len()
     }

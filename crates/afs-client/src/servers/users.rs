@@ -1,5 +1,6 @@
-//! Who a local user is to a cell: anonymous, or the holder of a token. A program that logs users in gives the client
-//! their tokens, or the client makes them from a cell's key for the users of [`Config::users`](crate::Config::users).
+//! The identity of a local user in a cell: anonymous, or the holder of a token. A program that logs users in gives
+//! the client their tokens, or the client makes them from a cell's key for the users of
+//! [`Config::users`](crate::Config::users).
 //!
 //! `IdentityIndex` names an identity in a cell. All anonymous users share `IdentityIndex::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one. How tokens end is in `ends`.
@@ -66,7 +67,7 @@ impl IdentityIndex {
 pub struct TokenInfo {
     /// The cell.
     pub cell: CellIndex,
-    /// Who the user is in it, as far as that is known here.
+    /// The user's identity in it, as far as that is known here.
     pub holder: Holder,
     /// From when on it is good.
     pub start: UnixTime,
@@ -76,7 +77,7 @@ pub struct TokenInfo {
     pub is_made_here: bool,
 }
 
-/// Who the owner of a token is in its cell. What somebody says who gives a token; only servers can read the ticket itself.
+/// The owner of a token in its cell, as the giver of the token says; only servers can read the ticket itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holder {
     /// The name; empty if nobody has said it.
@@ -102,7 +103,7 @@ impl Holder {
     }
 }
 
-/// What became of a token that was given.
+/// The outcome of giving a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoggedIn {
     /// The user has this token already: nothing has changed.
@@ -115,7 +116,7 @@ pub(crate) enum LoggedIn {
     TooMany,
 }
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// It changes nothing. It goes on as nobody where a user's token is good no more.
@@ -153,7 +154,7 @@ struct Login {
     is_end_told: AtomicBool,
 }
 
-/// How many tokens that were given there are, and how many of them are good no more.
+/// The number of tokens that were given, and of those among them that have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenCounts {
     /// All.
@@ -248,7 +249,7 @@ impl Users {
         Self { runtime, is_watched, look, level, is_level_told, changed: Notify::new(), identities }
     }
 
-    /// How well new connections are protected.
+    /// The protection of new connections.
     pub(crate) fn level(&self) -> Level {
         *self.level.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -275,7 +276,7 @@ impl Users {
         self.identities.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who a user is to a cell. Never waits for more than a look.
+    /// The identity of a user in a cell. Never waits for more than a look.
     pub(crate) fn who(&self, user: User, cell: CellIndex) -> IdentityIndex {
         self.identities().who.get(&(user, cell)).copied().unwrap_or(IdentityIndex::NOBODY)
     }
@@ -368,7 +369,7 @@ impl Users {
         gone
     }
 
-    /// Whether a user has a token that is still good.
+    /// True if a user has a token that is still good.
     pub(crate) fn has_token(&self, user: User) -> bool {
         let now = UnixTime::of(self.runtime.wall_clock());
         let identities = self.identities();
@@ -395,7 +396,7 @@ impl Users {
         infos.collect()
     }
 
-    /// Who a user is to a cell now, as it is to be noted of what they write.
+    /// The identity of a user in a cell now, as it is to be noted of what they write.
     pub(crate) fn writer(&self, user: User, cell: CellIndex) -> Writer {
         let identities = self.identities();
         let login = identities.who.get(&(user, cell)).and_then(|who| identities.logins.get(who));
@@ -423,12 +424,12 @@ impl Users {
         same.min().map(|(_, who)| who).ok_or(NoToken)
     }
 
-    /// Whether what somebody has written cannot be stored before the user has another token of that person's.
+    /// True if what somebody has written cannot be stored before the user has another token of that person's.
     pub(crate) fn is_without_token(&self, writer: &Writer, cell: CellIndex) -> bool {
         self.who_wrote(writer, cell).map_or(true, |who| self.has_ended(who))
     }
 
-    /// Whether what a user has written waits for the next token of the same person's: it does, unless they have thrown the last one away.
+    /// True if what a user has written waits for the next token of the same person's: it does, unless they have thrown the last one away.
     pub(crate) fn waits_for_login(&self, writer: &Writer, cell: CellIndex) -> bool {
         let left = &self.identities().left;
         match &writer.holder {
@@ -437,7 +438,7 @@ impl Users {
         }
     }
 
-    /// How many tokens were given.
+    /// The number of tokens that were given.
     pub(crate) fn counts(&self) -> TokenCounts {
         let now = UnixTime::of(self.runtime.wall_clock());
         let identities = self.identities();
@@ -458,8 +459,8 @@ impl Users {
         Some((holder, login.token()))
     }
 
-    /// What an identity's next call shows to a server: a token, or nothing. A ticket that is made here and about to end is replaced. One
-    /// that has ended by the clock here is shown: servers have the say.
+    /// Returns what an identity's next call shows to a server: a token, or nothing. A ticket that is made here and about to end is
+    /// replaced. One that has ended by the clock here is shown: servers have the say.
     ///
     /// # Errors
     ///

@@ -1,12 +1,12 @@
-//! How many operations wait for servers, and whether these are away or busy. Callers who hold a lock meanwhile ask,
-//! because they must not hold it for as long as the client is patient. `afs_failover` decides who waits, and until
-//! when.
+//! The number of operations that wait for servers, and whether these are away or busy. Callers who hold a lock
+//! meanwhile ask, because they must not hold it for as long as the client is patient. `afs_failover` decides who
+//! waits, and until when.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::client::Client;
 
-/// Why a server is waited for.
+/// The reason why a server is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
     /// It does not answer.
@@ -49,7 +49,7 @@ impl Drop for Waits<'_> {
 }
 
 impl Client {
-    /// Whether operations wait for servers that do not answer, and none for one that says that it is busy.
+    /// True if operations wait for servers that do not answer, and none for one that says that it is busy.
     pub fn waits_in_vain(&self) -> bool {
         self.inner.calls.waiting.is_in_vain()
     }

@@ -1,5 +1,6 @@
-//! What `fs` asks and changes of the client itself, beyond what is in `volumes`: cells by whatever name people give
-//! them, aliases, what is kept. Changes count until the client ends; lasting ones belong into its configuration.
+//! Requests by which `fs` asks and changes the client itself, beyond what is in `volumes`: cells by whatever name
+//! people give them, aliases, what is kept. Changes count until the client ends; lasting ones belong into its
+//! configuration.
 
 use afs_config::{CellAlias, CellName};
 use afs_wire::control::CacheUse;
@@ -86,7 +87,7 @@ impl Client {
         self.inner.invalidations.mention(self.root(), Change::Everything);
     }
 
-    /// What is kept.
+    /// The use of the cache.
     pub fn cache_use(&self) -> CacheUse {
         let usage = self.cache_usage();
         CacheUse {
@@ -113,7 +114,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether what is said with a ticket is encrypted.
+    /// True if calls that are made with a ticket are encrypted.
     pub fn is_encrypting(&self) -> bool {
         self.inner.users.level() == Level::Crypt
     }

@@ -1,4 +1,5 @@
-//! What servers ask of the client: whether it is there, who it is, and to drop what they have promised (File service notes 7.3).
+//! Calls of servers to the client: they ask whether it is there, who it is, and to drop what they have promised (File service
+//! notes 7.3).
 //!
 //! The client notes a break in the table of vnodes and tells those who keep copies. It answers the server when they
 //! have handled the break, or after a while, because a writer waits for the answer.
@@ -45,21 +46,21 @@ const GONE: Abort = Abort(rx_proto::abort::AbortCode::USER_ABORT.0);
 pub(crate) struct CallbackService {
     pub(crate) uuid: Uuid,
     pub(crate) promises: Promises,
-    /// How often files are open, for debuggers.
+    /// The counts of opens of files, for debuggers.
     pub(crate) open_files: Arc<OpenFiles>,
     /// The client's own cell.
     pub(crate) home: CellName,
     pub(crate) status_entries: usize,
-    /// How large the cache on the disk may become, if there is one.
+    /// The limit of the cache on the disk, if there is one.
     pub(crate) cache_limit_bytes: Option<u64>,
     /// The vnodes that a debugger is going through.
     pub(crate) walk: Mutex<Vec<Fid>>,
 }
 
-/// What servers have promised, as they take it back.
+/// The promises of servers, as they take them back.
 #[derive(Debug)]
 pub(crate) struct Promises {
-    /// Who the servers are, and what they have.
+    /// The servers, and what they have.
     pub(crate) calls: Arc<Calls>,
     pub(crate) vnodes: Arc<Vnodes>,
     /// Those who keep copies of what was promised.

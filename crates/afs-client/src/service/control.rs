@@ -46,7 +46,7 @@ pub struct Control {
     pags: JoinHandle<()>,
 }
 
-/// What a client says of itself on its control socket.
+/// A client's facts about itself on its control socket.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     /// The program's version.
@@ -101,7 +101,7 @@ impl Control {
         Ok(Self { path: path.to_owned(), task, pags })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,5 +1,6 @@
-//! What `cmdebug` and other debuggers ask of a client on its callback port (File service notes 7.3): cells, servers, cached statuses.
-//! There are no locks to be shown and no counters to be fetched: those questions end as with a client that does not know them.
+//! Answers to what `cmdebug` and other debuggers ask of a client on its callback port (File service notes 7.3): cells, servers,
+//! cached statuses. There are no locks to be shown and no counters to be fetched: those questions end as with a client that does not
+//! know them.
 
 use std::sync::PoisonError;
 

@@ -16,14 +16,14 @@ use crate::fid::{CellIndex, Fid, User};
 use crate::names::dynroot;
 use crate::servers::table::ServerKind;
 
-/// What is to be set of a volume; what is `None` stays.
+/// The fields of a volume to set; those that are `None` stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetVolume {
     /// Quota in KiB; 0 is none.
     pub max_quota: Option<i32>,
     /// The message of the day.
     pub motd: Option<String>,
-    /// Why it is offline.
+    /// The reason why it is offline.
     pub offline_message: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct VolumeInfo {
 /// A server, as it is known here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// What it serves.
+    /// The service that it offers.
     pub kind: ServerKind,
     /// The cell.
     pub cell: CellIndex,
@@ -138,7 +138,7 @@ impl Client {
         })
     }
 
-    /// Where a volume is, by its id.
+    /// The location of a volume, by its id.
     ///
     /// # Errors
     ///

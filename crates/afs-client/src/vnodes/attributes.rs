@@ -50,7 +50,8 @@ struct StatusOfIdentity {
     unstored: Option<Unstored>,
 }
 
-/// What it takes to tell a status: the table of vnodes, those who are asked for what is not in it, and those who keep copies.
+/// The parts that it takes to tell a status: the table of vnodes, those who are asked for what is not in it, and those who
+/// keep copies.
 #[derive(Debug)]
 pub(crate) struct Statuses {
     pub(crate) vnodes: Arc<Vnodes>,
@@ -65,8 +66,8 @@ impl Statuses {
         self.calls.runtime.now()
     }
 
-    /// What is known of a vnode for a user, without asking anybody. `asked` is what the answer is about, `fid` the vnode itself:
-    /// they differ for mount points.
+    /// The status of a vnode for a user, if it is known, without asking anybody. `asked` is what the answer is about, `fid` the
+    /// vnode itself: they differ for mount points.
     pub(crate) fn known_status(&self, user: User, asked: Fid, fid: Fid) -> Option<Result<Status, Error>> {
         let who = self.users.who(user, fid.cell);
         let vnode = self.vnodes.get(fid)?;
@@ -74,7 +75,7 @@ impl Statuses {
         Some(self.seen(asked, &vnode, &told))
     }
 
-    /// What is promised of a vnode, and what of it an identity has: no rights if its token may be refused any time.
+    /// The promise for a vnode, and the rights of an identity: no rights if its token may be refused any time.
     pub(crate) fn known(&self, vnode: &Vnode, who: IdentityIndex) -> Option<Known> {
         let known = vnode.known(self.now(), who)?;
         let rights = known.rights.filter(|_| !self.users.shows_ended(who));

@@ -1,4 +1,4 @@
-//! What a program may know of a vnode, made of what servers tell (File service notes 3), for one user; and what it may ask to
+//! The status of a vnode for programs, made of what servers tell (File service notes 3), for one user; and what it may ask to
 //! be set.
 
 use afs_wire::ids::{AfsTime, DataVersion, ViceId};
@@ -14,7 +14,7 @@ pub(crate) fn unix_time(runtime: &dyn Runtime) -> AfsTime {
     AfsTime(rx_security::UnixTime::of(runtime.wall_clock()).0)
 }
 
-/// What a vnode is.
+/// The kind of a vnode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A file.
@@ -26,7 +26,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What a server says; `None` for what nobody knows.
+    /// Converts the type that a server says; `None` for unknown ones.
     pub(crate) fn of(kind: FileType) -> Option<Self> {
         match kind {
             FileType::FILE => Some(Self::File),
@@ -40,9 +40,9 @@ impl Kind {
 /// The status of a vnode, as one user may know it. Of a mount point it is that of the directory that is mounted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Status {
-    /// What was asked for: of a mount point its own fid.
+    /// The fid that was asked for: of a mount point its own fid.
     pub fid: Fid,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Bytes of data; with what was written here and is not stored yet.
     pub length: u64,
@@ -52,19 +52,19 @@ pub struct Status {
     pub links: u32,
     /// The twelve low mode bits, without the type.
     pub mode: u32,
-    /// Whose it is, in its cell.
+    /// Its owner, in its cell.
     pub owner: ViceId,
     /// A group number, of which nothing follows.
     pub group: ViceId,
-    /// Who changed the data last.
+    /// The user who changed the data last.
     pub author: ViceId,
     /// Modification time, as its writer set it.
     pub modified: AfsTime,
-    /// When the server saw the last change.
+    /// The time when the server saw the last change.
     pub changed: AfsTime,
-    /// What the user may do, by the access list; the owner's mode bits count besides (File service notes 6.3).
+    /// The user's rights, by the access list; the owner's mode bits count besides (File service notes 6.3).
     pub rights: Rights,
-    /// What anybody may do: what of it the kernel may keep for all users.
+    /// The rights of anybody: they decide what the kernel may keep for all users.
     pub anonymous_rights: Rights,
     /// Read locks on it, or -1 if it is locked for writing.
     pub locks: i32,
@@ -78,7 +78,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether the user may read the data of a file: by the access list and the owner's mode bit.
+    /// True if the user may read the data of a file: by the access list and the owner's mode bit.
     #[must_use]
     pub fn may_read(&self) -> bool {
         match self.kind {
@@ -87,7 +87,7 @@ impl Status {
         }
     }
 
-    /// Whether the user may write the data of a file, or make entries in a directory.
+    /// True if the user may write the data of a file, or make entries in a directory.
     #[must_use]
     pub fn may_write(&self) -> bool {
         match self.kind {
@@ -106,7 +106,7 @@ impl Status {
     }
 }
 
-/// What is to be set of a vnode; what is `None` stays.
+/// The fields of a vnode to set; those that are `None` stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetStatus {
     /// The twelve low mode bits.
@@ -145,7 +145,7 @@ impl SetStatus {
     }
 }
 
-/// Whether a vnode of type 3 is a mount point: none of its x bits is set (File service notes 11).
+/// True if a vnode of type 3 is a mount point: none of its x bits is set (File service notes 11).
 pub(crate) fn is_mount_point(status: &AfsFetchStatus) -> bool {
     status.file_type == FileType::SYMLINK && status.unix_mode_bits & 0o111 == 0
 }

@@ -24,7 +24,8 @@ const SEE_EVERY: Duration = Duration::from_millis(500);
 /// Not seen for so long, it did not run: shorter than a server goes on trying to reach a client, longer than a busy machine lets it wait.
 const LAPSE: Duration = Duration::from_secs(3);
 
-/// When the client was last seen to run, by a clock that goes on while the machine sleeps; and who learns that it did not.
+/// Detects that the machine slept: knows when the client was last seen to run, by a clock that goes on meanwhile, and who
+/// learns of it.
 #[derive(Debug)]
 pub(crate) struct SuspendDetector {
     seen: AtomicU64,

@@ -60,7 +60,7 @@ impl Vnodes {
         self.shards[(mixed >> 16) as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a volume.
+    /// Returns a volume, and makes it if it is not known.
     pub(crate) fn volume(&self, cell: CellIndex, volume: VolumeId) -> Arc<Volume> {
         let known =
             self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&(cell, volume)).map(Arc::clone);
@@ -70,7 +70,7 @@ impl Vnodes {
         })
     }
 
-    /// What is known of a volume, if anything is.
+    /// Returns a volume, if it is known.
     pub(crate) fn known_volume(&self, cell: CellIndex, volume: VolumeId) -> Option<Arc<Volume>> {
         self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&(cell, volume)).map(Arc::clone)
     }
@@ -224,7 +224,7 @@ impl Vnodes {
         self.volumes.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
-    /// How many vnodes there are.
+    /// The number of vnodes.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).map.len()).sum()
     }

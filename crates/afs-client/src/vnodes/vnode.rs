@@ -1,4 +1,5 @@
-//! What is known of a vnode and of a volume, and for how long and for whom it counts. Which vnodes are known is left to `table`.
+//! The facts that are known of a vnode and of a volume, and for how long and for whom they count. `table` says which vnodes are
+//! known.
 //!
 //! ```text
 //!               reply with a promise, not broken since the call began
@@ -52,12 +53,12 @@ const PROMISE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// as the pause between two probes, which find it out.
 const AWAY_FOR: Duration = PROBE_MAX;
 
-/// What is known of a volume as a whole.
+/// The facts that are known of a volume as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
     /// How often all promises for it were broken.
     breaks: AtomicU64,
-    /// How often promises for vnodes were broken that are not in the table.
+    /// The number of broken promises for vnodes that are not in the table.
     pub(super) strays: AtomicU64,
     /// Which release of a read-only volume its servers have.
     releases: Mutex<Releases>,
@@ -78,7 +79,7 @@ impl Volume {
         self.breaks.load(Ordering::Acquire)
     }
 
-    /// Whether it is a read-only or backup volume, as far as known.
+    /// True if it is a read-only or backup volume, as far as known.
     pub(crate) fn is_read_only(&self) -> bool {
         self.is_read_only.load(Ordering::Relaxed)
     }
@@ -105,7 +106,7 @@ impl Volume {
         told
     }
 
-    /// Whether a server has an older release than the one that is used, as far as known.
+    /// True if a server has an older release than the one that is used, as far as known.
     pub(crate) fn is_behind(&self, now: Instant, server: u32) -> bool {
         self.releases().is_behind(now, server)
     }
@@ -116,7 +117,7 @@ impl Volume {
         self.is_read_only() && self.releases().note_trouble(now, server, began)
     }
 
-    /// Whether a server could not read its copy not long ago.
+    /// True if a server could not read its copy not long ago.
     pub(crate) fn is_troubled(&self, now: Instant, server: u32) -> bool {
         self.releases().is_troubled(now, server)
     }
@@ -159,23 +160,23 @@ pub(crate) struct Pages {
     pub(crate) version: DataVersion,
 }
 
-/// What was written here and is not at the server yet.
+/// The data that were written here and are not at the server yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unstored {
     /// Bytes of the file.
     pub(crate) length: u64,
-    /// When it was written.
+    /// The time when it was written.
     pub(crate) modified: AfsTime,
 }
 
-/// What is mounted at a mount point, and until when that need not be looked up again.
+/// The root that is mounted at a mount point, and the time until which it need not be looked up again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mounted {
     pub(crate) root: Fid,
     pub(crate) until: Instant,
 }
 
-/// What is known of a vnode.
+/// The facts that are known of a vnode.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     status: Option<AfsFetchStatus>,
@@ -206,9 +207,9 @@ pub(crate) struct Vnode {
     state: Mutex<State>,
     /// Asked for since the sweep last came by.
     pub(super) is_used: AtomicBool,
-    /// When a directory was last listed, in nanoseconds of the client's time; 0 is never.
+    /// The time when a directory was last listed, in nanoseconds of the client's time; 0 is never.
     pub(crate) listed_at: AtomicU64,
-    /// How many of the directories in it were listed since.
+    /// The number of directories in it that were listed since.
     pub(crate) listed_inside: AtomicU32,
     /// The data version of a file of which the cache was seen to have all: a hint, as it may have let go of them since.
     pub(crate) whole_version: AtomicU64,
@@ -237,7 +238,7 @@ pub(crate) struct Responder {
     pub(crate) resets: u64,
 }
 
-/// What a reply has changed in what is known.
+/// The changes that a reply has made to what is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Noted {
     /// The data are others than those last known, and it was not our doing.
@@ -246,7 +247,7 @@ pub(crate) struct Noted {
     pub(crate) is_valid: bool,
 }
 
-/// What is known of a vnode for one identity, and promised.
+/// The facts that are known of a vnode for one identity, and promised.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) status: AfsFetchStatus,
@@ -289,7 +290,7 @@ impl Vnode {
         }
     }
 
-    /// What is promised, and what of it an identity has.
+    /// The promised status, and the rights of an identity.
     pub(crate) fn known(&self, now: Instant, who: IdentityIndex) -> Option<Known> {
         let state = self.state();
         let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
@@ -317,19 +318,19 @@ impl Vnode {
         state.status.filter(|_| is_good)
     }
 
-    /// Who promises it, and for how long from now.
+    /// The server that promises it, and the time that is left of the promise.
     pub(crate) fn promise(&self, now: Instant) -> Option<(Arc<Server>, Duration)> {
         let state = self.state();
         let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
         Some((Arc::clone(&promise.server), promise.until.since(now)))
     }
 
-    /// What was last known, promised or not.
+    /// The last known status, promised or not.
     pub(crate) fn last_status(&self) -> Option<AfsFetchStatus> {
         self.state().status
     }
 
-    /// What the file is like here, beyond what the server has; `None` when all is stored.
+    /// The file's state here, beyond what the server has; `None` when all is stored.
     pub(crate) fn unstored(&self) -> Option<Unstored> {
         let data = self.state().data.upgrade();
         data?.unstored()
@@ -367,7 +368,7 @@ impl Vnode {
         self.state().link = Some(target);
     }
 
-    /// What is mounted, if it is known and not to be looked up again.
+    /// The root that is mounted, if it is known and need not be looked up again.
     pub(crate) fn mounted(&self, now: Instant) -> Option<Fid> {
         self.state().mounted.filter(|mounted| now < mounted.until).map(|mounted| mounted.root)
     }

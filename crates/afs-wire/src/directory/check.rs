@@ -1,5 +1,6 @@
-//! What is wrong with a directory: for salvaging, and for tests. A directory without faults is read alike by whoever
-//! follows the chains, as stock servers and clients do, and by whoever goes through the slots, as Linux does.
+//! The faults of a directory, found for salvaging, and for tests. A directory without faults is read alike by
+//! whoever follows the chains, as stock servers and clients do, and by whoever goes through the slots, as Linux
+//! does.
 
 use super::layout::{BUCKETS, FIRST_SLOT, FREE_MAP_AT, MAPPED_PAGES, SLOTS, slots_for};
 use super::{Directory, Link, Slot, hash, reserved, word};
@@ -76,7 +77,7 @@ impl fmt::Display for Fault {
 }
 
 impl<B: AsRef<[u8]>> Directory<B> {
-    /// What is wrong with it, at most [`FAULTS_MAX`] things; nothing is said of what `.` and `..` name. Costs a set of
+    /// Returns its faults, at most [`FAULTS_MAX`] things; nothing is said of what `.` and `..` name. Costs a set of
     /// bits for the slots, and a set of the names of one chain.
     #[must_use]
     pub fn check(&self) -> Vec<Fault> {

@@ -10,7 +10,7 @@ use super::{Directory, Entry, Link, NAME_MAX, PAGE_SIZE, PAGES_MAX, Slot, hash, 
 use crate::ids::LocalFid;
 use std::fmt;
 
-/// Why an entry was not made.
+/// The reason why an entry was not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InsertError {
     /// There is an entry of this name.

@@ -1,4 +1,4 @@
-//! Where what stands in the pages of a directory (File service notes 9), for all who read or write them in their own way.
+//! The layout of a directory's pages (File service notes 9), for code that reads or writes them in its own way.
 
 use super::PAGE_SIZE;
 
@@ -14,7 +14,7 @@ pub const PAGE_RESERVED: usize = 1;
 pub const MAPPED_PAGES: usize = 128;
 /// Chains by hash.
 pub const BUCKETS: usize = 128;
-/// What each page begins with, after two bytes.
+/// The tag that each page begins with, after two bytes.
 pub const TAG: u16 = 1234;
 /// Marks the first slot of an entry.
 pub const FIRST_SLOT: u8 = 1;

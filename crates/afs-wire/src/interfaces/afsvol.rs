@@ -40,7 +40,7 @@ pub type Halves = XdrArray<HalfVolume, HALVES_MAX>;
 pub type ManyResults = XdrArray<i32, DESTINATIONS_MAX>;
 
 wire_bits! {
-    /// What becomes of a volume while a transaction has it (Volume service notes 3).
+    /// The use of a volume while a transaction has it (Volume service notes 3).
     AttachFlags(i32) {
         /// Clients get `VOFFLINE`.
         0x1 OFFLINE;
@@ -54,7 +54,7 @@ wire_bits! {
         0x1000 CREATE_VOLUME_ID;
     }
 
-    /// What `GetArrived` makes its digests of.
+    /// The input of the digests of `GetArrived`.
     ArrivedFlags(i32) {
         /// Of the data too, not of the attributes alone.
         0x1 WITH_DATA;
@@ -70,13 +70,13 @@ wire_bits! {
         0x4 DELETED;
     }
 
-    /// How `Restore` treats what the volume has already (Volume service notes 4).
+    /// The treatment by `Restore` of what the volume has already (Volume service notes 4).
     RestoreFlags(i32) {
         /// Keep what the dump does not speak of.
         0x1 INCREMENTAL;
     }
 
-    /// How `DumpV2` dumps.
+    /// Options of `DumpV2`.
     DumpFlags(i32) {
         /// Leave directories out that did not change.
         0x1 OMIT_DIRS;
@@ -99,15 +99,15 @@ wire_struct! {
         clone_id: VolumeId,
         /// The backup volume.
         backup_id: VolumeId,
-        /// What it was restored from.
+        /// The volume that it was restored from.
         restored_from_id: VolumeId,
         /// Quota in KiB; 0 is none.
         max_quota: i32,
         /// Quota that is reserved, in KiB.
         min_quota: i32,
-        /// Whose it is.
+        /// Its owner.
         owner: ViceId,
-        /// When it was made; for a clone, when it was cloned.
+        /// The time when it was made; for a clone, when it was cloned.
         creation_date: AfsTime,
         /// Last access.
         access_date: AfsTime,
@@ -115,9 +115,9 @@ wire_struct! {
         update_date: AfsTime,
         /// 0.
         expiration_date: AfsTime,
-        /// When the backup volume was made.
+        /// The time when the backup volume was made.
         backup_date: AfsTime,
-        /// When this copy was made.
+        /// The time when this copy was made.
         copy_date: AfsTime,
     }
 
@@ -148,21 +148,21 @@ wire_struct! {
         clone_id: VolumeId,
         /// [`VOK`], or the code with which it cannot be used.
         status: i32,
-        /// When this copy was made.
+        /// The time when this copy was made.
         copy_date: AfsTime,
         /// Whether it is attached.
         in_use: u8,
         /// Whether it is damaged.
         needs_salvaged: u8,
-        /// What [`VolumeFlags::DELETE_ON_SALVAGE`] sets; OpenAFS has 0xd3 for yes.
+        /// The flag that [`VolumeFlags::DELETE_ON_SALVAGE`] sets; OpenAFS has 0xd3 for yes.
         destroy_me: u8,
-        /// When it was made.
+        /// The time when it was made.
         creation_date: AfsTime,
         /// Last access.
         access_date: AfsTime,
         /// Last change by a user.
         update_date: AfsTime,
-        /// When the backup volume was made.
+        /// The time when the backup volume was made.
         backup_date: AfsTime,
         /// Accesses today.
         day_use: i32,
@@ -200,17 +200,17 @@ wire_struct! {
         clone_id: VolumeId,
         /// [`VOK`], or the code with which it cannot be used.
         status: i32,
-        /// When this copy was made.
+        /// The time when this copy was made.
         copy_date: AfsTime,
         /// Whether it is attached.
         in_use: u8,
-        /// When it was made.
+        /// The time when it was made.
         creation_date: AfsTime,
         /// Last access.
         access_date: AfsTime,
         /// Last change by a user.
         update_date: AfsTime,
-        /// When the backup volume was made.
+        /// The time when the backup volume was made.
         backup_date: AfsTime,
         /// Accesses today.
         day_use: i32,
@@ -238,9 +238,9 @@ wire_struct! {
     struct TransDebugInfo {
         /// The transaction.
         tid: TransId,
-        /// When it was last used.
+        /// The time when it was last used.
         time: AfsTime,
-        /// When it was made.
+        /// The time when it was made.
         creation_time: AfsTime,
         /// Its result so far.
         return_code: i32,
@@ -248,7 +248,7 @@ wire_struct! {
         volid: VolumeId,
         /// The volume's partition.
         partition: PartitionId,
-        /// How the volume was attached; see [`AttachFlags`].
+        /// The way in which the volume was attached; see [`AttachFlags`].
         iflags: i16,
         /// The volume's state; see [`VolumeFlags`].
         vflags: i8,
@@ -262,9 +262,9 @@ wire_struct! {
         read_next: i32,
         /// The next packet to be sent.
         transmit_next: i32,
-        /// When something was sent last.
+        /// The time when something was sent last.
         last_send_time: AfsTime,
-        /// When something was received last.
+        /// The time when something was received last.
         last_receive_time: AfsTime,
     }
 
@@ -356,7 +356,7 @@ pub const VOK: i32 = 2;
 pub const UNCHANGED: i32 = -1;
 
 interface! {
-    /// What `vos` and other volume servers ask of a volume server.
+    /// Procedures that `vos` and other volume servers call on a volume server.
     AfsVol on service 4 port 7005 {
         /// Makes a volume, out of service, and a transaction on it.
           100 CreateVolume (partition: PartitionId, name: VolName, kind: VolumeType, parent: VolumeId,
@@ -423,7 +423,7 @@ interface! {
                                cookie: RestoreCookie) -> (results: ManyResults);
         /// Makes a read-only volume the read-write one.
         65536 ConvertROtoRWvolume (partition: PartitionId, volid: VolumeId);
-        /// How large a dump of the transaction's volume would be.
+        /// Tells the size of a dump of the transaction's volume.
         65537 GetSize (from_trans: TransId, from_date: AfsTime) -> (size: VolintSize);
         /// A dump of the transaction's volume.
         65538 DumpV2 (from_trans: TransId, from_date: AfsTime, flags: DumpFlags) split from_server;
@@ -431,8 +431,8 @@ interface! {
         65539 PartitionInfo64 (name: PartitionName) -> (partition: DiskPartition64);
         /// Not served.
         65547 SplitVolume (volid: VolumeId, new_id: VolumeId, vnode: u32, verbose: i32) split from_server;
-        /// What came of the transaction's volume, which is new, when an earlier one of its id was filled and that broke off: an
-        /// `afs_dump::Arrival` for each vnode. Ours (Volume service notes 5.5).
+        /// Tells what came of the transaction's volume, which is new, when an earlier one of its id was filled and that broke
+        /// off: an `afs_dump::Arrival` for each vnode. Ours (Volume service notes 5.5).
         1_634_099_456 GetArrived (trans: TransId, flags: ArrivedFlags) split from_server;
         /// As `Restore`, from a dump that names alone what came, and of this file lacks as many bytes as came (0: none). Ours.
         1_634_099_457 RestoreRest (trans: TransId, cookie: RestoreCookie, vnode: VnodeNumber, bytes: u64)

@@ -24,15 +24,15 @@ wire_enum! {
 
     /// Which of the restart times.
     enum RestartTimeKind: i32 {
-        /// When everything is restarted.
+        /// The time when everything is restarted.
         1 GENERAL;
-        /// When processes with a new binary are restarted.
+        /// The time when processes with a new binary are restarted.
         2 NEW_BINARY;
     }
 }
 
 wire_bits! {
-    /// What is the matter with a process.
+    /// Troubles of a process.
     BnodeFlags(i32) {
         /// There is a core file.
         1 HAS_CORE;
@@ -42,7 +42,7 @@ wire_bits! {
         4 BAD_DIR_ACCESS;
     }
 
-    /// Which fields of a [`BozoNetKTime`] count.
+    /// The fields of a [`BozoNetKTime`] that count.
     KTimeMask(i32) {
         /// `hour`.
         1 HOUR;
@@ -63,7 +63,7 @@ wire_struct! {
     /// A time of the day or week.
     #[derive(Copy)]
     struct BozoNetKTime {
-        /// Which of the fields count.
+        /// The fields that count.
         mask: KTimeMask,
         /// Hour.
         hour: i16,
@@ -85,7 +85,7 @@ wire_struct! {
     /// What may be told about a key.
     #[derive(Copy)]
     struct BozoKeyInfo {
-        /// When it was changed.
+        /// The time when it was changed.
         mod_sec: AfsTime,
         /// Likewise.
         mod_usec: i32,
@@ -98,23 +98,23 @@ wire_struct! {
     /// State of a process, 68 bytes.
     #[derive(Copy)]
     struct BozoStatus {
-        /// What it is to do now.
+        /// The status that it is to have now.
         goal: BnodeStatus,
-        /// What it is to do after a restart.
+        /// The status that it is to have after a restart.
         file_goal: BnodeStatus,
-        /// When it was started.
+        /// The time when it was started.
         proc_start_time: AfsTime,
-        /// How often it was started.
+        /// The number of starts.
         proc_starts: i32,
-        /// When it ended last.
+        /// The time when it ended last.
         last_any_exit: AfsTime,
-        /// When it failed last.
+        /// The time when it failed last.
         last_error_exit: AfsTime,
         /// With what code.
         error_code: i32,
         /// By what signal.
         error_signal: i32,
-        /// What is the matter.
+        /// Its troubles.
         flags: BnodeFlags,
         /// 0.
         spare: [i32; 8],
@@ -122,7 +122,7 @@ wire_struct! {
 }
 
 interface! {
-    /// What `bos` asks of a basic overseer server.
+    /// Procedures that `bos` calls on a basic overseer server.
     Bozo on service 1 port 7007 {
         /// Adds a process.
          80 CreateBnode (kind: BozoString, instance: BozoString, p1: BozoString, p2: BozoString, p3: BozoString,
@@ -131,7 +131,7 @@ interface! {
          81 DeleteBnode (instance: BozoString);
         /// Says what a process is to do, now and after a restart.
          82 SetStatus (instance: BozoString, status: BnodeStatus);
-        /// What a process does.
+        /// Tells the status of a process.
          83 GetStatus (instance: BozoString) -> (status: BnodeStatus, description: BozoString);
         /// A process, by index.
          84 EnumerateInstance (index: i32) -> (name: BozoString);
@@ -179,7 +179,7 @@ interface! {
         105 Install (path: BozoString, size: i32, flags: i32, date: AfsTime) split from_client;
         /// Puts the binary before it back.
         106 UnInstall (path: BozoString);
-        /// When a binary and those before it were made.
+        /// Tells when a binary and those before it were made.
         107 GetDates (path: BozoString) -> (new_time: AfsTime, bak_time: AfsTime, old_time: AfsTime);
         /// Runs a command.
         108 Exec (cmd: BozoString);
@@ -196,7 +196,7 @@ interface! {
         /// More of a process's state.
         114 GetInstanceStrings (instance: BozoString)
             -> (error_name: BozoString, spare1: BozoString, spare2: BozoString, spare3: BozoString);
-        /// Whether it is restricted.
+        /// Tells whether it is restricted.
         115 GetRestrictedMode () -> (mode: i32);
         /// Makes it restricted, or not.
         116 SetRestrictedMode (mode: i32);

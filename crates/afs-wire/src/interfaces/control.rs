@@ -41,7 +41,7 @@ pub type CellServerList = XdrArray<HostAddr, CELL_SERVERS_MAX>;
 pub type RankedServers = XdrArray<RankedServer, SERVERS_MAX>;
 /// Values of `@sys`.
 pub type SysNames = XdrArray<Name, SYSNAMES_MAX>;
-/// What somebody has to show.
+/// The tokens that somebody holds.
 pub type Tokens = XdrArray<HeldToken, TOKENS_MAX>;
 /// A path of this machine.
 pub type LocalPath = XdrString<4096>;
@@ -67,13 +67,13 @@ wire_enum! {
 }
 
 wire_bits! {
-    /// What is special about a cell.
+    /// Special properties of a cell.
     CellFlags(u32) {
         /// Programs in it do not run as their owner.
         2 NO_SUID;
     }
 
-    /// Which fields of `SetVolumeStatus` count.
+    /// The fields of `SetVolumeStatus` that count.
     VolumeChanges(u32) {
         /// `max_quota`.
         1 MAX_QUOTA;
@@ -87,7 +87,7 @@ wire_struct! {
     struct Place {
         /// The cell's name.
         cell: Name,
-        /// What it is there.
+        /// The file that it is there.
         fid: AfsFid,
     }
 
@@ -97,14 +97,14 @@ wire_struct! {
         name: Name,
         /// Its database servers.
         servers: CellServerList,
-        /// What is special about it.
+        /// Its special properties.
         flags: CellFlags,
     }
 
     /// A server and its rank: of the servers of a volume the one with the lowest is asked first.
     #[derive(Copy)]
     struct RankedServer {
-        /// Where it is.
+        /// Its address.
         address: HostAddr,
         /// Its rank, from 0 to 65535.
         rank: u32,
@@ -113,9 +113,9 @@ wire_struct! {
     /// What the cache has, and may have.
     #[derive(Copy, Default)]
     struct CacheUse {
-        /// How much may be kept, in KiB.
+        /// The limit of what is kept, in KiB.
         size_kib: u64,
-        /// How much is kept, in KiB.
+        /// The size of what is kept, in KiB.
         used_kib: u64,
         /// Of this, what no server has yet, in KiB.
         dirty_kib: u64,
@@ -135,7 +135,7 @@ wire_struct! {
         holder: Name,
         /// The owner's number in the cell; [`ViceId::ANONYMOUS`] where it is not known.
         id: ViceId,
-        /// What form the ticket has, or the version of the DES key that it is encrypted with.
+        /// The form of the ticket, or the version of the DES key that it is encrypted with.
         kvno: i32,
         /// The key that is in the ticket.
         session_key: SessionKey,
@@ -151,7 +151,7 @@ wire_struct! {
     struct HeldToken {
         /// The cell.
         cell: Name,
-        /// Whose it is: a name of the cell's, or `AFS ID` and a number.
+        /// The owner: a name of the cell's, or `AFS ID` and a number.
         holder: Name,
         /// The holder's number in the cell; [`ViceId::ANONYMOUS`] where the client does not know it.
         id: ViceId,
@@ -183,11 +183,11 @@ impl Xdr for SessionKey {
 }
 
 interface! {
-    /// What is asked of a client on the same machine. Service and port mean nothing here.
+    /// Requests to a client on the same machine. Service and port mean nothing here.
     Control on service 0 port 0 {
         // ---- the client
 
-        /// Which client this is, and where it keeps its configuration.
+        /// Tells which client this is, and where it keeps its configuration.
          1 About () -> (version: Name, uuid: Uuid, cell_serv_db: LocalPath);
 
         // ---- files and directories
@@ -196,7 +196,7 @@ interface! {
         10 GetAcl (place: Place) -> (access_list: AfsOpaque);
         /// Sets the access list of a directory.
         11 SetAcl (place: Place, access_list: AfsOpaque);
-        /// What the caller may do there.
+        /// Tells what the caller may do there.
         12 GetCallerAccess (place: Place) -> (rights: Rights);
         /// The servers that have the volume of a place, the one that is asked first in front.
         13 WhereIs (place: Place) -> (servers: Addresses);
@@ -208,7 +208,7 @@ interface! {
 
         // ---- mount points
 
-        /// What a mount point of a directory says: `#`, or `%` for the read-write volume, then the volume, perhaps after its
+        /// Reads a mount point of a directory: `#`, or `%` for the read-write volume, then the volume, perhaps after its
         /// cell and a colon; without the dot at the end. `EINVAL` where the name is none.
         20 ReadMountPoint (dir: Place, name: Name) -> (target: Path);
         /// Makes a mount point. The target is as above.
@@ -228,16 +228,17 @@ interface! {
         32 FlushAll ();
         /// Forgets which volumes names stand for, and where they are.
         33 CheckVolumes ();
-        /// How much is kept.
+        /// Tells how much is kept.
         34 GetCacheUse () -> (cache: CacheUse);
         /// Sets how much may be kept, in KiB; 0 is what it was at the start. For the superuser.
         35 SetCacheSize (size_kib: u64);
 
         // ---- servers
 
-        /// Which servers do not answer. They are asked, unless it is to be what is known.
+        /// Tells which servers do not answer. They are asked, unless it is to be what is known.
         40 CheckServers (scope: CheckScope, cell: Name, is_fast: bool) -> (down: Addresses);
-        /// How often servers that are down are asked, in seconds; another number than 0 changes it. That is for the superuser.
+        /// Tells how often servers that are down are asked, in seconds; another number than 0 changes it. That is for the
+        /// superuser.
         41 ProbeInterval (seconds: u32) -> (old_seconds: u32);
         /// Servers and their ranks.
         42 GetServerRanks (kind: ServerKind) -> (servers: RankedServers);
@@ -263,13 +264,13 @@ interface! {
 
         // ---- the caller and the machine
 
-        /// What the caller has to show to servers.
+        /// Lists the tokens that the caller has to show to servers.
         60 ListTokens () -> (tokens: Tokens);
         /// The values of `@sys`; some change them. That is for the superuser.
         61 SysName (new_names: SysNames) -> (names: SysNames);
         /// Addresses of this machine that servers are told.
         62 GetClientAddresses () -> (addresses: Addresses);
-        /// Whether what is said to servers is encrypted.
+        /// Tells whether traffic with servers is encrypted.
         63 GetCrypt () -> (is_on: bool);
         /// Sets that. For the superuser.
         64 SetCrypt (is_on: bool);
@@ -286,8 +287,8 @@ interface! {
         68 EndPag ();
         /// The caller's token for the cell of exactly this name, with its key. `ENOTCONN` where there is none.
         69 GetToken (cell: Name) -> (token: GivenToken);
-        /// What the caller's user has written that is not stored before there is another token of the same person's: files, and bytes in
-        /// them.
+        /// Tells what the caller's user has written that is not stored before there is another token of the same person's: files, and
+        /// bytes in them.
         70 GetUnstored () -> (files: u32, bytes: u64);
     }
 }
@@ -320,7 +321,7 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// How many bytes follow; `None` where that is more than a message has.
+/// The number of bytes that follow; `None` where that is more than a message has.
 #[must_use]
 pub fn frame_length(header: [u8; FRAME_HEADER]) -> Option<usize> {
     let length = usize::try_from(u32::from_be_bytes(header)).ok()?;

@@ -21,7 +21,7 @@ pub type IdList = XdrArray<ViceId, PR_MAXLIST>;
 pub type PrEntries = XdrArray<PrListEntry, PR_MAXLIST>;
 
 wire_bits! {
-    /// Who may see and change an entry (PTDB notes 4).
+    /// The right to see and change an entry (PTDB notes 4).
     Privacy(i32) {
         /// Members may take others out.
         0x01 REMOVE_MEM;
@@ -41,7 +41,7 @@ wire_bits! {
         0x80 STATUS_ANY;
     }
 
-    /// Which fields `SetFieldsEntry` sets (PTDB notes 4).
+    /// The fields that `SetFieldsEntry` sets (PTDB notes 4).
     SetFieldsMask(i32) {
         /// All of `flags`.
         0xff ALL_FLAGS;
@@ -49,7 +49,7 @@ wire_bits! {
         0x4000_0000 NUSERS;
     }
 
-    /// Which fields `UpdateEntry` sets.
+    /// The fields that `UpdateEntry` sets.
     PrUpdateMask(u32) {
         /// `name`.
         0x1 NAME;
@@ -63,7 +63,7 @@ wire_bits! {
         0x10 ID_HASH;
     }
 
-    /// Which entries `ListEntries` lists.
+    /// The entries that `ListEntries` lists.
     ListEntriesFlags(i32) {
         /// Users.
         1 USERS;
@@ -78,9 +78,9 @@ impl SetFieldsMask {
 }
 
 impl Privacy {
-    /// What groups have by default: `S-M--`.
+    /// The default of groups: `S-M--`.
     pub const GROUP_DEFAULT: Self = Self(0x90);
-    /// What users have by default: `S----`.
+    /// The default of users: `S----`.
     pub const USER_DEFAULT: Self = Self(0x80);
 }
 
@@ -108,9 +108,9 @@ wire_struct! {
         next_id: i32,
         /// The next with the same hash of the name.
         next_name: i32,
-        /// Who owns it.
+        /// The owner.
         owner: ViceId,
-        /// Who made it.
+        /// The creator.
         creator: ViceId,
         /// Groups it may make.
         ngroups: i32,
@@ -120,7 +120,7 @@ wire_struct! {
         count: i32,
         /// Not used.
         instance: i32,
-        /// What it owns.
+        /// The first entry that it owns.
         owned: i32,
         /// The next with the same owner.
         next_owned: i32,
@@ -136,13 +136,13 @@ wire_struct! {
 
     /// An entry, 304 bytes.
     struct PrCheckEntry {
-        /// Who may see and change it.
+        /// The right to see and change it.
         flags: Privacy,
         /// The id.
         id: ViceId,
-        /// Who owns it.
+        /// The owner.
         owner: ViceId,
-        /// Who made it.
+        /// The creator.
         creator: ViceId,
         /// Groups it may make.
         ngroups: i32,
@@ -158,13 +158,13 @@ wire_struct! {
 
     /// An entry in a list, of the same form as a [`PrCheckEntry`].
     struct PrListEntry {
-        /// Who may see and change it.
+        /// The right to see and change it.
         flags: Privacy,
         /// The id.
         id: ViceId,
-        /// Who owns it.
+        /// The owner.
         owner: ViceId,
-        /// Who made it.
+        /// The creator.
         creator: ViceId,
         /// Groups it may make.
         ngroups: i32,
@@ -180,7 +180,7 @@ wire_struct! {
 
     /// What `UpdateEntry` sets.
     struct PrUpdateEntry {
-        /// Which of the fields count.
+        /// The fields that count.
         mask: PrUpdateMask,
         /// New flags.
         flags: i32,
@@ -204,11 +204,11 @@ wire_struct! {
 }
 
 interface! {
-    /// What everybody asks of a protection server.
+    /// Procedures that everybody calls on a protection server.
     Pr on service 73 port 7002 {
         /// Makes an entry with a given id.
         500 INewEntry (name: PrName, id: ViceId, owner: ViceId);
-        /// Where an entry is in the database.
+        /// Tells where an entry is in the database.
         501 WhereIsIt (id: ViceId) -> (pos: i32);
         /// An entry of the database, by its place.
         502 DumpEntry (pos: i32) -> (entry: PrDebugEntry);
@@ -241,7 +241,7 @@ interface! {
         /// Sets privacy and quotas of an entry.
         516 SetFieldsEntry (id: ViceId, mask: SetFieldsMask, flags: i32, ngroups: i32, nusers: i32, spare1: i32,
                             spare2: i32);
-        /// What an entry owns, in parts.
+        /// Lists what an entry owns, in parts.
         517 ListOwned (id: ViceId, last: i32) -> (ids: IdList, last: i32);
         /// All that a user at a host is.
         518 GetCPS2 (id: ViceId, host: HostAddr) -> (ids: IdList, over: i32);

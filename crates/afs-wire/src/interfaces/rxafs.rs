@@ -22,9 +22,9 @@ pub type AfsCbs = XdrArray<AfsCallBack, AFSCBMAX>;
 pub type AfsBulkStats = XdrArray<AfsFetchStatus, AFSCBMAX>;
 /// Words of flags: see [`Capabilities`] for the first.
 pub type CapabilityWords = XdrArray<u32, AFSCAPABILITIESMAX>;
-/// What `FlushCPS` is to forget.
+/// The users that `FlushCPS` is to forget.
 pub type ViceIds = XdrArray<ViceId, 10>;
-/// Whose groups `FlushCPS` is to forget.
+/// The hosts whose groups `FlushCPS` is to forget.
 pub type IpAddrs = XdrArray<HostAddr, 10>;
 /// Numbers of one collection of extended statistics.
 pub type CollData = XdrArray<u32, 1024>;
@@ -54,7 +54,7 @@ wire_enum! {
 }
 
 wire_bits! {
-    /// What a file server or cache manager can do: the first word of its capabilities (File service notes 6.6).
+    /// The abilities of a file server or cache manager: the first word of its capabilities (File service notes 6.6).
     Capabilities(u32) {
         /// Codes are errno numbers in the form that is the same everywhere, `UAE...`.
         1 ERRORTRANS;
@@ -66,7 +66,7 @@ wire_bits! {
         8 SANEACLS;
     }
 
-    /// Which fields of an [`AfsStoreVolumeStatus`] are to be set.
+    /// The fields of an [`AfsStoreVolumeStatus`] that are to be set.
     StoreVolumeMask(u32) {
         /// `min_quota`.
         1 MIN_QUOTA;
@@ -95,9 +95,9 @@ wire_struct! {
         oldest_msg_number: u32,
         /// The server's clock.
         current_time: AfsTime,
-        /// When the machine was started.
+        /// The time when the machine was started.
         boot_time: AfsTime,
-        /// When the server was started.
+        /// The time when the server was started.
         start_time: AfsTime,
         /// Connections.
         current_connections: i32,
@@ -201,7 +201,7 @@ wire_struct! {
     /// What `SetVolumeStatus` sets.
     #[derive(Copy)]
     struct AfsStoreVolumeStatus {
-        /// Which of the fields count.
+        /// The fields that count.
         mask: StoreVolumeMask,
         /// Quota that is reserved, in KiB.
         min_quota: i32,
@@ -217,7 +217,7 @@ wire_struct! {
         kind: i32,
         /// Ids of the volumes of each kind.
         types: [VolumeId; 5],
-        /// How many servers follow.
+        /// The number of servers that follow.
         server_count: u32,
         /// Their addresses.
         servers: [HostAddr; 8],
@@ -233,7 +233,7 @@ wire_struct! {
         kind: i32,
         /// Ids of the volumes of each kind.
         types: [VolumeId; 5],
-        /// How many servers follow.
+        /// The number of servers that follow.
         server_count: u32,
         /// Their addresses.
         servers: [HostAddr; 8],
@@ -241,7 +241,7 @@ wire_struct! {
 
     /// A command of `FsCmd`; no server has any.
     struct FsCmdInputs {
-        /// Which.
+        /// The command.
         command: i32,
         /// On what.
         fid: AfsFid,
@@ -269,7 +269,7 @@ wire_struct! {
 }
 
 interface! {
-    /// What a cache manager asks of a file server.
+    /// Procedures that a cache manager calls on a file server.
     Rxafs on service 1 port 7000 {
         /// Bytes of a file below 2 GiB, of a directory or of a symbolic link.
           130 FetchData (fid: AfsFid, pos: i32, length: i32) split from_server
@@ -316,7 +316,7 @@ interface! {
           146 GetStatistics () -> (statistics: ViceStatistics);
         /// Ends promises that the client no longer wants.
           147 GiveUpCallBacks (fids: AfsCbFids, callbacks: AfsCbs);
-        /// Where a volume is; clients ask the VLDB.
+        /// Tells where a volume is; clients ask the VLDB.
           148 GetVolumeInfo (name: Name) -> (info: VolumeInfo);
         /// Quota, use and messages of a volume.
           149 GetVolumeStatus (volume: VolumeId)
@@ -330,7 +330,7 @@ interface! {
           152 CheckToken (vice_id: ViceId, token: AfsOpaque);
         /// The server's clock: what clients probe with.
           153 GetTime () -> (seconds: u32, useconds: u32);
-        /// Where a volume is; clients ask the VLDB.
+        /// Tells where a volume is; clients ask the VLDB.
           154 NGetVolumeInfo (name: Name) -> (info: AfsVolumeInfo);
         /// Status of several vnodes: all or nothing.
           155 BulkStatus (fids: AfsCbFids) -> (statuses: AfsBulkStats, callbacks: AfsCbs, sync: AfsVolSync);
@@ -370,7 +370,7 @@ interface! {
               split from_client -> (status: AfsFetchStatus, sync: AfsVolSync);
         /// Ends all promises of the calling client.
         65539 GiveUpAllCallBacks ();
-        /// What the server can do.
+        /// Tells what the server can do.
         65540 GetCapabilities () -> (capabilities: CapabilityWords);
         /// Not served.
         65541 CallBackRxConnAddr (addr: HostAddr);

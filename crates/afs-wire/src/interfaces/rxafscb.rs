@@ -15,7 +15,7 @@ pub type CacheConfig = XdrArray<u32, 1024>;
 wire_struct! {
     /// Who a client is, and where.
     struct InterfaceAddr {
-        /// How many of the slots count. Not checked here: a peer may claim any number.
+        /// The number of slots that count. Not checked here: a peer may claim any number.
         number_of_interfaces: i32,
         /// The client.
         uuid: Uuid,
@@ -30,13 +30,13 @@ wire_struct! {
     /// The state of a lock inside a cache manager.
     #[derive(Copy)]
     struct AfsDbLockDesc {
-        /// Who waits, as bits.
+        /// The waiters, as bits.
         wait_states: i8,
-        /// How it is held, as bits.
+        /// The way in which it is held, as bits.
         excl_locked: i8,
         /// Readers.
         readers_reading: i16,
-        /// How many wait.
+        /// The number of waiters.
         num_waiting: i16,
         /// 0.
         spare: i16,
@@ -44,7 +44,7 @@ wire_struct! {
         pid_last_reader: i32,
         /// The process that writes.
         pid_writer: i32,
-        /// Where in the client it was locked.
+        /// The place in the client where it was locked.
         src_indicator: i32,
     }
 
@@ -144,7 +144,7 @@ impl InterfaceAddr {
 }
 
 interface! {
-    /// What a file server asks of a cache manager.
+    /// Procedures that a file server calls on a cache manager.
     Rxafscb on service 1 port 7001 {
         /// Ends promises. Always to be answered with success.
           204 CallBack (fids: AfsCbFids, callbacks: AfsCbs);
@@ -163,7 +163,7 @@ interface! {
               -> (server_version: i32, time: AfsTime, data: CollData);
         /// `InitCallBackState` that also asks who the client is.
           211 InitCallBackState2 () -> (addr: InterfaceAddr);
-        /// Who are you?
+        /// Asks a client who it is.
           212 WhoAreYou () -> (addr: InterfaceAddr);
         /// Ends all promises of the server with this UUID.
           213 InitCallBackState3 (server_uuid: Uuid);
@@ -175,14 +175,14 @@ interface! {
           216 GetCellServDB (cell_index: i32) -> (cell_name: Name, cell_hosts: ServerList);
         /// The client's own cell.
           217 GetLocalCell () -> (cell_name: Name);
-        /// How the cache is set up.
+        /// Tells how the cache is set up.
           218 GetCacheConfig (caller_version: u32)
               -> (server_version: u32, config_count: u32, config: CacheConfig);
         /// An entry of the cache, by index.
         65536 GetCE64 (index: i32) -> (entry: AfsDbCacheEntry64);
         /// The database servers of a cell, by its number.
         65537 GetCellByNum (cell_number: i32) -> (cell_name: Name, cell_hosts: ServerList);
-        /// Who are you, and what can you do? See [`Capabilities`](super::rxafs::Capabilities).
+        /// Asks a client who it is and what it can do. See [`Capabilities`](super::rxafs::Capabilities).
         65538 TellMeAboutYourself () -> (addr: InterfaceAddr, capabilities: CapabilityWords);
     }
 }

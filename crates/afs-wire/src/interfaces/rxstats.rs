@@ -10,7 +10,7 @@ pub const STATS_MAX: usize = 1 << 20;
 pub type RpcStats = XdrArray<u32, STATS_MAX>;
 
 interface! {
-    /// What `rxstat_get_process` and the like ask of a server.
+    /// Procedures that `rxstat_get_process` and the like call on a server.
     RxStats on service 409 port 7000 {
         /// Statistics of the process.
          0 RetrieveProcessRPCStats (client_version: u32)
@@ -18,9 +18,9 @@ interface! {
         /// Statistics by peer.
          1 RetrievePeerRPCStats (client_version: u32)
            -> (server_version: u32, clock_sec: AfsTime, clock_usec: u32, stat_count: u32, stats: RpcStats);
-        /// Whether they are kept for the process.
+        /// Tells whether they are kept for the process.
          2 QueryProcessRPCStats () -> (on: i32);
-        /// Whether they are kept by peer.
+        /// Tells whether they are kept by peer.
          3 QueryPeerRPCStats () -> (on: i32);
         /// Keep them for the process.
          4 EnableProcessRPCStats ();

@@ -14,7 +14,7 @@ wire_struct! {
     /// Version of a database.
     #[derive(Copy, Default)]
     struct UbikVersion {
-        /// When the sync site was elected.
+        /// The time when the sync site was elected.
         epoch: AfsTime,
         /// Transactions since.
         counter: i32,
@@ -23,7 +23,7 @@ wire_struct! {
     /// A transaction of a database.
     #[derive(Copy, Default)]
     struct UbikTid {
-        /// When the sync site was elected.
+        /// The time when the sync site was elected.
         epoch: AfsTime,
         /// Transactions since.
         counter: i32,
@@ -34,21 +34,21 @@ wire_struct! {
     struct UbikDebugOld {
         /// The server's clock.
         now: AfsTime,
-        /// When it last voted yes.
+        /// The time when it last voted yes.
         last_yes_time: AfsTime,
         /// For whom.
         last_yes_host: HostAddr,
         /// Whether that one was the sync site.
         last_yes_state: i32,
-        /// When that vote began.
+        /// The time when that vote began.
         last_yes_claim: AfsTime,
         /// The server with the lowest address.
         lowest_host: HostAddr,
-        /// When it was heard of.
+        /// The time when it was heard of.
         lowest_time: AfsTime,
         /// The sync site.
         sync_host: HostAddr,
-        /// When it was heard of.
+        /// The time when it was heard of.
         sync_time: AfsTime,
         /// Its database.
         sync_version: UbikVersion,
@@ -80,7 +80,7 @@ wire_struct! {
         current_trans: i32,
         /// Does it write?
         write_trans: i32,
-        /// When the server was started.
+        /// The time when the server was started.
         epoch_time: AfsTime,
     }
 
@@ -97,11 +97,11 @@ wire_struct! {
     struct UbikSDebugOld {
         /// The other.
         addr: HostAddr,
-        /// When it last voted.
+        /// The time when it last voted.
         last_vote_time: AfsTime,
-        /// When it was last asked to.
+        /// The time when it was last asked to.
         last_beacon_sent: AfsTime,
-        /// How it voted.
+        /// Its last vote.
         last_vote: i32,
         /// Its database.
         remote_version: UbikVersion,
@@ -132,9 +132,9 @@ wire_struct! {
     struct UbikIovec {
         /// Number of the file: 0.
         file: i32,
-        /// Where in it, in bytes.
+        /// The place in it, in bytes.
         position: i32,
-        /// How much, in bytes.
+        /// The length, in bytes.
         length: i32,
     }
 }

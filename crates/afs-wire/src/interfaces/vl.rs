@@ -53,7 +53,7 @@ wire_bits! {
         0x8000 DFS_FILESET;
     }
 
-    /// What is at a site of a volume (VLDB notes 2).
+    /// The volumes at a site (VLDB notes 2).
     SiteFlags(i32) {
         /// Has the newest release, in one that is not complete.
         0x1 NEW_REP_SITE;
@@ -71,17 +71,17 @@ wire_bits! {
         0x40 RW_REPLICA;
     }
 
-    /// What `ReleaseLock` and `ReplaceEntry` release (VLDB notes 2).
+    /// The locks that `ReleaseLock` and `ReplaceEntry` release (VLDB notes 2).
     ReleaseType(i32) {
         /// The time of the lock.
         1 TIMESTAMP;
         /// The operation.
         2 OPCODE;
-        /// Who locked.
+        /// The id of the locker.
         4 AFSID;
     }
 
-    /// Which attributes a list is asked for by.
+    /// The attributes by which a list is asked for.
     ListMask(u32) {
         /// `server`.
         0x1 SERVER;
@@ -93,7 +93,7 @@ wire_bits! {
         0x10 FLAG;
     }
 
-    /// What an address list is asked for by: exactly one.
+    /// The attribute by which an address list is asked for: exactly one.
     AddrMask(i32) {
         /// `ipaddr`.
         0x1 IPADDR;
@@ -103,7 +103,7 @@ wire_bits! {
         0x4 UUID;
     }
 
-    /// What of an entry is to be changed by `UpdateEntry`.
+    /// The fields of an entry that `UpdateEntry` is to change.
     UpdateMask(u32) {
         /// `name`.
         0x1 VOLUME_NAME;
@@ -123,7 +123,7 @@ wire_bits! {
         0x200 RW_ID;
     }
 
-    /// What of a site is to be changed by `UpdateEntry`.
+    /// The fields of a site that `UpdateEntry` is to change.
     RepSiteMask(u32) {
         /// Take it out.
         0x100 DELETE;
@@ -151,7 +151,7 @@ impl EntryFlags {
 wire_struct! {
     /// What `UpdateEntry` changes.
     struct VldbUpdateEntry {
-        /// Which of the fields count.
+        /// The fields that count.
         mask: UpdateMask,
         /// New name.
         name: CharVec<VL_MAXNAMELEN>,
@@ -165,9 +165,9 @@ wire_struct! {
         backup_id: VolumeId,
         /// New id of the clone in a release.
         clone_id: VolumeId,
-        /// How many of the following count.
+        /// The number of the following that count.
         n_modified_repsites: i32,
-        /// What is to be done at each.
+        /// The changes at each.
         repsites_mask: [RepSiteMask; OMAXNSERVERS],
         /// The server it is at.
         repsites_target_server: [HostAddr; OMAXNSERVERS],
@@ -184,7 +184,7 @@ wire_struct! {
     /// What a list is asked for by.
     #[derive(Copy)]
     struct VldbListByAttributes {
-        /// Which of the fields count.
+        /// The fields that count.
         mask: ListMask,
         /// A server.
         server: HostAddr,
@@ -204,19 +204,19 @@ wire_struct! {
         name: CharVec<VL_MAXNAMELEN>,
         /// 0.
         spares3: i32,
-        /// How many of the sites count.
+        /// The number of sites that count.
         n_servers: i32,
         /// The sites' servers.
         server_number: [HostAddr; OMAXNSERVERS],
         /// The sites' partitions.
         server_partition: [PartitionId; OMAXNSERVERS],
-        /// What is at each.
+        /// The flags of each.
         server_flags: [SiteFlags; OMAXNSERVERS],
         /// Ids of the read-write, the read-only and the backup volume.
         volume_id: [VolumeId; MAXTYPES],
         /// The clone in a release.
         clone_id: VolumeId,
-        /// Which volumes exist, and who has a lock.
+        /// The volumes that exist, and the lock's owner.
         flags: EntryFlags,
     }
 
@@ -224,19 +224,19 @@ wire_struct! {
     struct NvldbEntry {
         /// The volume's name.
         name: CharVec<VL_MAXNAMELEN>,
-        /// How many of the sites count.
+        /// The number of sites that count.
         n_servers: i32,
         /// The sites' servers.
         server_number: [HostAddr; NMAXNSERVERS],
         /// The sites' partitions.
         server_partition: [PartitionId; NMAXNSERVERS],
-        /// What is at each.
+        /// The flags of each.
         server_flags: [SiteFlags; NMAXNSERVERS],
         /// Ids of the read-write, the read-only and the backup volume.
         volume_id: [VolumeId; MAXTYPES],
         /// The clone in a release.
         clone_id: VolumeId,
-        /// Which volumes exist, and who has a lock.
+        /// The volumes that exist, and the lock's owner.
         flags: EntryFlags,
         /// In lists, which of the sites was asked for.
         match_index: i32,
@@ -247,7 +247,7 @@ wire_struct! {
     /// What an address list is asked for by.
     #[derive(Copy)]
     struct ListAddrByAttributes {
-        /// Which of the fields counts.
+        /// The field that counts.
         mask: AddrMask,
         /// An address.
         ipaddr: HostAddr,
@@ -263,7 +263,7 @@ wire_struct! {
     struct UvldbEntry {
         /// The volume's name.
         name: CharVec<VL_MAXNAMELEN>,
-        /// How many of the sites count.
+        /// The number of sites that count.
         n_servers: i32,
         /// The sites' servers; without [`SiteFlags::UUID`] the address is in `time_low`.
         server_number: [Uuid; NMAXNSERVERS],
@@ -271,13 +271,13 @@ wire_struct! {
         server_unique: [i32; NMAXNSERVERS],
         /// The sites' partitions.
         server_partition: [PartitionId; NMAXNSERVERS],
-        /// What is at each.
+        /// The flags of each.
         server_flags: [SiteFlags; NMAXNSERVERS],
         /// Ids of the read-write, the read-only and the backup volume.
         volume_id: [VolumeId; MAXTYPES],
         /// The clone in a release.
         clone_id: VolumeId,
-        /// Which volumes exist, and who has a lock.
+        /// The volumes that exist, and the lock's owner.
         flags: EntryFlags,
         /// In lists, which of the sites was asked for.
         match_index: i32,
@@ -308,7 +308,7 @@ wire_struct! {
 
     /// Calls so far.
     struct VldStats {
-        /// When the server was started.
+        /// The time when the server was started.
         start_time: u32,
         /// Calls by opcode, less 501.
         requests: [i32; 50],
@@ -333,7 +333,7 @@ wire_struct! {
 }
 
 interface! {
-    /// What everybody asks of a volume location server.
+    /// Procedures that everybody calls on a volume location server.
     Vl on service 52 port 7003 {
         /// Makes an entry.
         501 CreateEntry (entry: VldbEntry);

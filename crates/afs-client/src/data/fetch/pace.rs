@@ -1,4 +1,4 @@
-//! How many calls fetch from a server at a time, and how large each of them is. All files and users share these limits,
+//! Limits on how many calls fetch from a server at a time, and on their size. All files and users share these limits,
 //! because they share the server's threads and the path to it.
 //!
 //! One call to a server of our own carries all that the path does. Two large calls are in flight, so that one always
@@ -98,7 +98,7 @@ pub(crate) struct Pace {
     is_silent: bool,
 }
 
-/// What a call brings.
+/// The data that a call fetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallKind {
     /// A piece of a large file.
@@ -107,7 +107,7 @@ pub(crate) enum CallKind {
     SmallFile,
 }
 
-/// What a stock server says of its threads.
+/// A stock server's report of its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Threads {
     /// Those without a call.
@@ -143,7 +143,7 @@ impl Pace {
         OWN_CALLS + u32::try_from(more).unwrap_or(u32::MAX).min(OWN_CALLS_MAX - OWN_CALLS)
     }
 
-    /// Whether another may begin. One that a reader waits for may always, to a bound: it is not to wait behind others' fetching
+    /// True if another may begin. One that a reader waits for may always, to a bound: it is not to wait behind others' fetching
     /// ahead.
     pub(crate) fn may_begin(&self, kind: CallKind, is_waited_for: bool) -> bool {
         let limit = self.limit();
@@ -169,7 +169,7 @@ impl Pace {
         share.clamp(PIECE_MIN, most).next_multiple_of(4096).min(wanted.max(1))
     }
 
-    /// How far ahead of a reader who reads on and on: twice what all calls together bring, so that none pauses.
+    /// The bytes to fetch ahead of a sequential reader: twice what all calls together bring, so that none pauses.
     pub(crate) fn ahead_max(&self) -> u64 {
         if self.is_own == Some(true) {
             2 * u64::from(self.limit()) * OWN_PIECE
@@ -225,7 +225,7 @@ impl Pace {
         false
     }
 
-    /// What the server says of its threads; nothing, if it does not: then only the latency can tell.
+    /// Notes what the server says of its threads; if it says nothing, only the latency can tell.
     pub(crate) fn note_threads(&mut self, now: Instant, threads: Option<Threads>) {
         self.is_silent = threads.is_none();
         // Those that have begun since come to threads that the server still had for idle, between two of our calls.

@@ -63,9 +63,9 @@ pub(crate) struct Prefetch {
     pub(crate) users: Arc<Users>,
     pub(crate) vnodes: Arc<Vnodes>,
     pub(crate) statuses: Arc<Statuses>,
-    /// What the files are that directories name: mount points are left alone.
+    /// The mount points, which are left alone: directories name them like files.
     pub(crate) mount_points: Arc<MountPoints>,
-    /// Which files are being removed.
+    /// The files that are being removed.
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) files: Arc<Files>,
 }

@@ -1,4 +1,4 @@
-//! What the holders of this client have of one file's lock, by what the server has given. Asks nobody.
+//! The holders of one file's lock in this client, within the lock that the server has given. Asks nobody.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::fid::User;
 #[derive(Debug, Default)]
 pub(super) struct Lock {
     pub(super) holders: Vec<(u64, LockKind)>,
-    /// What the server has given. It may have ended, and is asked for again then.
+    /// The lock that the server has given. It may have ended, and is asked for again then.
     pub(super) given: Option<Given>,
     /// Held while the server is called about it, so that what is asked for does not overtake what is given back.
     pub(super) asking: Arc<tokio::sync::Mutex<()>>,
@@ -28,7 +28,7 @@ pub(super) struct Given {
     pub(super) ends: Instant,
 }
 
-/// Whether a holder can have a lock, and what that takes.
+/// The answer whether a holder can have a lock, and what that takes.
 pub(super) enum Grant {
     /// They have it: what the server has given covers it.
     Covered,

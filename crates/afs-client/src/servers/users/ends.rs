@@ -13,17 +13,17 @@ use crate::wait;
 /// With less than this left of a token that was given, or less than a quarter of its life, its end is warned of, once.
 const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);
 
-/// How often it is looked for tokens that end soon.
+/// The time between two looks for tokens that end soon.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 impl Users {
-    /// Whether an identity's token has ended or was refused, so that a new one may make good what fails now.
+    /// True if an identity's token has ended or was refused, so that a new one may make good what fails now.
     pub(crate) fn has_ended(&self, who: IdentityIndex) -> bool {
         let now = UnixTime::of(self.runtime.wall_clock());
         self.login(who).is_some_and(|login| login.has_ended(now))
     }
 
-    /// Whether an identity still shows a token that has ended by the clock here: any server may refuse it from now on, and none says when
+    /// True if an identity still shows a token that has ended by the clock here: any server may refuse it from now on, and none says when
     /// it begins to. What servers tell of its rights counts for the one answer.
     pub(crate) fn shows_ended(&self, who: IdentityIndex) -> bool {
         if who == IdentityIndex::NOBODY {
@@ -60,7 +60,7 @@ impl Users {
         ended.map(|((user, _), who)| (*user, *who)).collect()
     }
 
-    /// How long there is nothing to look for.
+    /// The time for which there is nothing to look for.
     pub(super) fn pause(&self, now: UnixTime) -> Duration {
         let identities = self.identities();
         let given = identities.logins.values().filter(|login| matches!(login.source, Source::Given(_)));

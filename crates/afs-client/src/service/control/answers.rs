@@ -1,4 +1,4 @@
-//! What is done for each request of the control interface, as the user who asks.
+//! The answer to each request of the control interface, as the user who asks.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

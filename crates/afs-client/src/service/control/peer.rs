@@ -1,5 +1,5 @@
-//! What the kernel says of a peer of the control socket that std does not tell: the only `unsafe` of this crate. And which PAGs have
-//! processes.
+//! The kernel's facts about a peer of the control socket that std does not tell: the only `unsafe` of this crate. And which PAGs
+//! have processes.
 
 #![expect(unsafe_code, reason = "the one file with a system call that std and tokio do not offer")]
 

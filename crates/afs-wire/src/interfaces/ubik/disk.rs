@@ -13,9 +13,9 @@ pub const IOVEC_MAXWRT: usize = 64;
 
 /// Bytes to write.
 pub type BulkData = Opaque<BULK_DATA_MAX>;
-/// Where they go.
+/// The places where they go.
 pub type IovecWrt = XdrArray<UbikIovec, IOVEC_MAXWRT>;
-/// What goes there.
+/// The bytes that go there.
 pub type IovecBuf = Opaque<IOVEC_MAXBUF>;
 
 interface! {
