@@ -41,7 +41,7 @@ const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
 /// loss of power, and not gone.
 const LOOKS_PER_SYNC: u64 = 10;
 
-/// How a cache is set up.
+/// The configuration of a cache.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Most bytes of data. More is there only while files are open or dirty.
@@ -70,7 +70,7 @@ impl Config {
     }
 }
 
-/// How full a cache is.
+/// The use of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes in use, by the cache's own count.
@@ -85,7 +85,7 @@ pub struct Usage {
     pub conflicts: usize,
 }
 
-/// What the cache has of a file.
+/// The copy that the cache has of a file.
 #[derive(Debug)]
 pub enum Held {
     /// The version that was asked for.
@@ -106,7 +106,7 @@ struct Inner {
     keeper: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// What the files of a cache share.
+/// The state that the files of a cache share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     disk: Arc<dyn Disk>,
@@ -285,7 +285,7 @@ impl Cache {
         self.inner.shared.file(key, version, length)
     }
 
-    /// What the cache has of a file, whichever version that is.
+    /// Returns the cache's copy of a file, whichever version that is.
     ///
     /// # Errors
     ///
@@ -347,7 +347,7 @@ impl Cache {
         self.inner.shared.put_aside(file, why)
     }
 
-    /// What was put aside, the oldest first.
+    /// Lists what was put aside, the oldest first.
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {
         lock(&self.inner.shared.index).conflicts.values().cloned().collect()
@@ -362,7 +362,7 @@ impl Cache {
         self.inner.shared.remove_conflict(conflict)
     }
 
-    /// How full it is.
+    /// The use of the cache.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let shared = &self.inner.shared;

@@ -1,5 +1,5 @@
-//! What was written and could not be stored, kept for whoever wrote it: a file with the data, and a text that says what
-//! they are.
+//! Data that were written and could not be stored, kept for their writer: a file with the data, and a text that says
+//! what they are.
 
 use afs_store::Key;
 use afs_store::codec::{Fields, Value};
@@ -17,17 +17,17 @@ pub struct Conflict {
     pub volume: u32,
     /// The vnode's number.
     pub vnode: u32,
-    /// Which use of it.
+    /// The use of it.
     pub unique: u32,
     /// The version of the data that was written on.
     pub version: u64,
     /// The local user who wrote last.
     pub writer: u32,
-    /// How long the file was.
+    /// The length of the file.
     pub length: u64,
-    /// What of it was written; the rest may not be there, and reads as zeros.
+    /// The ranges of it that were written; the rest may not be there, and reads as zeros.
     pub ranges: Vec<Range<u64>>,
-    /// Why it could not be stored.
+    /// The reason why it could not be stored.
     pub why: String,
 }
 
@@ -47,7 +47,7 @@ impl Conflict {
         format!("{}.txt", self.data_name())
     }
 
-    /// What the text says.
+    /// The content of the text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!(
@@ -61,7 +61,7 @@ impl Conflict {
         text
     }
 
-    /// How many bytes it takes, at most: what was written.
+    /// The most bytes that it takes: what was written.
     pub(crate) fn bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end.saturating_sub(range.start)).fold(0, u64::saturating_add)
     }

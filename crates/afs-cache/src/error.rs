@@ -1,4 +1,4 @@
-//! What can go wrong with the cache. Each error names the folder and what to do.
+//! Errors of the cache. Each error names the folder and what to do.
 
 use afs_store::StoreError;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why something was not read from the cache or written to it.
+/// The reason why something was not read from the cache or written to it.
 #[derive(Debug, Clone)]
 pub enum CacheError {
     /// The file system that the folder is on has no space left.
@@ -31,20 +31,20 @@ pub enum CacheError {
         /// The cache's folder.
         folder: PathBuf,
     },
-    /// What is in the folder contradicts itself.
+    /// The content of the folder contradicts itself.
     Damaged {
         /// The cache's folder.
         folder: PathBuf,
-        /// What was read, and what is wrong with it.
+        /// The row that was read, and the problem with it.
         why: String,
     },
     /// The system refused something.
     Io {
         /// The cache's folder.
         folder: PathBuf,
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: Arc<io::Error>,
     },
 }
@@ -69,7 +69,7 @@ impl CacheError {
         }
     }
 
-    /// Whether what is in the folder is not what was written there.
+    /// True if what is in the folder is not what was written there.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
@@ -81,7 +81,7 @@ impl CacheError {
         }
     }
 
-    /// Whether there was no space.
+    /// True if there was no space.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })

@@ -168,51 +168,51 @@ impl CacheFile {
         self.version.load(Ordering::Acquire)
     }
 
-    /// How long it is for who reads it here.
+    /// The length for a reader here.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.length.load(Ordering::Acquire)
     }
 
-    /// How long it is at the server.
+    /// The length at the server.
     #[must_use]
     pub fn server_length(&self) -> u64 {
         read(&self.state).server_length
     }
 
-    /// Whether all of it is here.
+    /// True if all of it is here.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Acquire)
     }
 
-    /// Whether there is something to be stored, or being stored.
+    /// True if there is something to be stored, or being stored.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         let state = read(&self.state);
         state.is_storing || self.wants_store(&state)
     }
 
-    /// Whether the kernel may write to it without our seeing it.
+    /// True if the kernel may write to it without our seeing it.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         read(&self.state).lends > 0
     }
 
-    /// How many bytes were written and are not at the server.
+    /// The number of bytes that were written and are not at the server.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         let state = read(&self.state);
         state.dirty.total() + state.storing.total()
     }
 
-    /// Who has written last.
+    /// The user who has written last.
     #[must_use]
     pub fn writer(&self) -> Writer {
         read(&self.state).writer.clone()
     }
 
-    /// Who has written last, if something is to be stored and it was somebody else.
+    /// The user who has written last, if something is to be stored and it was somebody else.
     #[must_use]
     pub fn is_dirty_of_another(&self, writer: &Writer) -> Option<Writer> {
         let state = read(&self.state);
@@ -226,13 +226,13 @@ impl CacheFile {
         read(&self.state).sent
     }
 
-    /// How many bytes are here.
+    /// The number of bytes that are here.
     #[must_use]
     pub fn present_bytes(&self) -> u64 {
         read(&self.state).present.total()
     }
 
-    /// How many of them take space.
+    /// The number of them that take space.
     pub(crate) fn counted_bytes(&self) -> u64 {
         let state = read(&self.state);
         state.present.total() - state.zeros.total()
@@ -282,7 +282,7 @@ impl CacheFile {
         }
     }
 
-    /// What was filled and not confirmed.
+    /// The ranges that were filled and not confirmed.
     #[must_use]
     pub fn unconfirmed(&self) -> RangeSet {
         read(&self.state).unconfirmed.clone()
@@ -294,14 +294,14 @@ impl CacheFile {
         self.losses.load(Ordering::Acquire)
     }
 
-    /// What was filled of a range is of this version.
+    /// Confirms that what was filled of a range is of this version.
     pub fn confirm(&self, range: Range<u64>) {
         let mut state = write(&self.state);
         state.unconfirmed.remove(range);
         state.is_row_old = true;
     }
 
-    /// What was filled of a range is of another version: takes it out again.
+    /// Takes what was filled of a range out again, as it is of another version.
     pub fn take_out(&self, range: Range<u64>) {
         let _changing = lock(&self.changing);
         let mut state = write(&self.state);
@@ -386,7 +386,7 @@ impl CacheFile {
 
     // ---- what the cache asks
 
-    /// What its row says.
+    /// The content of its row.
     pub(crate) fn row(&self) -> FileRow {
         self.row_of(&read(&self.state))
     }
@@ -419,7 +419,7 @@ impl CacheFile {
         all.iter().collect()
     }
 
-    /// When it was opened last.
+    /// The time when it was opened last, by the cache's own count.
     pub(crate) fn used(&self) -> u64 {
         read(&self.state).used
     }
@@ -469,7 +469,7 @@ impl CacheFile {
         self.is_forgotten.store(true, Ordering::Release);
     }
 
-    /// Whether the backing file is not to be removed when this is closed.
+    /// Sets whether the backing file is not to be removed when this is closed.
     pub(crate) fn set_left(&self, is_left: bool) {
         self.is_left.store(is_left, Ordering::Release);
     }
@@ -524,7 +524,7 @@ impl CacheFile {
         }
     }
 
-    /// What is not to be let go where the cache has more than its limit, so many bytes.
+    /// The range that is not to be let go where the cache has more than its limit, so many bytes.
     pub(crate) fn near(&self, limit: u64) -> Range<u64> {
         self.near_reader(NEAR_AHEAD.min((limit / 2).max(NEAR_AHEAD_LEAST)))
     }

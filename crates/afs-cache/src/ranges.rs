@@ -18,19 +18,19 @@ impl RangeSet {
         Self { ranges: BTreeMap::new(), total: 0 }
     }
 
-    /// Whether it has no byte.
+    /// True if it has no byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many bytes it has.
+    /// The number of bytes.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many ranges it has.
+    /// The number of ranges.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ranges.len()
@@ -54,7 +54,7 @@ impl RangeSet {
         (at < end).then_some(start..end)
     }
 
-    /// Whether it has all of a range; of an empty one it does.
+    /// True if it has all of a range; of an empty one it does.
     #[must_use]
     pub fn contains(&self, range: &Range<u64>) -> bool {
         range.is_empty() || self.around(range.start).is_some_and(|found| range.end <= found.end)

@@ -48,13 +48,13 @@ pub struct SentStore {
     pub modified: u32,
 }
 
-/// Who has written into a file.
+/// The user who has written into a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Writer {
     /// The local user.
     pub user: u32,
-    /// Who that user was to the cell then, by a name that the caller chooses; empty for an anonymous user. `None`: a cache of format 3
-    /// and older did not note it.
+    /// The user's identity in the cell then, by a name that the caller chooses; empty for an anonymous user. `None`: a cache of format
+    /// 3 and older did not note it.
     pub holder: Option<Arc<str>>,
 }
 
@@ -66,7 +66,7 @@ impl Writer {
     }
 }
 
-/// Whether a file of this length, which was cut as short as that in between, may be another than the server has it by its length alone.
+/// True if a file of this length, which was cut as short as that in between, may be another than the server has it by its length alone.
 /// If a store was not answered, the server has either of two lengths.
 pub(crate) fn is_other_there(
     server_length: u64,
@@ -78,30 +78,30 @@ pub(crate) fn is_other_there(
     lengths.into_iter().flatten().any(|there| there != length || truncated_to < there)
 }
 
-/// What is remembered of a file.
+/// The facts that are remembered of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FileRow {
     /// The backing file.
     pub(crate) number: u64,
     /// The version of the data that the server has.
     pub(crate) version: u64,
-    /// How long they are there.
+    /// The length there.
     pub(crate) server_length: u64,
-    /// How long they are here; more, if a dirty range ends behind.
+    /// The length here; more, if a dirty range ends behind.
     pub(crate) length: u64,
-    /// How short the file was in between, since the last store.
+    /// The shortest length in between, since the last store.
     pub(crate) truncated_to: u64,
-    /// Who has written into it last.
+    /// The user who has written into it last.
     pub(crate) writer: Writer,
     /// Whether the kernel could write to the backing file without our seeing it.
     pub(crate) is_lent: bool,
     /// Whether it was in a slot when this was written, and may still be.
     pub(crate) is_small: bool,
-    /// When it was opened last, by the cache's own count.
+    /// The time when it was opened last, by the cache's own count.
     pub(crate) used: u64,
-    /// What is on its way to the server.
+    /// The store that is on its way to the server.
     pub(crate) sent: Option<SentStore>,
-    /// What is there, dirty or not.
+    /// The ranges that are there, dirty or not.
     pub(crate) present: RangeSet,
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn put(batch: &mut Batch, key: Key, value: impl Into<Vec<u8>>) {
     batch.put(key, row);
 }
 
-/// What a file's row says; `None` if it makes no sense.
+/// Decodes a file's row; `None` if it makes no sense.
 pub(crate) fn file_row(key: &Key, row: &[u8]) -> Option<FileRow> {
     FileRow::decode(unsealed(key, row)?).ok()
 }
@@ -203,20 +203,20 @@ fn sealed(key: &Key, value: impl Into<Vec<u8>>) -> Vec<u8> {
     row
 }
 
-/// What a row says, if it is as it was written.
+/// The content of a row, if it is as it was written.
 pub(crate) fn unsealed<'a>(key: &Key, row: &'a [u8]) -> Option<&'a [u8]> {
     let (value, sum) = row.split_at_checked(row.len().checked_sub(SUM)?)?;
     (sum == sum_of(key, value)).then_some(value)
 }
 
-/// Where a cell's number is.
+/// The key of a cell's number.
 pub(crate) fn cell(name: &str) -> Key {
     let mut key = vec![table::CELL];
     key.extend_from_slice(name.as_bytes());
     Key(key)
 }
 
-/// What all keys of cells begin with.
+/// The prefix of all keys of cells.
 pub(crate) fn cells() -> Vec<u8> {
     vec![table::CELL]
 }
@@ -226,7 +226,7 @@ pub(crate) fn cell_of(key: &Key) -> Option<String> {
     String::from_utf8(key.0.get(1..)?.to_vec()).ok()
 }
 
-/// Where a file's row is.
+/// The key of a file's row.
 pub(crate) fn file(key: FileKey) -> Key {
     let mut bytes = vec![table::FILE];
     for number in [key.cell.0, key.volume, key.vnode, key.unique] {
@@ -235,12 +235,12 @@ pub(crate) fn file(key: FileKey) -> Key {
     Key(bytes)
 }
 
-/// What all keys of files begin with.
+/// The prefix of all keys of files.
 pub(crate) fn files() -> Vec<u8> {
     vec![table::FILE]
 }
 
-/// Whose row a key is of.
+/// The file of a row's key.
 pub(crate) fn file_of(key: &Key) -> Option<FileKey> {
     let mut f = Fields::new("a file's key", key.0.get(1..)?);
     let key = FileKey {
@@ -253,21 +253,21 @@ pub(crate) fn file_of(key: &Key) -> Option<FileKey> {
     Some(key)
 }
 
-/// Where the end of a dirty range is.
+/// The key of the end of a dirty range.
 pub(crate) fn dirty(number: u64, start: u64) -> Key {
     let mut key = dirty_of(number);
     key.extend_from_slice(&start.to_be_bytes());
     Key(key)
 }
 
-/// What the keys of a file's dirty ranges begin with.
+/// The prefix of the keys of a file's dirty ranges.
 pub(crate) fn dirty_of(number: u64) -> Vec<u8> {
     let mut key = vec![table::DIRTY];
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
-/// What the keys of all dirty ranges begin with.
+/// The prefix of the keys of all dirty ranges.
 pub(crate) fn all_dirty() -> Vec<u8> {
     vec![table::DIRTY]
 }
@@ -288,14 +288,14 @@ pub(crate) fn dirty_number(key: &Key) -> Option<u64> {
     Some(u64::from_be_bytes(*key.0.get(1..)?.first_chunk()?))
 }
 
-/// Where a conflict is told of.
+/// The key of a conflict.
 pub(crate) fn conflict(number: u64) -> Key {
     let mut key = vec![table::CONFLICT];
     key.extend_from_slice(&number.to_be_bytes());
     Key(key)
 }
 
-/// What the keys of all conflicts begin with.
+/// The prefix of the keys of all conflicts.
 pub(crate) fn conflicts() -> Vec<u8> {
     vec![table::CONFLICT]
 }

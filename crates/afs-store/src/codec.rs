@@ -84,7 +84,7 @@ impl<'a> Fields<'a> {
         std::mem::take(&mut self.rest)
     }
 
-    /// Whether nothing is left.
+    /// True if nothing is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()

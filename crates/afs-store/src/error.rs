@@ -1,26 +1,26 @@
-//! What can go wrong with a store: the disk is full, it fails, or what is on it contradicts itself.
+//! Errors of a store: the disk is full, it fails, or what is on it contradicts itself.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Why something was not read or written.
+/// The reason why something was not read or written.
 #[derive(Debug, Clone)]
 pub enum StoreError {
     /// There is no space left. Nothing was done.
     DiskFull,
-    /// What is on disk contradicts itself, or is of a newer version.
+    /// The content of the disk contradicts itself, or is of a newer version.
     Damaged {
-        /// What was being read.
+        /// The thing that was being read.
         what: String,
-        /// What is wrong with it.
+        /// The problem with it.
         why: String,
     },
     /// The disk failed. What a store has in memory and what is on disk may differ from then on.
     Io {
-        /// What was being done, to which file.
+        /// The operation, and the file.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: Arc<io::Error>,
     },
 }

@@ -42,7 +42,7 @@ pub fn after(prefix: &[u8]) -> Key {
     Key(vec![0xff])
 }
 
-/// What a store has to know of its owner's rows.
+/// The facts that a store has to know of its owner's rows.
 pub trait Schema: fmt::Debug + Send + Sync {
     /// Whether a row is a reservation: numbers up to which may be given out, that count even where the batch they came
     /// in does not.
@@ -61,7 +61,7 @@ pub trait Schema: fmt::Debug + Send + Sync {
     }
 }
 
-/// How a store is opened.
+/// The options with which a store is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Bytes of the B-tree that are kept in memory.
@@ -210,7 +210,7 @@ impl Store {
         &self.disk
     }
 
-    /// Why nothing can be written any more, if so.
+    /// The reason why nothing can be written any more, if so.
     #[must_use]
     pub fn failure(&self) -> Option<StoreError> {
         if self.has_failed.load(Ordering::Acquire) { lock(&self.failed).clone() } else { None }
@@ -429,7 +429,7 @@ impl Store {
         lock(&self.queue).last
     }
 
-    /// Whether it is time for a checkpoint: the rows in memory have as many bytes as a segment, or the log has many files.
+    /// True if it is time for a checkpoint: the rows in memory have as many bytes as a segment, or the log has many files.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
         // Whoever holds the lock is making one.

@@ -1,4 +1,5 @@
-//! What opening a partition finds damaged: each such volume is offline, and the others are served (Volume format 9).
+//! Damage that is found when a partition is opened: each such volume is offline, and the others are served (Volume
+//! format 9).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,11 +12,11 @@ use crate::keys::{GroupId, Snapshot};
 /// A volume that cannot be shown.
 #[derive(Debug, Clone)]
 pub(crate) struct DamagedVolume {
-    /// What is damaged.
+    /// The damaged thing.
     pub(crate) what: String,
-    /// What is wrong with it.
+    /// The problem with it.
     pub(crate) why: String,
-    /// What it shows of which group, if that is known: a clone's snapshot, or what is newest.
+    /// The group, and what of it the volume shows, if that is known: a clone's snapshot, or what is newest.
     pub(crate) view: Option<(GroupId, Option<Snapshot>)>,
 }
 
@@ -54,7 +55,7 @@ impl Damage {
         Ok(())
     }
 
-    /// Whether a volume is there of which nobody knows what it shows: it may be anything of any group.
+    /// True if there is a volume of which nobody knows what it shows: it may be anything of any group.
     pub(crate) fn hides_a_view(&self) -> bool {
         self.volumes.values().any(|damaged| damaged.view.is_none())
     }

@@ -49,13 +49,13 @@ fn open_chunk(
         .map_err(VolumeError::io(format!("cannot open {name} of volume {}", volume.id)))
 }
 
-/// What a StoreData asks for (File service notes 6.2): the file is cut to `file_length` if it is longer, then
-/// `length` bytes go to `position`.
+/// The request of a StoreData (File service notes 6.2): the file is cut to `file_length` if it is longer,
+/// then `length` bytes go to `position`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreRange {
-    /// Where the bytes go.
+    /// The place where the bytes go.
     pub position: u64,
-    /// How many will come.
+    /// The number of bytes that will come.
     pub length: u64,
     /// The length that the file has for the client.
     pub file_length: u64,
@@ -126,7 +126,7 @@ impl Drop for Store {
 }
 
 impl Store {
-    /// Whether [`Store::write`] only keeps what it is given in memory: short files are written with their rows.
+    /// True if [`Store::write`] only keeps what it is given in memory: short files are written with their rows.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         matches!(self.plan, Plan::Inline(_))

@@ -1,5 +1,5 @@
-//! What can go wrong with a volume: one enum, which names the thing. What a client is told of it (an abort code, an
-//! errno) is the servers' to say.
+//! Errors of a volume: one enum, which names the thing. The servers decide what a client is told of it (an abort
+//! code, an errno).
 
 use afs_store::StoreError;
 use afs_wire::ids::{VnodeNumber, VolumeId};
@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Why an operation on a partition, a volume or a vnode was not done. Nothing of it was done then.
+/// The reason why an operation on a partition, a volume or a vnode was not done. Nothing of it was done then.
 #[derive(Debug, Clone)]
 pub enum VolumeError {
     /// There is no such volume on this partition.
@@ -18,7 +18,7 @@ pub enum VolumeError {
     Offline {
         /// The volume.
         volume: VolumeId,
-        /// Why, as whoever took it offline said.
+        /// The reason, as given by the caller that took it offline.
         reason: String,
     },
     /// The volume is used by a volume operation for a while; the caller is to try again.
@@ -63,18 +63,18 @@ pub enum VolumeError {
     AccessListTooLong,
     /// Another store into this file is going on; the caller is to put stores of one file in order.
     StoreInProgress(VnodeNumber),
-    /// What is on disk contradicts itself: `afar fsck` says more.
+    /// The content of the disk contradicts itself: `afar fsck` says more.
     Damaged {
-        /// What was being read.
+        /// The thing that was being read.
         what: String,
-        /// What is wrong with it.
+        /// The problem with it.
         why: String,
     },
     /// The disk failed. The partition's volumes are offline until it was opened again.
     Io {
-        /// What was being done, to which file.
+        /// The operation, and the file.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: Arc<io::Error>,
     },
 }
@@ -92,7 +92,7 @@ impl VolumeError {
         Self::Damaged { what: what.into(), why: why.into() }
     }
 
-    /// Whether an administrator should hear of it, since it says something of the server and not of the request.
+    /// True if an administrator should hear of it, since it says something of the server and not of the request.
     #[must_use]
     pub fn is_alarming(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Damaged { .. } | Self::DiskFull)

@@ -1,5 +1,5 @@
-//! Whether all that is on a partition fits together, and if not, what is wrong where. Changes nothing, but for what
-//! opening a partition does. Expects that nobody else uses it meanwhile.
+//! Checks whether all that is on a partition fits together, and if not, says what is wrong where. Changes nothing,
+//! but for what opening a partition does. Expects that nobody else uses it meanwhile.
 
 mod links;
 
@@ -35,7 +35,7 @@ pub struct Finding {
     pub volume: Option<VolumeId>,
     /// Of what.
     pub what: String,
-    /// What is wrong with it.
+    /// The problem with it.
     pub why: String,
 }
 
@@ -48,12 +48,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a check has seen.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What is wrong, at most [`FINDINGS_MAX`].
+    /// The problems found, at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
-    /// How much more is wrong.
+    /// The number of further problems.
     pub more_findings: u64,
     /// Volumes.
     pub volumes: u64,
@@ -64,7 +64,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()

@@ -52,7 +52,7 @@ impl GroupHandle {
         }
     }
 
-    /// What the row of a vnode's status says in a view, likewise.
+    /// Decodes the row of a vnode's status in a view, likewise.
     pub(crate) fn decode(
         &self,
         number: VnodeNumber,

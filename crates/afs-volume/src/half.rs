@@ -39,7 +39,7 @@ pub struct Half {
     pub volume: VolumeId,
     /// The name that it was to have.
     pub name: String,
-    /// What it was to be.
+    /// The kind that it was to be.
     pub kind: VolumeKind,
     /// Its read-write volume.
     pub parent: VolumeId,
@@ -47,7 +47,7 @@ pub struct Half {
     pub since: AfsTime,
 }
 
-/// What came of a volume that was put aside.
+/// The part that came of a volume that was put aside.
 #[derive(Debug)]
 pub struct Arrived {
     volume: Arc<Volume>,
@@ -102,7 +102,8 @@ impl Partition {
         Ok(true)
     }
 
-    /// What was put aside, and volumes into which a part of their next contents has come. What a start has found counts from `now` on.
+    /// Lists what was put aside, and the volumes into which a part of their next contents has come. What a start has found counts from
+    /// `now` on.
     ///
     /// # Errors
     ///
@@ -164,7 +165,8 @@ impl Partition {
         Ok(true)
     }
 
-    /// What came of a volume that was put aside, or into a volume that shows what it had, if there is something.
+    /// Returns what came of a volume that was put aside, or into a volume that shows what it had, if there is
+    /// something.
     ///
     /// # Errors
     ///
@@ -296,8 +298,8 @@ impl Restore {
 }
 
 impl Volume {
-    /// Whether it shows what it had, and has what came of a restore that did not end behind that. This is kept for a restore that goes on with
-    /// it, or could not be removed yet when its restore was given up.
+    /// True if it shows what it had, and has what came of a restore that did not end behind that. This is kept for a restore that goes on
+    /// with it, or could not be removed yet when its restore was given up.
     #[must_use]
     pub fn has_rest(&self) -> bool {
         self.is_half() && !self.record().info.destroy_me
@@ -309,7 +311,7 @@ impl Volume {
         self.has_rest() && self.record().info.kind == VolumeKind::ReadOnly
     }
 
-    /// Whether it has what came of a restore that did not end ([`Partition::put_aside`], [`Partition::forget_half`]).
+    /// True if it has what came of a restore that did not end ([`Partition::put_aside`], [`Partition::forget_half`]).
     #[must_use]
     pub fn is_half(&self) -> bool {
         self.rests.load(Ordering::Acquire)

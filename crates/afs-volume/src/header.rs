@@ -1,11 +1,11 @@
-//! What a volume says of itself: its header, as the volume service shows and sets it, its counters, its state.
+//! A volume's own facts: its header, as the volume service shows and sets it, its counters, its state.
 
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 
 /// Longest name of a volume, in bytes (`VNAMESIZE` less the NUL; Volume service notes 2).
 pub const NAME_MAX: usize = 31;
 
-/// What a volume is, with the number that the protocol gives it (Volume service notes 2).
+/// The kind of a volume, with its number in the protocol (Volume service notes 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeKind {
     /// Can be changed: 0.
@@ -16,12 +16,12 @@ pub enum VolumeKind {
     Backup,
 }
 
-/// What may be set of a volume, and stays until it is set again.
+/// The properties of a volume that may be set, and stay until they are set again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// Its name, at most [`NAME_MAX`] bytes.
     pub name: String,
-    /// What it is. Setting another does not make a clone writable: that is [`crate::Volume::is_writable`].
+    /// The kind of volume. Setting another does not make a clone writable: that is [`crate::Volume::is_writable`].
     pub kind: VolumeKind,
     /// The read-write volume of its group; its own id if it is that.
     pub parent: VolumeId,
@@ -31,7 +31,7 @@ pub struct VolumeInfo {
     pub backup: VolumeId,
     /// The volume that it was restored from, or 0.
     pub restored_from: VolumeId,
-    /// Whose the volume is: the owner of its root directory.
+    /// The owner: that of its root directory.
     pub owner: ViceId,
     /// A number for accounting, which no one reads.
     pub account: u32,
@@ -39,17 +39,18 @@ pub struct VolumeInfo {
     pub max_quota_kib: u32,
     /// KiB promised to it, which no one enforces.
     pub min_quota_kib: u32,
-    /// When its contents were made; of a clone, when it was cloned. Tells clients of a release (File service notes 3).
+    /// The time when its contents were made; of a clone, when it was cloned. Tells clients of a release (File service
+    /// notes 3).
     pub creation_date: AfsTime,
-    /// When this copy was made.
+    /// The time when this copy was made.
     pub copy_date: AfsTime,
-    /// When the last backup clone was made of it.
+    /// The time when the last backup clone was made of it.
     pub backup_date: AfsTime,
     /// After this it may be removed; 0 is never.
     pub expiration_date: AfsTime,
-    /// When it was last read.
+    /// The time when it was last read.
     pub access_date: AfsTime,
-    /// When its contents changed last.
+    /// The time when its contents changed last.
     pub update_date: AfsTime,
     /// Uses on the day that begins at `day_use_date`.
     pub day_use: u32,
@@ -61,7 +62,7 @@ pub struct VolumeInfo {
     pub in_service: bool,
     /// Whether it is half-made and to be removed after a restart (`VTDeleteOnSalvage`).
     pub destroy_me: bool,
-    /// Why it is offline, for those who ask; at most 127 bytes.
+    /// The reason why it is offline, for those who ask; at most 127 bytes.
     pub offline_message: String,
     /// Message of the day; at most 127 bytes.
     pub motd: String,
@@ -74,7 +75,7 @@ pub struct VolumeInfo {
 pub struct VolumeHeader {
     /// Its id.
     pub id: VolumeId,
-    /// What may be set.
+    /// The properties that may be set.
     pub info: VolumeInfo,
     /// KiB used, in blocks as quotas count them.
     pub used_kib: u64,
@@ -86,8 +87,8 @@ pub struct VolumeHeader {
     pub next_unique: u32,
 }
 
-/// Whether clients are served from a volume. Kept in memory only; after a start, a volume is online if it is in
-/// service and whole.
+/// The state of a volume: whether clients are served from it. Kept in memory only; after a start, a volume is
+/// online if it is in service and whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeState {
     /// Served.

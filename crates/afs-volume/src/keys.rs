@@ -40,7 +40,7 @@ pub(crate) enum Part {
     Inline,
     /// A page of a directory.
     Page(u32),
-    /// Where a chunk of its data is.
+    /// The place of a chunk of its data.
     Chunk(u32),
 }
 
@@ -68,7 +68,7 @@ impl Part {
 /// Bytes of a vnode's key without its snapshot.
 const UNVERSIONED: usize = 1 + 4 + 4 + 1 + 4;
 
-/// What a vnode's key says.
+/// The content of a vnode's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VnodeKey {
     pub(crate) group: GroupId,
@@ -96,7 +96,7 @@ impl VnodeKey {
     }
 }
 
-/// What all versions of a part begin with.
+/// The prefix of all versions of a part.
 pub(crate) fn part_prefix(group: GroupId, vnode: VnodeNumber, part: Part) -> Vec<u8> {
     let (kind, n) = part.number();
     let mut key = vnode_prefix(group, vnode);
@@ -105,14 +105,14 @@ pub(crate) fn part_prefix(group: GroupId, vnode: VnodeNumber, part: Part) -> Vec
     key
 }
 
-/// What all rows of a vnode begin with.
+/// The prefix of all rows of a vnode.
 pub(crate) fn vnode_prefix(group: GroupId, vnode: VnodeNumber) -> Vec<u8> {
     let mut key = group_prefix(group);
     key.extend_from_slice(&vnode.0.to_be_bytes());
     key
 }
 
-/// What all rows of a group's vnodes begin with.
+/// The prefix of all rows of a group's vnodes.
 pub(crate) fn group_prefix(group: GroupId) -> Vec<u8> {
     let mut key = vec![table::VNODE];
     key.extend_from_slice(&group.0.to_be_bytes());
@@ -135,7 +135,7 @@ pub(crate) fn volume(id: VolumeId) -> Key {
     numbered(table::VOLUME, id.0)
 }
 
-/// What all headers begin with.
+/// The prefix of all headers.
 pub(crate) fn volumes() -> Vec<u8> {
     vec![table::VOLUME]
 }
@@ -146,7 +146,7 @@ pub(crate) fn volume_of(key: &Key) -> Option<VolumeId> {
     Some(VolumeId(u32::from_be_bytes(bytes)))
 }
 
-/// What changes in a volume with each operation.
+/// The key of what changes in a volume with each operation.
 pub(crate) fn counters(id: VolumeId) -> Key {
     numbered(table::COUNTERS, id.0)
 }
@@ -156,7 +156,7 @@ pub(crate) fn group(group: GroupId) -> Key {
     numbered(table::GROUP, group.0)
 }
 
-/// What all rows of groups begin with.
+/// The prefix of all rows of groups.
 pub(crate) fn groups() -> Vec<u8> {
     vec![table::GROUP]
 }
@@ -171,7 +171,7 @@ pub(crate) fn half(id: VolumeId) -> Key {
     numbered(table::HALF, id.0)
 }
 
-/// What all of those begin with.
+/// The prefix of all of those.
 pub(crate) fn halves() -> Vec<u8> {
     vec![table::HALF]
 }
@@ -198,7 +198,7 @@ pub(crate) fn garbage(file: FileId) -> Key {
     Key(key)
 }
 
-/// What all garbage begins with.
+/// The prefix of all garbage.
 pub(crate) fn all_garbage() -> Vec<u8> {
     vec![table::GARBAGE]
 }
@@ -209,7 +209,7 @@ pub(crate) fn garbage_of(key: &Key) -> Option<FileId> {
     Some(FileId(u64::from_be_bytes(bytes)))
 }
 
-/// Whether there are keys like this.
+/// True if there are keys like this.
 pub(crate) fn is_key(key: &Key) -> bool {
     match key.0.first() {
         Some(&table::PARTITION) => key.0.len() == 1,
@@ -227,7 +227,7 @@ pub(crate) fn is_key(key: &Key) -> bool {
     }
 }
 
-/// Whether a row only says what may be given out. Such rows count although what was done with them may not.
+/// True if a row only says what may be given out. Such rows count although what was done with them may not.
 pub(crate) fn is_reservation(key: &Key) -> bool {
     key.0.first() == Some(&table::RESERVATION)
 }

@@ -81,7 +81,7 @@ fn new_record(
 }
 
 impl Volume {
-    /// What a name stands for.
+    /// Returns the vnode for which a name stands.
     ///
     /// # Errors
     ///

@@ -154,7 +154,7 @@ impl<'a> Directory<'a> {
         Ok(None)
     }
 
-    /// What a name stands for.
+    /// Returns the vnode for which a name stands.
     pub(crate) fn lookup(&mut self, name: &[u8]) -> Result<Option<VnodeId>, VolumeError> {
         match self.find(name)? {
             Some((_, number)) => Ok(Some(self.entry(number)?.1.1)),
@@ -167,7 +167,7 @@ impl<'a> Directory<'a> {
         self.some_entries(usize::MAX)
     }
 
-    /// Whether there is nothing but "." and "..".
+    /// Tells whether there is nothing but "." and "..".
     pub(crate) fn is_empty(&mut self) -> Result<bool, VolumeError> {
         Ok(self.some_entries(3)?.len() <= 2)
     }
@@ -300,7 +300,7 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// Whether a name may be given to something in a directory (File service notes 6.4).
+/// Checks that a name may be given to something in a directory (File service notes 6.4).
 pub(crate) fn check_name(name: &[u8]) -> Result<(), VolumeError> {
     let is_bad = name.is_empty()
         || name.len() > NAME_MAX

@@ -24,8 +24,8 @@ use opening::{maintain, maintenance};
 /// KiB that a new volume may use, unless told otherwise (Volume service notes 4).
 pub const DEFAULT_QUOTA_KIB: u32 = 5000;
 
-/// When changes are forced onto the disk, so that they outlast a power loss. The death of the process loses nothing
-/// in any case.
+/// The policy when changes are forced onto the disk, so that they outlast a power loss. The death of the process
+/// loses nothing in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
     /// Before an operation returns. Costs each a few milliseconds, shared by those that wait at the same time.
@@ -34,7 +34,7 @@ pub enum SyncPolicy {
     Every(Duration),
 }
 
-/// How a partition is to be run.
+/// The configuration of a partition.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// See [`SyncPolicy`]. Default: every second.
@@ -67,7 +67,7 @@ impl Default for Config {
 pub struct Space {
     /// All of it.
     pub total_kib: u64,
-    /// What may still be used for volumes.
+    /// The space that may still be used for volumes.
     pub free_kib: u64,
 }
 
@@ -189,7 +189,8 @@ impl Partition {
         })
     }
 
-    /// Why nothing can be written any more, if so: then all volumes are offline, until [`Partition::reopen`].
+    /// The reason why nothing can be written any more, if so: then all volumes are offline, until
+    /// [`Partition::reopen`].
     #[must_use]
     pub fn failure(&self) -> Option<VolumeError> {
         self.shared().store.failure().map(VolumeError::from)
@@ -223,7 +224,7 @@ impl Partition {
         open.damage.volumes.iter().map(|(&id, damaged)| (id, damaged.to_string())).collect()
     }
 
-    /// What opening it has found damaged.
+    /// The damage that was found when it was opened.
     pub(crate) fn damage(&self) -> Damage {
         read(&self.inner.open).damage.clone()
     }
@@ -512,7 +513,7 @@ impl Partition {
         write(&self.inner.open).volumes.insert(volume.id(), volume);
     }
 
-    /// What was put aside half-made.
+    /// The volumes that were put aside half-made.
     pub(crate) fn asides(&self) -> BTreeMap<VolumeId, Aside> {
         read(&self.inner.open).halves.clone()
     }

@@ -1,4 +1,4 @@
-//! What is in rows: vnodes, chunks, volumes, volume groups, the partition (Volume format 5). Reading is total.
+//! The content of rows: vnodes, chunks, volumes, volume groups, the partition (Volume format 5). Reading is total.
 
 use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
@@ -8,7 +8,7 @@ use afs_wire::acl::{Acl, ENTRIES_MAX};
 use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 
-/// Where a vnode's data are.
+/// The place of a vnode's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// In a row. None there is no data.
@@ -161,7 +161,7 @@ pub(crate) fn file_name(file: FileId, key: &VnodeKey, chunk: u32) -> String {
     format!("data/{:08x}/{:016x}.{group:x}.{vnode:x}.{chunk:x}.{snapshot:x}", file.0 >> 10, file.0)
 }
 
-/// What the store has to know of our rows.
+/// The facts that the store has to know of our rows.
 #[derive(Debug)]
 pub(crate) struct Rows;
 
@@ -187,7 +187,7 @@ fn file_of(key: &Key, row: &[u8]) -> Option<String> {
     Some(file_name(chunk.file, &key, n))
 }
 
-/// What the name of a file with a chunk says; the reverse of [`file_name`] without its folders.
+/// Parses the name of a file with a chunk; the reverse of [`file_name`] without its folders.
 pub(crate) fn parse_file_name(name: &str) -> Option<(FileId, VnodeKey)> {
     let mut parts = name.split('.');
     let file = FileId(u64::from_str_radix(parts.next()?, 16).ok()?);
@@ -211,7 +211,7 @@ pub(crate) fn file_folder(file: FileId) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeRecord {
     pub(crate) group: GroupId,
-    /// Which snapshot it shows; `None` is the newest, which can be changed.
+    /// The snapshot that it shows; `None` is the newest, which can be changed.
     pub(crate) snapshot: Option<Snapshot>,
     /// Whether what is behind the snapshot comes from a restore that has not ended.
     pub(crate) is_restoring: bool,
@@ -347,7 +347,7 @@ fn first_word<'a>(what: &'static str, bytes: &'a [u8]) -> Result<(u32, &'a [u8])
     Ok((Fields::new(what, word).u32()?, rest))
 }
 
-/// What changes in a volume with each operation, apart from its row because that is longer.
+/// The facts of a volume that change with each operation, apart from its row because that is longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counters {
     pub(crate) used_kib: u64,
@@ -372,7 +372,7 @@ impl Counters {
 /// A volume group's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupRecord {
-    /// What is written now carries this number.
+    /// The snapshot whose number is in what is written now.
     pub(crate) current: Snapshot,
     /// The run in which its numbers were last looked after (Volume format 6).
     pub(crate) epoch: u32,

@@ -64,7 +64,7 @@ pub struct Restore {
     has_directories: bool,
     /// The directory that was looked for last.
     parent: Option<VnodeId>,
-    /// What an earlier restore has brought, if this one goes on with that.
+    /// The vnodes that an earlier restore has brought, if this one goes on with them.
     pub(crate) arrived: Option<VnodeSet>,
     pub(crate) partial: Option<Partial>,
     /// Whether what came is kept if this one does not end.
@@ -567,13 +567,13 @@ impl Restore {
     }
 }
 
-/// Whether what came of a restore that breaks off may stay where it is, unseen: nobody changes the volume meanwhile, so that it can be gone on
-/// with. Whether something does stay, also once the volume is out of service, is for [`Volume::rests_in_place`] to say.
+/// True if what came of a restore that breaks off may stay where it is, unseen: nobody changes the volume meanwhile, so that it can be gone
+/// on with. Whether something does stay, also once the volume is out of service, is for [`Volume::rests_in_place`] to say.
 pub(crate) fn may_rest_in_place(info: &VolumeInfo) -> bool {
     info.kind == VolumeKind::ReadOnly && info.in_service && !info.destroy_me
 }
 
-/// Whether a volume has nothing but its root.
+/// True if a volume has nothing but its root.
 pub(crate) fn is_empty(counters: &Counters) -> bool {
     counters.files <= 1
 }

@@ -1,5 +1,5 @@
-//! What the volumes of a partition share: the store, numbers that are given out once, files with data and when they
-//! may go.
+//! The state that the volumes of a partition share: the store, numbers that are given out once, files with data and
+//! when they may go.
 
 use crate::group::GroupHandle;
 use crate::keys::{self, FileId, GroupId, VnodeKey};
@@ -158,7 +158,7 @@ impl Shared {
         lock(&self.numbers).begun.remove(&file);
     }
 
-    /// Whether a file was begun and has no row yet.
+    /// True if a file was begun and has no row yet.
     pub(crate) fn is_begun(&self, file: FileId) -> bool {
         lock(&self.numbers).begun.contains(&file)
     }
@@ -169,7 +169,7 @@ impl Shared {
         Ok(GroupId(u32::try_from(number).map_err(|_| VolumeError::TooMany)?))
     }
 
-    /// Whether there is room for so many KiB more.
+    /// Checks that there is room for so many KiB more.
     pub(crate) fn check_space(&self, more_kib: u64) -> Result<(), VolumeError> {
         let (_, free) = self.store.disk().space().map_err(VolumeError::io("cannot ask for free space"))?;
         if free / 1024 < self.config.reserve_kib + more_kib { Err(VolumeError::DiskFull) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! What a vnode is to those who use it: its id, its kind, its status, and what may be set of it.
+//! A vnode for its users: its id, its kind, its status, and what may be set of it.
 
 use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber};
 
@@ -12,7 +12,7 @@ pub const MAX_LINKS: u32 = 65_534;
 pub struct VnodeId {
     /// Odd for directories.
     pub vnode: VnodeNumber,
-    /// Which use.
+    /// The use.
     pub unique: Uniquifier,
 }
 
@@ -27,7 +27,7 @@ impl From<&afs_wire::ids::AfsFid> for VnodeId {
     }
 }
 
-/// What a vnode is.
+/// The kind of a vnode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
@@ -41,9 +41,9 @@ pub enum Kind {
 /// All that a vnode says of itself, but for its access list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VnodeStatus {
-    /// Which one.
+    /// The vnode.
     pub id: VnodeId,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Names of a file; of a directory 2 and its subdirectories.
     pub link_count: u32,
@@ -51,9 +51,9 @@ pub struct VnodeStatus {
     pub length: u64,
     /// Grows with each change of the data; never the same for two contents, also not after a power loss.
     pub data_version: DataVersion,
-    /// Who wrote last.
+    /// The last writer.
     pub author: ViceId,
-    /// Whose it is.
+    /// The owner.
     pub owner: ViceId,
     /// Its group.
     pub group: ViceId,
@@ -61,13 +61,13 @@ pub struct VnodeStatus {
     pub mode: u16,
     /// The directory it is in; the root is in itself.
     pub parent: VnodeId,
-    /// When it was changed, as clients set it.
+    /// The time when it was changed, as clients set it.
     pub client_mod_time: AfsTime,
-    /// When it was changed, by the server's clock.
+    /// The time when it was changed, by the server's clock.
     pub server_mod_time: AfsTime,
 }
 
-/// Who changes something, and when by the server's clock. Kept with what is changed.
+/// The author and time of a change, by the server's clock. Kept with what is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Becomes the author of what is written, and the owner of what is made.
@@ -76,7 +76,7 @@ pub struct Stamp {
     pub now: AfsTime,
 }
 
-/// What is to be set of a vnode; `None` stays as it is.
+/// The fields of a vnode to set; those that are `None` stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetStatus {
     /// Time of change, as clients see it.
@@ -98,26 +98,26 @@ pub struct InDirectory {
     pub directory: VnodeStatus,
 }
 
-/// What a removal left.
+/// The remains of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// What had the name; `None` where the vnode went with it.
+    /// The vnode that had the name; `None` where the vnode went with it.
     pub left: Option<VnodeStatus>,
-    /// Which it was.
+    /// Its id.
     pub id: VnodeId,
     /// The directory.
     pub directory: VnodeStatus,
 }
 
-/// What a rename did, for replies and for callbacks.
+/// The effect of a rename, for replies and for callbacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renamed {
     /// The directory that the name was in.
     pub old_directory: VnodeStatus,
     /// The directory that it is in now; the same as the old one's where it is the same.
     pub new_directory: VnodeStatus,
-    /// What was renamed. Its data changed (its ".."), if it is a directory and came to another one.
+    /// The vnode that was renamed. Its data changed (its ".."), if it is a directory and came to another one.
     pub moved: VnodeStatus,
-    /// What had the new name before, and what is left of it if it has other names.
+    /// The vnode that had the new name before, and its status if it has other names.
     pub replaced: Option<(VnodeId, Option<VnodeStatus>)>,
 }

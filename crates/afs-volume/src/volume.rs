@@ -32,7 +32,7 @@ pub struct Volume {
     pub(crate) id: VolumeId,
     pub(crate) shared: Arc<Shared>,
     pub(crate) group: Arc<GroupHandle>,
-    /// Which snapshot it shows, if it is a clone.
+    /// The snapshot that it shows, if it is a clone.
     pub(crate) snapshot: Option<Snapshot>,
     /// Whether that is because it is being filled from a dump.
     pub(crate) is_restoring: bool,
@@ -86,13 +86,13 @@ impl Volume {
         self.id
     }
 
-    /// Whether vnodes of it can be changed: it is no clone.
+    /// True if vnodes of it can be changed: it is no clone.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.snapshot.is_none()
     }
 
-    /// Which versions of vnodes it shows.
+    /// The versions of vnodes that it shows.
     pub(crate) fn view(&self) -> Snapshot {
         self.snapshot.unwrap_or(NEWEST)
     }
@@ -208,7 +208,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether clients are served from it.
+    /// The state: whether clients are served from it.
     #[must_use]
     pub fn state(&self) -> VolumeState {
         match self.shared.store.failure() {
@@ -222,7 +222,7 @@ impl Volume {
         *lock(&self.state) = state;
     }
 
-    /// Whether clients may be served from it now.
+    /// Checks that clients may be served from it now.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl Volume {
         }
     }
 
-    /// Whether it can be changed at all.
+    /// Checks that it can be changed at all.
     pub(crate) fn check_whole(&self) -> Result<(), VolumeError> {
         if self.is_gone.load(Ordering::Acquire) {
             return Err(VolumeError::NoVolume(self.id));
@@ -252,7 +252,7 @@ impl Volume {
         self.is_gone.store(true, Ordering::Release);
     }
 
-    /// Whether so many KiB are allowed.
+    /// Checks that so many KiB are allowed.
     pub(crate) fn check_quota(&self, used_kib: u64) -> Result<(), VolumeError> {
         let quota = u64::from(lock(&self.info).max_quota_kib);
         if quota != 0 && used_kib > quota { Err(VolumeError::OverQuota(self.id)) } else { Ok(()) }

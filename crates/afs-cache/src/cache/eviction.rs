@@ -125,7 +125,7 @@ impl Shared {
         Ok(goes.iter().map(|(.., bytes)| bytes).sum())
     }
 
-    /// Where all files are open: what was read of them, or was written and is stored, goes.
+    /// Makes room where all files are open: what was read of them, or was written and is stored, goes.
     pub(super) fn evict_open(&self, target: u64) -> Result<(), CacheError> {
         let limit = self.limit.load(Ordering::Relaxed);
         let mut open: Vec<_> = self.opened().into_iter().map(|file| (file.used(), file)).collect();

@@ -10,7 +10,7 @@ use afs_store::{Batch, StoreError, lock};
 use std::io;
 use std::sync::{Arc, Weak};
 
-/// What there is of a file on disk.
+/// The part of a file that is on disk.
 pub(super) struct Loaded {
     file: BackingFile,
     row: FileRow,

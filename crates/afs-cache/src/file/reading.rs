@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What came of a read that does not wait.
+/// The outcome of a read that does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtOnce {
     /// So many bytes, fewer than asked for only at the end.
@@ -33,7 +33,7 @@ impl CacheFile {
         state.present.missing(range.start..range.end.min(self.length()))
     }
 
-    /// Whether all of a range is here, as far as the file goes.
+    /// True if all of a range is here, as far as the file goes.
     #[must_use]
     pub fn has(&self, range: &Range<u64>) -> bool {
         self.is_complete() || {

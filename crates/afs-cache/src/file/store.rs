@@ -1,5 +1,5 @@
-//! What of a file is to be stored, and what became of it. One store goes on at a time: what it has taken counts as dirty until
-//! the server has answered, and what is written meanwhile is for the next one.
+//! Storing of a file's dirty data: what is to be stored, and what became of it. One store goes on at a time: what it has taken
+//! counts as dirty until the server has answered, and what is written meanwhile is for the next one.
 
 use super::{CacheFile, MIXED, NOT_CUT};
 use crate::CacheError;
@@ -9,7 +9,7 @@ use afs_store::{Batch, lock, write};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// What is to be stored, in the order in which it is to be done.
+/// The changes that are to be stored, in the order in which it is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dirty {
     /// The version that was written on.
@@ -21,9 +21,9 @@ pub struct Dirty {
     /// The length to which it is to be cut before anything is stored: what is between there and the end, and in no range
     /// below, must become zeros.
     pub cut_first: Option<u64>,
-    /// What was written, from the lowest up.
+    /// The ranges that were written, from the lowest up.
     pub ranges: Vec<Range<u64>>,
-    /// Whose writes they are, the last one's.
+    /// The writer, the last one.
     pub writer: Writer,
 }
 
@@ -132,8 +132,8 @@ impl CacheFile {
         Ok(is_next)
     }
 
-    /// What is dirty was written on this version, as it turned out: a store that was on its way when the process ended has led
-    /// to it. Everything is still to be stored, as nobody knows how much of it was that store's.
+    /// Takes the dirty data as written on this version, as it turned out: a store that was on its way when the process ended
+    /// has led to it. Everything is still to be stored, as nobody knows how much of it was that store's.
     ///
     /// # Errors
     ///

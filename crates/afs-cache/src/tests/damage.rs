@@ -1,6 +1,6 @@
-//! What a broken disk, or somebody with an editor, does to the folder: the cache goes on with what is good, or begins anew. It never
-//! fails to start, and never gives out what the server did not send. (But for the bytes in backing files: of these there is no
-//! checksum, as the kernel reads and writes them by itself.)
+//! Tests of damage that a broken disk, or somebody with an editor, does to the folder: the cache goes on with what is good, or
+//! begins anew. It never fails to start, and never gives out what the server did not send. (But for the bytes in backing files: of
+//! these there is no checksum, as the kernel reads and writes them by itself.)
 
 use super::start::{Folder, key};
 use super::{by, bytes, config, current};

@@ -1,5 +1,5 @@
-//! What the kernel writes to a backing file by itself, which nobody sees until it is asked for: a program that has mapped a file
-//! to be written.
+//! Tests of what the kernel writes to a backing file by itself, which nobody sees until it is asked for: a program that has
+//! mapped a file to be written.
 
 use super::start::key;
 use super::{DISK, by, current, open};

@@ -1,4 +1,4 @@
-//! What goes when there is too much, and what a full disk does.
+//! Tests of what goes when there is too much, and of a full disk.
 
 use super::start::{Folder, key};
 use super::{DISK, by, config, current, open};

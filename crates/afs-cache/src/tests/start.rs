@@ -1,4 +1,4 @@
-//! What a start says of a folder.
+//! Tests of what a start says of a folder.
 
 use super::{by, config, current, open};
 use crate::backing::SLOT;

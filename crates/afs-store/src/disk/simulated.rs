@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What a disk writes at once or not at all, in bytes.
 const SECTOR: usize = 512;
 
-/// What is to go wrong, and after how many more operations that change something (writes, syncs, names).
+/// The failure to simulate, and the number of operations before it that change something (writes, syncs, names).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// From then on nothing reaches the disk, and every operation fails: for a power loss in the midst.

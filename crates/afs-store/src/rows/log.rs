@@ -95,7 +95,7 @@ impl Segment {
         }
     }
 
-    /// What a segment begins with when it is put to use.
+    /// The header with which a segment begins when it is put to use.
     pub(crate) fn header(&self, first: Seq, boot: &str) -> Vec<u8> {
         assert!(boot.len() <= BOOT_MAX, "checked when it was read");
         let mut header = Value::default().bytes(MAGIC).u64(self.number).u64(first).bytes(boot.as_bytes()).0;
@@ -114,7 +114,7 @@ pub(crate) fn boot(disk: &dyn Disk) -> Result<String, StoreError> {
     Ok(boot)
 }
 
-/// What a log says after a start.
+/// The content of a log after a start.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// Rows that the B-tree does not have, to be put in this order.

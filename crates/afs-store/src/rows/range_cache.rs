@@ -27,7 +27,7 @@ struct Known {
     times: u64,
 }
 
-/// What an answer has to be remembered with.
+/// The token with which an answer has to be remembered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked(u64);
 

@@ -46,7 +46,7 @@ impl Reader {
         &self.record.status
     }
 
-    /// Whether [`Reader::read_at`] only copies what is in memory.
+    /// True if [`Reader::read_at`] only copies what is in memory.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         !matches!(self.source, Source::Chunks { .. })

@@ -4,7 +4,8 @@ use super::{AT_ONCE, Report};
 use crate::{MAX_LINKS, VnodeId, Volume};
 use afs_wire::ids::VnodeNumber;
 
-/// What is kept of each vnode while a volume is checked, so that one of millions of files costs bounded memory.
+/// The facts that are kept of each vnode while a volume is checked, so that one of millions of files costs bounded
+/// memory.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) id: VnodeId,

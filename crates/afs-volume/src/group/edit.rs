@@ -53,7 +53,7 @@ impl<'a> Edit<'a> {
         Ok(Self { volume, shared, state, record, counters, before_kib, changed: 0, batch, garbage, stamp })
     }
 
-    /// Where writes go now.
+    /// The snapshot to which writes go now.
     pub(crate) fn current(&self) -> Snapshot {
         self.record.current
     }
@@ -301,12 +301,12 @@ impl<'a> Edit<'a> {
         self.changed += 1;
     }
 
-    /// What was done so far makes the volume, and is no change of it.
+    /// Notes that what was done so far makes the volume, and is no change of it.
     pub(crate) fn is_making(&mut self) {
         self.changed = 0;
     }
 
-    /// How many KiB more it is by now than at the beginning.
+    /// The growth since the beginning, in KiB.
     pub(crate) fn growth_kib(&self) -> u64 {
         self.counters.used_kib.saturating_sub(self.before_kib)
     }

@@ -138,7 +138,7 @@ impl Open {
     }
 }
 
-/// What has to be done from time to time. Whether something was done.
+/// Does what has to be done from time to time. Tells whether something was done.
 pub(super) fn maintain<'a>(
     shared: &Arc<Shared>,
     volumes: impl Iterator<Item = &'a Arc<Volume>>,

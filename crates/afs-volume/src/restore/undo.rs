@@ -1,4 +1,5 @@
-//! How a restore ends that is not committed: what came is kept for one that goes on with it, or the volume is rolled back to what it had.
+//! The end of a restore that is not committed: what came is kept for one that goes on with it, or the volume is rolled back to what it
+//! had.
 
 use super::{Restore, may_rest_in_place};
 use crate::group;

@@ -1,4 +1,5 @@
-//! What a restore writes: data into files of their own, a chunk each, and rows in batches, which name the files soon after they were written.
+//! The writes of a restore: data into files of their own, a chunk each, and rows in batches, which name the files soon after they were
+//! written.
 
 use super::{BATCH_BYTES, CHUNKS_AT_ONCE, OpenChunk, Restore, key};
 use crate::VolumeError;

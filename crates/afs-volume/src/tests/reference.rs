@@ -1,4 +1,5 @@
-//! What volumes should do, in memory and without anything clever: a copy for each clone. Operations by random on both.
+//! A model of what volumes should do, in memory and without anything clever: a copy for each clone. Operations by
+//! random on both.
 
 use crate::tests::stamp;
 use crate::{
@@ -316,7 +317,7 @@ pub(super) fn read_all(volume: &Arc<Volume>, id: VnodeId) -> Vec<u8> {
     data
 }
 
-/// Whether two are the same but for the versions.
+/// True if two are the same but for the versions.
 pub(super) fn is_same(a: &Tree, b: &Tree) -> bool {
     a.len() == b.len()
         && a.iter().zip(b).all(|((id, a), (other, b))| {
