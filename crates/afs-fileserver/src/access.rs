@@ -1,4 +1,4 @@
-//! Who may do what: the rights that an access list gives a caller, and what each operation needs.
+//! Access control: the rights that an access list gives a caller, and what each operation needs.
 //!
 //! Plain functions of what is known of the caller and the vnode; nothing is looked up from here. The rules are those
 //! that OpenAFS's server was seen, or is known, to apply (File service notes 6.3): the mode bits of the owner alone
@@ -11,8 +11,8 @@ use afs_wire::status::{AfsStoreStatus, FileType, StoreMask};
 
 use crate::failure::Failure;
 
-/// What administrators have everywhere, whatever an access list says, unless the server is told otherwise: enough to find and
-/// mend it.
+/// The rights that administrators have everywhere, whatever an access list says, unless the server is told otherwise: enough
+/// to find and mend it.
 pub const IMPLICIT_ADMIN: Rights = Rights(Rights::LOOKUP.0 | Rights::ADMINISTER.0);
 
 const OWNER_READ: u32 = 0o400;
@@ -21,7 +21,7 @@ const OWNER_EXECUTE: u32 = 0o100;
 /// Set user id, set group id: who may set them could become another user on clients that honour them.
 pub const SET_ID: u32 = 0o6000;
 
-/// Who calls, as far as access goes.
+/// The caller, as far as access goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
     /// The caller's id.
@@ -32,11 +32,11 @@ pub struct Caller<'a> {
     pub host_groups: &'a [ViceId],
     /// The ids of somebody without a name, sorted.
     pub anyone: &'a [ViceId],
-    /// What administrators have whatever an access list says; most often [`IMPLICIT_ADMIN`].
+    /// The rights of administrators whatever an access list says; most often [`IMPLICIT_ADMIN`].
     pub implicit: Rights,
 }
 
-/// What a caller, and anybody, may do under an access list.
+/// The rights of a caller, and of anybody, under an access list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Granted {
     /// The caller.
@@ -46,12 +46,12 @@ pub struct Granted {
 }
 
 impl Caller<'_> {
-    /// Whether the caller is in `system:administrators`.
+    /// True if the caller is in `system:administrators`.
     pub fn is_administrator(&self) -> bool {
         self.groups.binary_search(&ViceId::SYSTEM_ADMINISTRATORS).is_ok()
     }
 
-    /// What the list gives the caller: by their own ids, as an administrator, and for the host they are at.
+    /// The rights that the list gives the caller: by their own ids, as an administrator, and for the host they are at.
     pub fn granted(&self, acl: &Acl) -> Granted {
         let implicit = if self.is_administrator() { self.implicit } else { Rights::NONE };
         let host = acl.rights_of(self.host_groups);
@@ -71,18 +71,18 @@ impl Caller<'_> {
     }
 }
 
-/// What is known of a vnode.
+/// The facts of a vnode that decide about access.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
-    /// What it is.
+    /// Its type.
     pub file_type: FileType,
-    /// Whose it is.
+    /// The owner.
     pub owner: ViceId,
     /// Its group.
     pub group: ViceId,
     /// Its twelve mode bits.
     pub mode: u32,
-    /// What its access list, or that of its directory, gives.
+    /// The rights by its access list, or by that of its directory.
     pub rights: Rights,
 }
 
@@ -217,7 +217,7 @@ pub fn store_acl(
     allow(may || caller.owns_volume(volume_owner()))
 }
 
-/// Who may change what is on a server, where their rights allow it.
+/// The users who may change what is on a server, where their rights allow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writers {
     /// Whoever has the rights.

@@ -1,4 +1,4 @@
-//! Who does what right now: calls, bytes and time by volume, user and client, and which calls wait for whom. For administrators who
+//! The activity right now: calls, bytes and time by volume, user and client, and which calls wait for whom. For administrators who
 //! look at a server; nothing here decides anything.
 //!
 //! Each table is bounded: what was not used for longest goes first, and its figures begin anew when it comes back. A call that
@@ -36,7 +36,7 @@ const REFUSAL_LIFE: Duration = Duration::from_secs(60);
 /// Clients that are named where a call waits for several.
 const MAX_AWAITED: usize = 3;
 
-/// What was done, since the row is kept.
+/// Counts of what was done, since the row is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Calls that have ended.
@@ -47,7 +47,7 @@ pub struct Figures {
     pub stored_bytes: u64,
     /// Bytes of files that were fetched.
     pub fetched_bytes: u64,
-    /// How long the calls took together.
+    /// The time that the calls took together.
     pub time: Duration,
 }
 
@@ -69,14 +69,14 @@ pub(crate) struct Ended<'a> {
     /// `None`: without a name.
     pub(crate) user: Option<&'a str>,
     pub(crate) client: SocketAddr,
-    /// Why it failed, if it did.
+    /// The reason why it failed, if it did.
     pub(crate) failure: Option<Failure>,
     pub(crate) stored_bytes: u64,
     pub(crate) fetched_bytes: u64,
     pub(crate) took: Duration,
 }
 
-/// What a call waits for.
+/// The reason why a call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// The client was asked who it is, or is told something that it missed.
@@ -104,11 +104,11 @@ impl Wait {
 /// A call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// What for.
+    /// The reason.
     pub wait: Wait,
     /// The file, if it waits for one.
     pub fid: Option<AfsFid>,
-    /// Who calls; `None`: without a name.
+    /// The caller; `None`: without a name.
     pub user: Option<String>,
     /// From where.
     pub client: SocketAddr,
@@ -125,26 +125,26 @@ pub struct WaitingCall {
     pub waited: Duration,
     /// The clients it waits for: some of them, where there are many.
     pub awaited: Vec<SocketAddr>,
-    /// How many clients it waits for.
+    /// The number of clients that it waits for.
     pub awaited_count: usize,
 }
 
 /// Clients that were refused with the request to come again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Why, in words.
+    /// The reason, in words.
     pub why: &'static str,
     /// The volume, if it was about one.
     pub volume: Option<VolumeId>,
     /// The client.
     pub client: SocketAddr,
-    /// How often, since it is remembered.
+    /// The number of times, since it is remembered.
     pub count: u64,
-    /// How long ago the last time was.
+    /// The time since the last one.
     pub ago: Duration,
 }
 
-/// What a server did and does, the busiest first.
+/// The past and present work of a server, the busiest first.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// Of all calls.
@@ -157,13 +157,13 @@ pub struct Report {
     pub clients: Vec<(SocketAddr, Figures)>,
     /// Calls that wait, those that wait for longest first.
     pub waiting: Vec<WaitingCall>,
-    /// How many calls wait.
+    /// The number of calls that wait.
     pub waiting_count: usize,
-    /// Who was asked to come again in the last minute, the last first.
+    /// The clients that were asked to come again in the last minute, the last first.
     pub refused: Vec<Refused>,
 }
 
-/// What users without a name are called.
+/// The name of users without one.
 pub const ANONYMOUS: &str = "anonymous";
 
 #[derive(Debug, Clone, Copy)]
@@ -314,7 +314,8 @@ impl Activity {
         InQueue(Arc::clone(&self.queue), number)
     }
 
-    /// What was done and is waited for; at most so many rows of each kind. `awaited` knows for which clients a call waits.
+    /// Reports what was done and is waited for; at most so many rows of each kind. `awaited` knows for which clients a
+    /// call waits.
     pub(crate) fn report(
         &self,
         now: Instant,

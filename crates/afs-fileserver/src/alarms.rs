@@ -1,5 +1,5 @@
-//! What is wrong with a volume, and not with what was asked of it, is written down with the volume's name; and that a volume has
-//! no room left by its quota, which an administrator can change. On a full disk every call has the same to say, so each is
+//! Alarms: troubles of a volume, and not of what was asked of it, are written down with the volume's name; so is a volume
+//! without room left by its quota, which an administrator can change. On a full disk every call has the same to say, so each is
 //! written down once in a while, and says how many there were.
 
 use std::mem::{self, Discriminant};
@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(10);
 /// Volumes, and kinds of error, that are remembered; with more, those that came least recently are forgotten, and said again.
 const MAX_REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// What was written down, and when.
+/// The alarms that were written down, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms(Mutex<Said>);
 

@@ -42,7 +42,7 @@ const LIVES: &[(usize, Duration)] = &[
 /// Beyond the limit, so much of it is made free, as finding who is to give up something takes a look at all hosts.
 const MORE_ROOM: usize = 256;
 
-/// What a promise is asked for.
+/// The purpose for which a promise is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One file, because of its status or data.
@@ -91,28 +91,28 @@ impl Callbacks {
 
     // ---- facts
 
-    /// How many promises there are.
+    /// The number of promises.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many files have a promise.
+    /// The number of files that have a promise.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether the host still has its promise for the file, or for the file's volume.
+    /// True if the host still has its promise for the file, or for the file's volume.
     pub fn holds(&self, host: HostId, fid: AfsFid) -> bool {
         let has = |fid| self.by_host.get(&host).is_some_and(|fids| fids.contains(&fid));
         has(fid) || has(AfsFid::whole_volume(fid.volume))
     }
 
-    /// Whether the host has any.
+    /// True if the host has any.
     pub fn holds_any(&self, host: HostId) -> bool {
         self.by_host.contains_key(&host)
     }
@@ -264,7 +264,7 @@ impl Callbacks {
 
     // ---- what is due
 
-    /// When promises end next; nothing has to be done at that moment, only memory comes back.
+    /// The time when promises end next; nothing has to be done at that moment, only memory comes back.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ends.keys().next().map(|round| end_of(*round))
     }

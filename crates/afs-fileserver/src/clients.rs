@@ -65,7 +65,7 @@ pub(crate) struct Promised {
     pub(crate) is_new: bool,
 }
 
-/// How many hosts and promises there are, for statistics.
+/// The numbers of hosts and promises, for statistics.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ClientCounts {
     pub(crate) hosts: usize,
@@ -275,7 +275,7 @@ impl Clients {
         Some(Promised { life, is_new })
     }
 
-    /// Whether no change has ended the promise since.
+    /// True if no change has ended the promise since.
     pub(crate) fn still_promised(&self, host: HostId, fid: AfsFid) -> bool {
         self.tables().callbacks.holds(host, fid)
     }
@@ -353,7 +353,7 @@ impl Clients {
         being_told.values().filter(of_file).map(|delivery| delivery.address).collect()
     }
 
-    /// When a change that is made now stops waiting.
+    /// The time when a change that is made now stops waiting.
     pub(crate) fn break_deadline(&self) -> Instant {
         self.now() + self.break_wait
     }
@@ -508,7 +508,7 @@ impl Drop for Telling<'_> {
     }
 }
 
-/// What is told of a promise in a reply.
+/// The callback of a promise in a reply.
 pub(crate) fn told(promise: Option<Promised>) -> AfsCallBack {
     match promise {
         Some(promise) => AfsCallBack::shared(promise.life.as_secs().try_into().unwrap_or(u32::MAX)),

@@ -1,4 +1,4 @@
-//! What a file server has to be told.
+//! The configuration of a file server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use crate::access::{IMPLICIT_ADMIN, Writers};
 use crate::hosts::HostLimits;
 use crate::locations::Locations;
 
-/// How a file server is to be run.
+/// The configuration of a file server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What clients know the server by, whatever its addresses: it stays the same for as long as the server's volumes do.
+    /// The id by which clients know the server, whatever its addresses: it stays the same for as long as the server's
+    /// volumes do.
     pub uuid: Uuid,
     /// The longest that a change waits for clients to be told of it. Default 1.9 s, so that its caller has an answer
     /// within two: those that did not answer by then are told later. Less gives up on clients that are merely slow;
@@ -28,19 +29,19 @@ pub struct Config {
     pub max_promises: usize,
     /// Limits of the table of clients.
     pub hosts: HostLimits,
-    /// How long groups and names are believed before the protection database is asked again. Default 5 minutes: so long
-    /// somebody taken out of a group keeps the rights that it gave, unless `FlushCPS` is called.
+    /// The time for which groups and names are believed before the protection database is asked again. Default 5
+    /// minutes: so long somebody taken out of a group keeps the rights that it gave, unless `FlushCPS` is called.
     pub membership_life: Duration,
-    /// Where to write down who may hold promises, in a [file](crate::remembered::NAME), so that clients are told after a restart of
-    /// the server. Default `None`: not at all, and clients are told when they call next.
+    /// The disk on which to write down who may hold promises, in a [file](crate::remembered::NAME), so that clients are told after
+    /// a restart of the server. Default `None`: not at all, and clients are told when they call next.
     pub promises: Option<Arc<dyn Disk>>,
     /// The volume location database, for clients that ask the file server where volumes are (`GetVolumeInfo`). Default `None`:
     /// they are told that there is no such volume.
     pub locations: Option<Arc<dyn Locations>>,
-    /// Who may change anything through this server. Default everybody who has the rights.
+    /// The users who may change anything through this server. Default everybody who has the rights.
     pub writers: Writers,
-    /// What members of `system:administrators` may do everywhere. Default [`IMPLICIT_ADMIN`]. They may change access lists and
-    /// status in any case.
+    /// The rights of members of `system:administrators` everywhere. Default [`IMPLICIT_ADMIN`]. They may change access lists
+    /// and status in any case.
     pub implicit_rights: Rights,
     /// Whether the access lists that clients before 2018 send are taken, too. Default yes: others cannot store any.
     pub takes_old_acls: bool,
@@ -74,7 +75,7 @@ impl Config {
     }
 }
 
-/// Where the time of day comes from, since 1970.
+/// The source of the time of day, since 1970.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> Duration + Send + Sync>);
 

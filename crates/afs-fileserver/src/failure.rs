@@ -1,4 +1,4 @@
-//! Why a call of the file service fails, and the number that the client is told.
+//! The reasons why a call of the file service fails, and the number that the client is told.
 //!
 //! Most failures are error numbers of Unix, which differ between systems: a client that says so is told the universal ones
 //! instead (File service notes 12). The codes of AFS itself are the same everywhere.
@@ -8,7 +8,7 @@ use afs_wire::abort;
 use afs_wire::errno::Errno;
 use rxgen::Abort;
 
-/// Why a call fails.
+/// The reason why a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// An error number, as Linux numbers them, to be translated for clients that want it.
@@ -81,7 +81,7 @@ failures! {
 }
 
 impl Failure {
-    /// What ends the call, for a client that wants error numbers translated or does not.
+    /// The abort that ends the call, for a client that wants error numbers translated or does not.
     pub fn abort(self, translates: bool) -> Abort {
         match self {
             Self::Errno(number) => abort::from_errno(Errno(number), translates),

@@ -39,7 +39,7 @@ use crate::server::Parts;
 use crate::vnode_locks::VnodeLock;
 use crate::work::become_task;
 
-/// Where changes of files are written down, as events of this target: who, from where, what, and the code of its failure.
+/// The target of events that record changes of files: who, from where, what, and the code of its failure.
 /// Changes of rights and of volumes are events of the target `audit`, as all administration of a cell is.
 pub const AUDIT: &str = "afs_fileserver::audit";
 
@@ -92,7 +92,7 @@ pub(crate) struct Session {
     moved: Moved,
 }
 
-/// What a call is about, and how much data it has moved: for those who look at the server.
+/// The subject of a call, and the data that it has moved: for those who look at the server.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     /// The last volume that was looked at; 0: none.

@@ -91,7 +91,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(5 * 3600);
 /// Messages that are due are given out for so many hosts at once, so that thousands that are down do not cost all memory.
 const MOST_AT_ONCE: usize = 64;
 
-/// What a client says of itself.
+/// A client's word on itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// `None` for clients so old that they have none.
@@ -100,7 +100,7 @@ pub struct Identity {
     pub capabilities: u32,
 }
 
-/// What a call has to wait for.
+/// The thing that a call has to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     /// Nothing.
@@ -116,7 +116,7 @@ pub enum Admission {
 /// A call that may be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admitted {
-    /// Whose it is.
+    /// Its host.
     pub host: HostId,
     /// Whether it may get promises: not if it does not answer, or has not been told to forget the old ones.
     pub gets_promises: bool,
@@ -124,16 +124,16 @@ pub struct Admitted {
     pub capabilities: u32,
 }
 
-/// What a host has to be told.
+/// A message that a host has to get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// The host.
     pub host: HostId,
-    /// Where it was heard of last.
+    /// The address where it was heard of last.
     pub address: SocketAddr,
     /// Its UUID.
     pub uuid: Option<Uuid>,
-    /// What to tell.
+    /// The message.
     pub message: Message,
 }
 
@@ -148,7 +148,7 @@ pub enum Message {
     Probe,
 }
 
-/// What came of a message.
+/// The outcome of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It was answered.
@@ -204,17 +204,17 @@ impl Hosts {
 
     // ---- facts
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub fn len(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// How many hosts were heard of since then.
+    /// The number of hosts that were heard of since then.
     pub fn active_since(&self, since: Instant) -> usize {
         self.hosts.values().filter(|host| host.last_heard >= since).count()
     }
@@ -224,7 +224,7 @@ impl Hosts {
         self.hosts.get(&host).map(|host| (host.uuid, host.address))
     }
 
-    /// Whether messages to the host are known not to be answered.
+    /// True if messages to the host are known not to be answered.
     pub fn is_down(&self, host: HostId) -> bool {
         self.hosts.get(&host).is_some_and(|host| host.down.is_some())
     }
@@ -351,8 +351,8 @@ impl Hosts {
         self.dropped.push(id);
     }
 
-    /// What a delivery given by [`Admission::Deliver`] or [`poll_deliveries`](Self::poll_deliveries) came to. For the call that
-    /// saw to it, the host is then ready, if only without promises.
+    /// Takes the outcome of a delivery given by [`Admission::Deliver`] or [`poll_deliveries`](Self::poll_deliveries). For the
+    /// call that saw to it, the host is then ready, if only without promises.
     pub fn handle_delivery(
         &mut self,
         now: Instant,
@@ -455,13 +455,13 @@ impl Hosts {
 
     // ---- what is due
 
-    /// When [`poll_deliveries`](Self::poll_deliveries) has something next.
+    /// The time when [`poll_deliveries`](Self::poll_deliveries) has something next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// What is to be told now, of itself: what is pending for hosts that did not answer or do not know of the restart, and whether
-    /// the silent ones are still there. A call of such a host waits meanwhile.
+    /// Returns the messages that are due by themselves: what is pending for hosts that did not answer or do not know of the
+    /// restart, and whether the silent ones are still there. A call of such a host waits meanwhile.
     pub fn poll_deliveries(&mut self, now: Instant) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
         while deliveries.len() < MOST_AT_ONCE {

@@ -1,4 +1,5 @@
-//! What a file server asks of the volume location database for clients that ask the file server instead of the database.
+//! Questions of a file server to the volume location database, for clients that ask the file server instead of the
+//! database.
 
 use std::fmt;
 use std::future::Future;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use afs_wire::ids::AfsFid;
 use rx_proto::time::Instant;
 
-/// How long a lock lasts if it is not extended (`AFS_LOCKWAIT`).
+/// The time that a lock lasts if it is not extended (`AFS_LOCKWAIT`).
 pub const LIFE: Duration = Duration::from_secs(300);
 
 /// Most files locked at once: beyond it locks are refused as if somebody had them. A lock takes some 100 bytes.
 pub const MAX_LOCKS: usize = 100_000;
 
-/// What a lock keeps others from.
+/// The kind of a lock: what it keeps others from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Others may lock for reading too.
@@ -25,7 +25,7 @@ pub enum Kind {
     Write,
 }
 
-/// Why a lock was not set or extended.
+/// The reason why a lock was not set or extended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockError {
     /// Somebody has it (EAGAIN).
@@ -54,7 +54,7 @@ impl Locks {
         self.locks.len()
     }
 
-    /// Whether no file is.
+    /// True if no file is.
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty()
     }

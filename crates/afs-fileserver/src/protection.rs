@@ -1,4 +1,4 @@
-//! Who a caller is and which groups they are in, as the protection database says, remembered for a while.
+//! The identity and the groups of a caller, as the protection database says, remembered for a while.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProtectionError>>
 /// The protection database did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtectionError {
-    /// What was asked, of whom, and what went wrong.
+    /// The question, the server that was asked, and the problem.
     pub reason: String,
 }
 
@@ -48,7 +48,7 @@ impl Membership {
     }
 }
 
-/// What a file server asks of the protection database: in this process, or at another server.
+/// Questions of a file server to the protection database: in this process, or at another server.
 pub trait Protection: Send + Sync + 'static {
     /// The caller whom the security class names so. If the database does not know the name, it is
     /// [`Membership::anonymous`].
@@ -74,7 +74,7 @@ const MAX_REMEMBERED: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 /// must not cost each call its timeout.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// What was asked of a [`Protection`], for a while.
+/// Answers of a [`Protection`], kept for a while.
 pub(crate) struct Memberships {
     protection: Arc<dyn Protection>,
     life: Duration,
@@ -97,7 +97,8 @@ impl Memberships {
         &self.anonymous
     }
 
-    /// Who calls. If the database does not answer, an anonymous caller: with fewer rights than theirs, never with more.
+    /// The membership of a caller. If the database does not answer, an anonymous caller: with fewer rights than theirs,
+    /// never with more.
     pub(crate) async fn of(&self, now: Instant, identity: Option<&str>) -> Arc<Membership> {
         let Some(identity) = identity else { return Arc::clone(&self.anonymous) };
         if let Some(membership) = lock(&self.users).get(now, identity) {

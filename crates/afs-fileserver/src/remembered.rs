@@ -1,5 +1,5 @@
-//! Who may hold promises, written down coarsely: clients, and the volumes of which they had something. After a restart each
-//! of them is told to forget, and until it was, a change in such a volume tells it too.
+//! The clients that may hold promises, written down coarsely: clients, and the volumes of which they had something. After a
+//! restart each of them is told to forget, and until it was, a change in such a volume tells it too.
 //!
 //! A text file that grows by a line for each new pair of client and volume, and is written anew at each start, when most of it is
 //! old, and when the disk has failed. What was written survives the death of the process, and is synced within [`SYNC_AFTER`], or when the
@@ -26,8 +26,8 @@ pub const NAME: &str = "promises";
 /// The file that takes its place, until it is whole.
 const NEW: &str = "promises.new";
 
-/// How long a line may be in memory only, and how long after a failure the next attempt is made. As with volumes, whose changes are
-/// synced as often: who reads what a power loss takes back should not be forgotten with it.
+/// The time for which a line may be in memory only, and the pause before the next attempt after a failure. As with volumes, whose
+/// changes are synced as often: who reads what a power loss takes back should not be forgotten with it.
 pub const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// Volumes written down for a client; one with more is written down for all volumes.
@@ -47,7 +47,7 @@ const MAX_FILE_BYTES: u64 = 256 << 20;
 pub struct Holder {
     /// Its UUID, if it has one.
     pub uuid: Option<Uuid>,
-    /// Where it was.
+    /// Its address.
     pub address: SocketAddr,
 }
 
@@ -67,7 +67,7 @@ pub struct Remembered {
     needed: usize,
     /// With more lines than this it is written anew, if most are not needed.
     long: usize,
-    /// When something is to be done.
+    /// The time when something is to be done.
     due_at: Option<Instant>,
     /// Whether something is being done: one thing at a time.
     is_busy: bool,
@@ -80,7 +80,7 @@ pub struct Remembered {
 /// Hosts with the volumes in which they had promises.
 pub type Held = Vec<(Holder, Vec<VolumeId>)>;
 
-/// What is to be done on the disk. It takes a while.
+/// Work that is to be done on the disk. It takes a while.
 #[derive(Debug)]
 pub enum Due {
     /// This is to be synced.
@@ -91,7 +91,7 @@ pub enum Due {
     SyncPlaced(Arc<dyn Disk>, Arc<dyn DiskFile>),
 }
 
-/// What became of it.
+/// The outcome of it.
 #[derive(Debug)]
 pub enum Done {
     /// Of [`Due::Sync`].
@@ -212,17 +212,17 @@ impl Remembered {
         outcome
     }
 
-    /// Whether lines could not be written, or may be lost, and a file that has them all is not on the disk yet.
+    /// True if lines could not be written, or may be lost, and a file that has them all is not on the disk yet.
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// When [`poll_due`](Self::poll_due) has something next; nothing while what it said last is being done.
+    /// The time when [`poll_due`](Self::poll_due) has something next; nothing while what it said last is being done.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due_at.filter(|_| !self.is_busy)
     }
 
-    /// What is to be done on the disk now.
+    /// Returns the work that is to be done on the disk now.
     pub fn poll_due(&mut self, now: Instant) -> Option<Due> {
         if self.is_busy {
             return None;

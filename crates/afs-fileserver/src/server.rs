@@ -30,7 +30,7 @@ use crate::statistics::Statistics;
 use crate::vnode_locks::VnodeLocks;
 use crate::work::{self, FastPath, Inline};
 
-/// Where a file server finds its volumes.
+/// The volumes of a file server.
 pub trait Volumes: Send + Sync + 'static {
     /// A volume of this server, online or not.
     ///
@@ -177,7 +177,7 @@ impl FileServer {
         clients.volume_changed(volume, clients.break_deadline()).await;
     }
 
-    /// Who does what, and which calls wait for whom: at most so many rows of each kind.
+    /// Reports who does what, and which calls wait for whom: at most so many rows of each kind.
     pub fn activity(&self, most: usize) -> Report {
         let inner = &self.inner;
         inner.activity.report(inner.runtime.now(), most, |call| match (call.wait, call.fid) {
@@ -193,7 +193,7 @@ impl FileServer {
         Some(self.inner.volumes.volume(id).ok()?.name())
     }
 
-    /// How many clients are known, and how many promises they hold.
+    /// The number of clients that are known, and of the promises that they hold.
     pub fn client_counts(&self) -> (usize, usize) {
         let counts = self.inner.clients.counts();
         (counts.hosts, counts.promises)

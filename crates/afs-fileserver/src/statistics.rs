@@ -1,4 +1,5 @@
-//! What a file server counts: calls, how long they took, and bytes, in the form that its statistics calls tell them.
+//! The counters of a file server: calls, how long they took, and bytes, in the form that its statistics calls tell
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -68,7 +68,7 @@ impl VnodeLocks {
 }
 
 impl VnodeLock {
-    /// Whether others wait for it.
+    /// True if others wait for it.
     pub(crate) fn is_wanted(&self) -> bool {
         // The map has one, this lock another, and each that waits one more.
         self.guard.as_ref().is_some_and(|guard| Arc::strong_count(OwnedMutexGuard::mutex(guard)) > 2)

@@ -1,5 +1,5 @@
-//! How a call of the file service begins: at once on the thread that brought it, as long as the disk does not hold that up, or as
-//! a task. Blocking work itself is `rx::blocking`'s.
+//! The start of a call of the file service: at once on the thread that brought it, as long as the disk does not hold that up, or
+//! as a task. Blocking work itself is `rx::blocking`'s.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -32,7 +32,7 @@ pub(crate) struct FastPath {
 }
 
 impl FastPath {
-    /// Whether it may be taken.
+    /// True if it may be taken.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
         now.as_nanos() >= self.closed_until.load(Ordering::Relaxed)
     }
@@ -57,8 +57,8 @@ impl FastPath {
     }
 }
 
-/// Where changes are made, which most often write to the system's memory alone: right here, which saves the change of threads.
-/// One at a time takes this path: a disk that hangs holds up one of the runtime's threads and not all.
+/// The place where changes are made, which most often write to the system's memory alone: right here, which saves the change
+/// of threads. One at a time takes this path: a disk that hangs holds up one of the runtime's threads and not all.
 #[derive(Debug, Default)]
 pub(crate) struct Inline {
     is_taken: AtomicBool,

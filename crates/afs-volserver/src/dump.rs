@@ -15,7 +15,7 @@ const BATCH: usize = 256;
 /// Bytes of a file that are opened at once, as a reader costs memory for each of their chunks.
 const OPENED: u64 = 1 << 30;
 
-/// Why a volume could not be dumped.
+/// The reason why a volume could not be dumped.
 #[derive(Debug)]
 pub(crate) enum DumpFailed {
     /// It could not be read.
@@ -48,7 +48,7 @@ impl From<WriteError> for DumpFailed {
     }
 }
 
-/// What is to be in a dump.
+/// The content of a dump that is to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Vnodes that have not changed since are named alone. 0, or what OpenAFS takes for a time before 1970, is everything.
@@ -65,7 +65,7 @@ impl Wanted {
     }
 }
 
-/// What a receiver has already.
+/// The vnodes that a receiver has already.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
     whole: HashMap<VnodeNumber, [u8; Arrival::DIGEST_BYTES]>,
@@ -81,7 +81,7 @@ impl Arrived {
         }
     }
 
-    /// How many vnodes have come whole.
+    /// The number of vnodes that have come whole.
     pub(crate) fn len(&self) -> usize {
         self.whole.len()
     }
@@ -148,7 +148,7 @@ impl Dump {
         Ok(Self { arrived, rest, ..Self::new(volume, wanted) })
     }
 
-    /// Whether it names alone what has arrived.
+    /// True if it names alone what has arrived.
     pub(crate) fn is_of_the_rest(&self) -> bool {
         !self.arrived.is_empty()
     }

@@ -11,14 +11,14 @@ use crate::service::UTILITY_IS_RUNNING;
 /// Most bytes of a message that a volume has.
 const MESSAGE_MAX: usize = 127;
 
-/// Why a volume was not restored.
+/// The reason why a volume was not restored.
 #[derive(Debug)]
 pub(crate) enum RestoreFailed {
-    /// What came is no whole dump.
+    /// The stream that came is no whole dump.
     Dump(DumpError),
     /// The volume cannot have it.
     Volume {
-        /// How far the dump was read, in bytes.
+        /// The bytes of the dump that were read.
         offset: u64,
         error: VolumeError,
     },
@@ -33,7 +33,7 @@ impl fmt::Display for RestoreFailed {
     }
 }
 
-/// What of the volume's header is not the dump's (Volume service notes 5.4).
+/// The fields of the volume's header that are not the dump's (Volume service notes 5.4).
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) name: String,

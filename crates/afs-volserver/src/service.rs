@@ -36,7 +36,8 @@ use crate::partitions::Partitions;
 use crate::transactions::{Moved, Refused, Transaction, Transactions};
 use rx::blocking::on_a_thread;
 
-/// What a volume that a transaction has taken offline says of itself. Stock servers say the same, and dumps carry it.
+/// The offline message of a volume that a transaction has taken offline. Stock servers say the same, and dumps carry
+/// it.
 pub(crate) const UTILITY_IS_RUNNING: &str = "A volume utility is running.";
 
 /// What a volume out of service says.
@@ -57,14 +58,15 @@ const PATIENCE_AT_END: Duration = Duration::from_secs(10);
 /// Calls worked on at once. Each holds a thread while it waits for the disk; `vos` runs a handful.
 const MAX_CALLS: usize = 64;
 
-/// How the service is to be run.
+/// The configuration of the service.
 #[derive(Clone)]
 pub struct Config {
     /// Whether only superusers may list volumes (`-restricted_query admin`). Default false.
     pub is_restricted: bool,
     /// A transaction that nobody has used for so long is ended. Default 600 s, as in OpenAFS.
     pub idle_limit: Duration,
-    /// What came of a volume whose restore, move or release broke off is kept for so long, to be gone on with. Default: a day.
+    /// The time for which what came of a volume is kept after its restore, move or release broke off, to be gone on with.
+    /// Default: a day.
     pub half_limit: Duration,
     /// The time of day.
     pub clock: Arc<dyn Fn() -> AfsTime + Send + Sync>,
@@ -85,20 +87,20 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Who may change volumes.
+/// The authority on who may change volumes.
 pub trait Authority: Send + Sync + 'static {
     /// Whether the caller whom the security class names so (empty: anonymous) is a superuser of this server.
     fn is_superuser(&self, identity: &str) -> bool;
 }
 
-/// Who is told what becomes of volumes: the file service.
+/// The receiver of news of volumes: the file service.
 pub trait Watcher: Send + Sync + 'static {
     /// A volume's state or contents have changed at once, or it has gone: whoever was promised a call is to be called. What is
     /// returned ends when that is done, as far as it can be.
     fn volume_changed(&self, volume: VolumeId) -> BoxFuture;
 }
 
-/// How other volume servers are reached, to send them volumes.
+/// The other volume servers, as volumes are sent to them.
 pub trait Peers: Send + Sync + 'static {
     /// The volume service at an address, called as by the cell itself. Nothing is sent yet.
     ///
@@ -108,7 +110,7 @@ pub trait Peers: Send + Sync + 'static {
     fn connect(&self, to: SocketAddr) -> Result<Connection, String>;
 }
 
-/// Why a volume was not checked.
+/// The reason why a volume was not checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unchecked {
     /// It is not on that partition.
@@ -182,7 +184,7 @@ impl VolumeService {
         config
     }
 
-    /// How many transactions there are.
+    /// The number of transactions.
     pub fn transaction_count(&self) -> usize {
         self.shared.transactions().iter().count()
     }

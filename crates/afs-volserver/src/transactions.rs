@@ -1,4 +1,4 @@
-//! Who works on which volume: transactions, at most one a volume, ended when nobody uses them (Volume service notes 3).
+//! Transactions: who works on which volume, at most one a volume, ended when nobody uses them (Volume service notes 3).
 //!
 //! A table without a clock: the time comes in. What a transaction's end does to its volume is the service's.
 
@@ -23,15 +23,15 @@ pub struct Transaction {
     pub volume: VolumeId,
     /// The partition of that.
     pub partition: PartitionId,
-    /// What it asked for.
+    /// The flags that it asked for.
     pub attach: AttachFlags,
-    /// What was set of the volume in it, last by `SetFlags`.
+    /// The flags that were set of the volume in it, last by `SetFlags`.
     pub flags: VolumeFlags,
-    /// What went wrong in it last.
+    /// The last error in it.
     pub return_code: i32,
-    /// When it began.
+    /// The time when it began.
     pub created: AfsTime,
-    /// When it was used last.
+    /// The time when it was used last.
     pub used: AfsTime,
     /// The procedure that used it last.
     pub procedure: &'static str,
@@ -39,7 +39,7 @@ pub struct Transaction {
     pub is_changed: bool,
     /// Whether its end waits until the volume is on the disk for good: a dump was restored in it, or what was half made is no longer.
     pub is_for_good: bool,
-    /// How much of a dump the last procedure has sent or received.
+    /// The bytes of a dump that the last procedure has sent or received.
     pub moved: Moved,
     idle_since: Instant,
     is_in_use: bool,
@@ -67,7 +67,7 @@ impl Moved {
 }
 
 impl Moved {
-    /// Whether somebody has ended the transaction meanwhile.
+    /// True if somebody has ended the transaction meanwhile.
     pub fn is_unwanted(&self) -> bool {
         self.0.1.load(Ordering::Relaxed)
     }
@@ -81,7 +81,7 @@ impl PartialEq for Moved {
 
 impl Eq for Moved {}
 
-/// Why there is no transaction.
+/// The reason why there is no transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// The volume has one already, or a call is using it just now.

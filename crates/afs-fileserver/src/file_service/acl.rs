@@ -24,7 +24,7 @@ handlers! {
     StoreACL store_acl;
 }
 
-/// What the audit log has of a call that sets an access list, whose text is bytes like others to the protocol; nothing of
+/// The audit log's text for a call that sets an access list, whose text is bytes like others to the protocol; nothing of
 /// other calls.
 pub(super) fn to_audit(args: &dyn Any) -> Option<String> {
     let old = args.downcast_ref::<rxafs::OldStoreACL>().map(|args| (args.fid, &args.access_list));

@@ -116,14 +116,14 @@ pub(super) trait StoreRpc: Rpc<Reply: From<Stored>> + Debug {
     fn store(&self) -> StoreArgs;
 }
 
-/// What a fetch ends with.
+/// The end of a fetch.
 pub(super) struct Fetched {
     status: AfsFetchStatus,
     callback: AfsCallBack,
     sync: AfsVolSync,
 }
 
-/// What a store ends with.
+/// The end of a store.
 pub(super) struct Stored {
     status: AfsFetchStatus,
     sync: AfsVolSync,

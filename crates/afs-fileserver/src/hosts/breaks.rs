@@ -27,8 +27,8 @@ impl Hosts {
         deliveries
     }
 
-    /// What a message of [`breaks`](Self::breaks) came to. One that was not answered is remembered, and the host not waited for
-    /// until it is heard of.
+    /// Takes the outcome of a message of [`breaks`](Self::breaks). One that was not answered is remembered, and the host not
+    /// waited for until it is heard of.
     pub fn handle_break(&mut self, now: Instant, delivery: &Delivery, outcome: Outcome) {
         let Some(host) = self.hosts.get_mut(&delivery.host) else { return };
         match (&delivery.message, outcome) {

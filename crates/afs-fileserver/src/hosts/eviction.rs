@@ -1,5 +1,5 @@
-//! Who goes when the table of hosts is nearly full: told first where that matters, and in an order in which a machine that makes
-//! up thousands of clients loses its own before those of others.
+//! Eviction of hosts when their table is nearly full: they are told first where that matters, and in an order in which a machine
+//! that makes up thousands of clients loses its own before those of others.
 //!
 //! Below the limit by [`SPARE`] hosts are chosen to go: those that hold nothing at once, the others once they have been told to
 //! forget. At the limit those that were chosen before and did not answer go untold: should they call again, they are new, and told

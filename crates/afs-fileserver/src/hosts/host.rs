@@ -11,20 +11,20 @@ use rx_proto::time::Instant;
 
 use super::{Admitted, HostId, Message};
 
-/// How many clients at a silent address the server still asks when they first call. Usually there is one: a client that has just begun where
-/// another has ended. More are an attack.
+/// The number of clients at a silent address that the server still asks when they first call. Usually there is one: a client that has just
+/// begun where another has ended. More are an attack.
 pub(super) const ASKED_MAX: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) uuid: Option<Uuid>,
-    /// Where it calls from, and is called.
+    /// The address that it calls from, and at which it is called.
     pub(super) address: SocketAddr,
     /// The epochs of its calls since it last said who it is, the newest last.
     pub(super) epochs: Vec<Epoch>,
     pub(super) capabilities: u32,
     pub(super) last_heard: Instant,
-    /// When it is looked at again: its entry in the agenda.
+    /// The time when it is looked at again: its entry in the agenda.
     pub(super) due: Instant,
     /// `Some` while it does not answer.
     pub(super) down: Option<Down>,
@@ -48,7 +48,7 @@ pub(super) struct Host {
 
 #[derive(Debug, Clone)]
 pub(super) struct Down {
-    /// How long to wait after the next failure.
+    /// The time to wait after the next failure.
     pub(super) backoff: Duration,
     /// Not before.
     pub(super) retry_at: Instant,
@@ -57,7 +57,7 @@ pub(super) struct Down {
 }
 
 impl Down {
-    /// Whether a client there is not to be asked before it is time.
+    /// True if a client there is not to be asked before it is time.
     pub(super) fn was_asked(&self, epoch: Epoch) -> bool {
         self.asked.contains(&epoch) || self.asked.len() >= ASKED_MAX
     }
@@ -70,7 +70,7 @@ impl Host {
         self.is_leaving = false;
     }
 
-    /// Whether a change might have to be told to it.
+    /// True if a change might have to be told to it.
     pub(super) fn holds_something(&self) -> bool {
         self.may_hold_promises || !self.delayed.is_empty() || !self.held_before.is_empty()
     }

@@ -11,7 +11,7 @@ use crate::codes;
 use crate::dump::{self, DumpFailed, Wanted};
 use rx::blocking::on_a_thread;
 
-/// What is read at once. Two of these are in memory for each dump: one is filled while the other is sent.
+/// The bytes that are read at once. Two of these are in memory for each dump: one is filled while the other is sent.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
 
 impl Serve<Dump> for VolumeService {

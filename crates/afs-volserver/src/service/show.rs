@@ -1,4 +1,4 @@
-//! What there is: partitions, volumes, transactions (Volume service notes 2 to 4).
+//! Procedures that show what there is: partitions, volumes, transactions (Volume service notes 2 to 4).
 
 use std::sync::Arc;
 

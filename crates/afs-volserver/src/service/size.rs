@@ -1,4 +1,4 @@
-//! How large a dump of a volume is, by the layout of the stream (Volume service notes 5).
+//! The size of a dump of a volume, by the layout of the stream (Volume service notes 5).
 
 use afs_volume::{Kind, VnodeStatus, Volume, VolumeError, VolumeHeader};
 use afs_wire::ids::{AfsTime, VnodeNumber};
