@@ -19,12 +19,12 @@ impl Cancel {
         self.0.send_replace(true);
     }
 
-    /// Whether it is to stop.
+    /// True if it is to stop.
     pub fn is_cancelled(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Whether it may go on.
+    /// Checks that it may go on.
     ///
     /// # Errors
     ///
@@ -40,7 +40,8 @@ impl Cancel {
         let _ = wish.wait_for(|is_cancelled| *is_cancelled).await;
     }
 
-    /// What comes of a call or of another operation of which nothing is lost when it is broken off: that is done as soon as it is to stop.
+    /// Returns the result of a call, or of another operation of which nothing is lost when it is broken off: it is broken off as soon as
+    /// it is to stop.
     ///
     /// # Errors
     ///

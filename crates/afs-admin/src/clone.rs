@@ -12,7 +12,7 @@ use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::volumes::{NewClone, VolumeServers};
 
-/// What is to be cloned.
+/// The volume that is to be cloned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// The server that has the volume.
@@ -23,7 +23,7 @@ pub struct Source {
     pub volume: VolumeId,
 }
 
-/// What happens while a volume is cloned.
+/// An event while a volume is cloned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// There is no clone yet: the server begins to make it.
@@ -51,14 +51,15 @@ pub enum Step {
     End,
 }
 
-/// Why a volume was not cloned.
+/// The reason why a volume was not cloned.
 #[derive(Debug)]
 pub struct CloneFailure {
-    /// What failed.
+    /// The step that failed.
     pub step: Step,
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// Why the transaction could not be ended after that. It ends by itself after some minutes; until then the volume is busy.
+    /// The reason why the transaction could not be ended after that. It ends by itself after some minutes; until then the
+    /// volume is busy.
     pub not_ended: Option<Error>,
 }
 

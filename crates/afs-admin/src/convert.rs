@@ -17,10 +17,10 @@ use crate::transfer::Place;
 use crate::vldb::LocationDb;
 use crate::volumes::{NewClone, VolumeServers};
 
-/// What is to be converted.
+/// The volume that is to be converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order<'a> {
-    /// Where the read-only volume is.
+    /// The place of the read-only volume.
     pub place: Place,
     /// The entry by which that was decided. Nothing is done if it is another one by now.
     pub entry: &'a Entry,
@@ -47,14 +47,14 @@ pub enum Step {
     Unlock,
 }
 
-/// Why a volume was not converted, or not all of it.
+/// The reason why a volume was not converted, or not all of it.
 #[derive(Debug)]
 pub struct ConvertFailure {
-    /// What failed.
+    /// The step that failed.
     pub step: Step,
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// Why the entry's lock could not be released after that.
+    /// The reason why the entry's lock could not be released after that.
     pub not_unlocked: Option<Error>,
 }
 

@@ -24,7 +24,7 @@ use crate::volumes::{Changes, Transaction, VolumeServers};
 pub struct NewVolume<'a> {
     /// The name of the read-write volume.
     pub name: &'a str,
-    /// Where it is to be.
+    /// The server where it is to be.
     pub server: Ipv4Addr,
     /// On which partition.
     pub partition: PartitionId,
@@ -47,7 +47,7 @@ pub struct Ids {
     pub backup: VolumeId,
 }
 
-/// What happens while a volume is made.
+/// An event while a volume is made.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// No other volume has the id that was given.
@@ -79,14 +79,14 @@ pub enum Step {
     End(VolumeId),
 }
 
-/// Why no volume was made, and what is there all the same.
+/// The reason why no volume was made, and what is there all the same.
 #[derive(Debug)]
 pub struct CreateFailure {
-    /// What failed.
+    /// The step that failed.
     pub step: Step,
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// Why the transaction could not be ended after that. It ends by itself after some minutes.
+    /// The reason why the transaction could not be ended after that. It ends by itself after some minutes.
     pub not_ended: Option<Error>,
     /// The volume that the server has now, if it has one: to be removed with `vos zap`, or to be taken into the database with
     /// `vos syncvldb`.

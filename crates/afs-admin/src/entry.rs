@@ -30,13 +30,13 @@ pub enum Kind {
 pub struct Entry {
     /// The name of the read-write volume.
     pub name: String,
-    /// Where volumes are.
+    /// The places of the volumes.
     pub sites: Vec<Site>,
     /// By [`Kind`]; 0 for none.
     pub ids: [VolumeId; MAXTYPES],
     /// The clone of a release that is not complete; 0 for none.
     pub clone_id: VolumeId,
-    /// Which volumes exist, and whether the entry is locked.
+    /// The flags: which volumes exist, and whether the entry is locked.
     pub flags: EntryFlags,
 }
 
@@ -47,7 +47,7 @@ pub struct Site {
     pub server: Ipv4Addr,
     /// The partition.
     pub partition: PartitionId,
-    /// Which volumes are here, and whether a release has reached them.
+    /// The flags: which volumes are here, and whether a release has reached them.
     pub flags: SiteFlags,
 }
 
@@ -115,7 +115,7 @@ impl Entry {
         self.ids[kind as usize] = id;
     }
 
-    /// Whether the entry says that one of the volumes exists.
+    /// True if the entry says that one of the volumes exists.
     pub const fn has(&self, kind: Kind) -> bool {
         self.flags.contains(exists(kind))
     }
@@ -125,7 +125,7 @@ impl Entry {
         self.flags = if does { self.flags.union(exists(kind)) } else { self.flags.without(exists(kind)) };
     }
 
-    /// Whether the entry is of any volume that exists.
+    /// True if the entry is of any volume that exists.
     pub const fn has_any(&self) -> bool {
         self.has(Kind::ReadWrite) || self.has(Kind::ReadOnly) || self.has(Kind::Backup)
     }
@@ -153,7 +153,7 @@ impl Entry {
 }
 
 impl Site {
-    /// Whether a volume of this kind is here, according to the entry.
+    /// True if a volume of this kind is here, according to the entry.
     pub const fn is(&self, kind: Kind) -> bool {
         self.flags.contains(match kind {
             Kind::ReadWrite | Kind::Backup => SiteFlags::RW_VOL,
@@ -170,7 +170,7 @@ const fn exists(kind: Kind) -> EntryFlags {
     }
 }
 
-/// Why a text cannot be the name of a read-write volume.
+/// The reason why a text cannot be the name of a read-write volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadName {
     /// It has more than [`NAME_MAX`] bytes.
@@ -181,7 +181,7 @@ pub enum BadName {
     Number,
 }
 
-/// Whether a new volume, or one that is renamed, may be called so.
+/// Checks that a new volume, or one that is renamed, may be called so.
 ///
 /// # Errors
 ///
@@ -198,7 +198,7 @@ pub fn check_name(name: &str) -> Result<(), BadName> {
     }
 }
 
-/// Whether a name is that of a read-only or backup volume.
+/// True if a name is that of a read-only or backup volume.
 pub fn has_suffix(name: &str) -> bool {
     name.ends_with(".readonly") || name.ends_with(".backup")
 }

@@ -1,4 +1,4 @@
-//! Why an operation on a cell did not succeed.
+//! The reasons why an operation on a cell did not succeed.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use afs_wire::errno::Errno;
 use rx::RpcError;
 use rxgen::Abort;
 
-/// Why a procedure gave no results. [`Error::code`] is the one number that OpenAFS's tools have for it.
+/// The reason why a procedure gave no results. [`Error::code`] is the one number that OpenAFS's tools have for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// A server refused, or the only one that could be asked did not answer.
     Call(RpcError),
     /// This end found it out, from what was asked for or from what servers have said.
     Local {
-        /// What is wrong.
+        /// The problem.
         what: String,
         /// The code that servers have for it.
         code: Abort,
@@ -25,7 +25,7 @@ pub enum Error {
     NoServer {
         /// The procedure.
         rpc: &'static str,
-        /// What became of the call at each of them, in the order in which they were asked.
+        /// The outcome of the call at each of them, in the order in which they were asked.
         failures: Vec<RpcError>,
         /// Whether one of them may have carried out the call, since it ended without an answer.
         may_be_done: bool,

@@ -1,5 +1,5 @@
-//! What administrators do to a cell, without the commands. `vos`, `pts`, `afar up` and the servers' registration add
-//! arguments and texts.
+//! Operations of administrators on a cell, without the commands. `vos`, `pts`, `afar up` and the servers'
+//! registration add arguments and texts.
 //!
 //! - [`DatabaseServers`] are the servers of a cell's database. A call goes to the one that can answer it, by the rule of
 //!   `afs_failover`, which the client follows too.

@@ -37,7 +37,7 @@ impl Login {
         Ok(Self::with_token(ticket::local_superuser(keys, random)?, level))
     }
 
-    /// Whether servers know by whom they are called.
+    /// True if servers know by whom they are called.
     pub const fn is_authenticated(&self) -> bool {
         self.0.is_some()
     }

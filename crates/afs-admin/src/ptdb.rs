@@ -25,19 +25,19 @@ pub struct ProtectionDb {
 /// A user or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its id, negative for a group.
     pub id: ViceId,
-    /// Who owns it.
+    /// The owner.
     pub owner: ViceId,
-    /// Who made it.
+    /// The creator.
     pub creator: ViceId,
-    /// Who may see and change it.
+    /// The right to see and change it.
     pub flags: Privacy,
-    /// How many groups it may make.
+    /// The number of groups that it may make.
     pub group_quota: i32,
-    /// How many members it has, or groups it is in.
+    /// The number of its members, or of the groups that it is in.
     pub membership: i32,
 }
 
@@ -289,7 +289,7 @@ impl ProtectionDb {
         }
     }
 
-    /// Whether a user is in a group.
+    /// Tells whether a user is in a group.
     ///
     /// # Errors
     ///

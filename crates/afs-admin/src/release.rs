@@ -30,7 +30,7 @@ use crate::volumes::{NewClone, Transaction, VolumeServers};
 /// The name of a clone that is no replica.
 const CLONE_NAME: &str = "readonly-clone-temp";
 
-/// What is to be released.
+/// The volume that is to be released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
     /// The read-write volume.
@@ -41,12 +41,12 @@ pub struct Order {
     pub is_full: bool,
 }
 
-/// What happens while a volume is released.
+/// An event while a volume is released.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// This is its entry, locked.
     HasEntry(&'a Entry),
-    /// What is going to be done.
+    /// The plan of what is going to be done.
     HasPlan(&'a Plan),
     /// A release of the new sites alone was thought of: whether the volume has changed since the last release.
     HasChanged(bool),
@@ -136,16 +136,16 @@ pub enum Step {
     Unlock(VolumeId),
 }
 
-/// Why a volume was not released, or not to all sites. The next order goes on.
+/// The reason why a volume was not released, or not to all sites. The next order goes on.
 #[derive(Debug)]
 pub struct ReleaseFailure {
-    /// What failed.
+    /// The step that failed.
     pub step: Step,
-    /// Why.
+    /// The reason.
     pub error: Error,
     /// Sites that have not got the release.
     pub missing: Vec<Site>,
-    /// Why the entry's lock could not be released.
+    /// The reason why the entry's lock could not be released.
     pub not_unlocked: Option<Error>,
 }
 

@@ -23,19 +23,20 @@ pub enum Step {
     End,
 }
 
-/// Why a volume was not removed.
+/// The reason why a volume was not removed.
 #[derive(Debug)]
 pub struct RemoveFailure {
-    /// What failed.
+    /// The step that failed.
     pub step: Step,
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// Why the transaction could not be ended after that. It ends by itself after some minutes; until then the volume is busy.
+    /// The reason why the transaction could not be ended after that. It ends by itself after some minutes; until then the
+    /// volume is busy.
     pub not_ended: Option<Error>,
 }
 
 impl RemoveFailure {
-    /// Whether there was no such volume.
+    /// True if there was no such volume.
     pub fn is_missing(&self) -> bool {
         self.step == Step::Begin && self.error.code() == VNOVOL
     }

@@ -32,10 +32,10 @@ use crate::volumes::{Changes, Identity, StreamError, Transaction, VolumeServers}
 /// ten minutes.
 const COMPARE_MAX: Duration = Duration::from_secs(240);
 
-/// Which volume is to be restored, where, and how.
+/// The volume that is to be restored, where, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order<'a> {
-    /// Where it is to be.
+    /// The server where it is to be.
     pub server: Ipv4Addr,
     /// On which partition.
     pub partition: PartitionId,
@@ -62,7 +62,7 @@ pub struct Order<'a> {
     pub keeps_previous: bool,
 }
 
-/// Where a date of a restored volume is from.
+/// The source of a date of a restored volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DateOf {
     /// From the dump.
@@ -73,7 +73,7 @@ pub enum DateOf {
     Now,
 }
 
-/// What happens while a volume is restored.
+/// An event while a volume is restored.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// It begins, with a volume of this name and id.
@@ -150,7 +150,7 @@ pub enum Step {
     RemovePrevious(VolumeId),
 }
 
-/// What a restore that failed leaves behind.
+/// The remains of a restore that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// Nothing: volumes and entries are what they were.
@@ -174,20 +174,21 @@ pub enum Left {
     All(VolumeId),
 }
 
-/// Why a volume was not restored, and what is there all the same.
+/// The reason why a volume was not restored, and what is there all the same.
 #[derive(Debug)]
 pub struct RestoreFailure {
-    /// What failed.
+    /// The step that failed.
     pub step: Step,
-    /// Why.
+    /// The reason.
     pub error: StreamError,
-    /// Why the transaction could not be ended after that. It ends by itself after some minutes; until then the volume is busy.
+    /// The reason why the transaction could not be ended after that. It ends by itself after some minutes; until then the
+    /// volume is busy.
     pub not_ended: Option<Error>,
-    /// Why the entry's lock could not be released.
+    /// The reason why the entry's lock could not be released.
     pub not_unlocked: Option<Error>,
-    /// Why the volume at the old place was not removed, if that is what failed.
+    /// The reason why the volume at the old place was not removed, if that is what failed.
     pub not_removed: Option<RemoveFailure>,
-    /// What is left.
+    /// The remains.
     pub left: Left,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::cancel::Cancel;
 use crate::error::Error;
 
-/// What happens in an operation with steps of this type.
+/// An event of an operation with steps of this type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<S> {
     /// A step begins.
@@ -19,7 +19,7 @@ pub enum Event<S> {
 pub struct Failed<S> {
     /// The step.
     pub step: S,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 

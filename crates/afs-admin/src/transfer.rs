@@ -120,7 +120,7 @@ pub enum Step {
     Unlock(VolumeId),
 }
 
-/// What an operation that failed has left.
+/// The remains of an operation that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// A part of the volume where it was to be.
@@ -168,16 +168,16 @@ impl fmt::Display for Left {
     }
 }
 
-/// Why a volume is not where it was to be, and what is left.
+/// The reason why a volume is not where it was to be, and what is left.
 #[derive(Debug)]
 pub struct TransferFailure {
-    /// What failed.
+    /// The step that failed.
     pub step: Step,
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// Why the entry's lock could not be released.
+    /// The reason why the entry's lock could not be released.
     pub not_unlocked: Option<Error>,
-    /// What is left; nothing has changed if it is nothing.
+    /// The remains; nothing has changed if there are none.
     pub left: Vec<Left>,
 }
 

@@ -28,7 +28,7 @@ pub struct LocationDb {
     servers: DatabaseServers,
 }
 
-/// Which entries of the database are listed: those that fulfil all that is given.
+/// The entries of the database that are listed: those that fulfil all that is given.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted {
     /// Those with a volume on this server.
@@ -39,7 +39,7 @@ pub struct Wanted {
     pub is_locked: bool,
 }
 
-/// What a file server is looked up by.
+/// The key by which a file server is looked up.
 #[derive(Debug, Clone, Copy)]
 pub enum ServerKey {
     /// One of its addresses.
@@ -55,9 +55,9 @@ pub enum ServerKey {
 pub struct Registration {
     /// Its own number.
     pub uuid: Uuid,
-    /// How often its addresses were changed.
+    /// The number of times that its addresses were changed.
     pub uniquifier: i32,
-    /// Where it is.
+    /// Its addresses.
     pub addresses: Vec<Ipv4Addr>,
 }
 
@@ -219,7 +219,7 @@ impl LocationDb {
 
     // ---- file servers
 
-    /// How many file servers the database has places for.
+    /// The number of file servers for which the database has places.
     ///
     /// # Errors
     ///
@@ -306,7 +306,7 @@ impl LocationDb {
         self.call(vl::ChangeAddr { old: HostAddr::from(old), new: HostAddr::from(new) }).await.map(drop)
     }
 
-    /// Whether two addresses are of one file server.
+    /// Tells whether two addresses are of one file server.
     ///
     /// # Errors
     ///

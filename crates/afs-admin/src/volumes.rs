@@ -52,18 +52,18 @@ pub struct Transaction {
     pub id: TransId,
 }
 
-/// What an operation is to change of a volume's header; what is not given stays.
+/// The changes of a volume's header; what is not given stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The quota, 0 for none.
     pub quota_kib: Option<i32>,
-    /// How often it was used today.
+    /// The number of uses today.
     pub day_use: Option<i32>,
-    /// How often it was updated.
+    /// The number of updates.
     pub update_counter: Option<i32>,
-    /// When it was made.
+    /// The time when it was made.
     pub creation_date: Option<AfsTime>,
-    /// When it was last changed.
+    /// The time when it was last changed.
     pub update_date: Option<AfsTime>,
 }
 
@@ -238,7 +238,7 @@ impl VolumeServers {
         reply.entries.into_iter().next().ok_or_else(|| not_listed(server, partition, volid))
     }
 
-    /// Whether a partition has a volume.
+    /// Tells whether a partition has a volume.
     ///
     /// # Errors
     ///
@@ -473,7 +473,7 @@ impl VolumeServers {
         self.call(server, afsvol::ReClone { trans, clone_id }).await.map(drop)
     }
 
-    /// How many bytes a dump of a transaction's volume would have, of what changed since then.
+    /// The bytes that a dump of a transaction's volume would have, of what changed since then.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! Who calls, as the databases need to know it. What the name of a connection means in this cell is decided by an
-//! [`Authority`] that the server supplies; here it is only used.
+//! The caller, as the databases need to know it. An [`Authority`] that the server supplies decides what the name
+//! of a connection means in this cell; here it is only used.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Who calls.
+/// The caller of a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The caller's name, for the PTDB.

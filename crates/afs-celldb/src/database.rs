@@ -43,11 +43,11 @@ const MAX_CONFLICTS: usize = 64;
 /// [`crate::fill()`].
 pub(crate) const FILLING: &[u8] = b"FILLING";
 
-/// What a database is in memory.
+/// The form of a database in memory.
 pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
-    /// What the keys of its rows begin with in the store.
+    /// The prefix of the keys of its rows in the store.
     const PREFIX: &'static [u8];
-    /// What the database is called in messages.
+    /// The name of the database in messages.
     const NAME: &'static str;
 
     /// A row that was read.
@@ -80,8 +80,8 @@ pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
     }
 }
 
-/// Whether a process that had this number ([`Options::writer`]) has changed a database in a store that several machines share. What a
-/// process left behind that ended weeks ago may have been swept away.
+/// Tells whether a process that had this number ([`Options::writer`]) has changed a database in a store that several machines share.
+/// What a process left behind that ended weeks ago may have been swept away.
 ///
 /// # Errors
 ///
@@ -102,28 +102,28 @@ impl Rows {
     }
 }
 
-/// Why a database could not be opened, or read again.
+/// The reason why a database could not be opened, or read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
     /// The store failed.
     Store {
-        /// Which database.
+        /// The database.
         database: &'static str,
-        /// How.
+        /// The store's error.
         source: StoreError,
     },
     /// A row is damaged, or of a later version of this program.
     Row {
-        /// Which database.
+        /// The database.
         database: &'static str,
         /// The row's key, without the database's prefix.
         key: Vec<u8>,
-        /// What is wrong.
+        /// The problem.
         source: BadRow,
     },
     /// It was being moved in, and that was cut off.
     Unfinished {
-        /// Which database.
+        /// The database.
         database: &'static str,
     },
 }
@@ -151,7 +151,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Why a change could not be made durable.
+/// The reason why a change could not be made durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeError {
     /// The store cannot make changes now, and has not made this one.
@@ -186,7 +186,7 @@ impl From<StoreError> for ChangeError {
     }
 }
 
-/// How a database is kept over a store that several machines share.
+/// The options of a database over a store that several machines share.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// A number that no other process has that changes the database: by chance.
@@ -272,7 +272,8 @@ impl<I: Image> Database<I> {
         self.mirror.revision().version
     }
 
-    /// How well the image keeps up with a store that several machines share; `None` if nobody else has the store.
+    /// The state of the image, which keeps up with a store that several machines share; `None` if nobody else has the
+    /// store.
     pub fn freshness(&self) -> Option<Freshness> {
         let machines = self.mirror.store.shared()?.machines();
         self.following.as_ref().map(|following| following.freshness(machines))
@@ -300,7 +301,7 @@ impl<I: Image> Database<I> {
 
 #[cfg(test)]
 impl<I> Database<I> {
-    /// What is held by the one who makes transactions: whoever has it keeps changes waiting.
+    /// The lock of the task that makes transactions: its holder keeps changes waiting.
     pub(crate) fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.commits.turn)
     }

@@ -30,7 +30,7 @@ pub use vldb_write::write_vldb;
 /// Longest file: addresses in it are positive numbers of 32 bits, and a header is before them.
 pub const MAX_FILE_BYTES: u64 = i32::MAX as u64 + ubik::HEADER_BYTES as u64;
 
-/// Why a file cannot be read or written.
+/// The reason why a file cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileError {
     /// The first bytes are not those of a database of Ubik.

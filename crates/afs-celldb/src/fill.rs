@@ -33,7 +33,7 @@ impl Limits {
     const SHARED: Self = Self { rows: 1000, bytes: 512 << 10, quiet: Duration::from_secs(1) };
 }
 
-/// What is done with a database that has contents.
+/// The treatment of a database that has contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// It stays as it is, and this fails.
@@ -42,29 +42,29 @@ pub enum Existing {
     Replace,
 }
 
-/// Why a database was not filled.
+/// The reason why a database was not filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FillError {
     /// It has contents.
     NotEmpty {
-        /// Which database.
+        /// The database.
         database: &'static str,
     },
     /// Servers change it, and nothing was done.
     InUse {
-        /// Which database.
+        /// The database.
         database: &'static str,
     },
     /// Somebody else filled it meanwhile.
     Changed {
-        /// Which database.
+        /// The database.
         database: &'static str,
     },
     /// The store failed.
     Store {
-        /// Which database.
+        /// The database.
         database: &'static str,
-        /// How.
+        /// The store's error.
         source: StoreError,
     },
 }

@@ -1,7 +1,7 @@
 //! The bytes of rows: big-endian numbers and short strings one after the other, as in keys, so that rows sort as their
 //! numbers do. Reading is total: a row that is cut short or too long is an error, since it was not written by us.
 
-/// Why a row is not what it should be.
+/// The reason why a row is not what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRow(pub(crate) &'static str);
 

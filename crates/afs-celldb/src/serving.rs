@@ -1,4 +1,4 @@
-//! What the services share: how they are given to `rx`, and how they make room for others in long work.
+//! Code that the services share: how they are given to `rx`, and how they make room for others in long work.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -76,7 +76,7 @@ pub(crate) fn free_row(next: Option<u32>) -> Vec<u8> {
     row
 }
 
-/// What a row says, if it is that of a free place.
+/// Parses a row, if it is that of a free place.
 pub(crate) fn parse_free<T>(row: &[u8]) -> Option<Result<Slot<T>, BadRow>> {
     let mut fields = Fields::new(row);
     if fields.u8() != Ok(FREE) {

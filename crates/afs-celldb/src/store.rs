@@ -1,4 +1,4 @@
-//! Where the cell's databases are kept: rows under byte keys, and transactions that hold only if what they were made
+//! The store of the cell's databases: rows under byte keys, and transactions that hold only if what they were made
 //! from still holds.
 //!
 //! [`memory`] is for tests, [`embedded`] for a cell whose databases are on one machine, `etcd` (if it is built in) for one
@@ -14,7 +14,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-/// What a store's methods return.
+/// The future that a store's methods return.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A key and its value.
@@ -33,7 +33,7 @@ pub struct Position(pub u64);
 pub struct Page {
     /// In the order of their keys.
     pub rows: Vec<Row>,
-    /// When they were so.
+    /// The position at which they were so.
     pub position: Position,
 }
 
@@ -111,7 +111,7 @@ pub struct Transaction {
     pub witness: Option<Vec<u8>>,
 }
 
-/// What became of a transaction that the store could decide.
+/// The outcome of a transaction that the store could decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Its changes are made.
@@ -120,7 +120,7 @@ pub enum Outcome {
     Conflict,
 }
 
-/// What is known after an error.
+/// The outcome of a transaction as far as it is known after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing was changed, nor will it be: the store cannot be reached, or has no quorum.
@@ -134,11 +134,11 @@ pub enum Known {
 /// A store that did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
-    /// What was being done to what.
+    /// The operation, and its object.
     pub doing: String,
-    /// What came of it, and where it helps, what to do.
+    /// The problem, and where it helps, what to do.
     pub reason: String,
-    /// What is known about the transaction.
+    /// The outcome of the transaction, as far as it is known.
     pub known: Known,
 }
 

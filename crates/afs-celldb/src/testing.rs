@@ -1,5 +1,5 @@
-//! What the tests of this crate share: a future that is ready, changes that wait for each other, a store that remembers
-//! transactions, and numbers from a seed.
+//! Tools that the tests of this crate share: a future that is ready, changes that wait for each other, a store that
+//! remembers transactions, and numbers from a seed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use crate::database::{ChangeError, Database, Image, Rows};
 use crate::store::memory::MemoryStore;
 use crate::store::{CellStore, Outcome, Page, Position, RowChange, StoreFuture, Transaction};
 
-/// What comes of a future that does not wait, as none does over the memory store.
+/// Returns the result of a future that does not wait, as none does over the memory store.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -48,7 +48,7 @@ impl Recorder {
         Arc::default()
     }
 
-    /// What was changed since this was asked last.
+    /// Returns what was changed since this was asked last.
     pub(crate) fn changed(&self) -> Vec<RowChange> {
         std::mem::take(&mut *self.told.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! What a release has to do, by its entry: clone the volume anew and send it to all sites, or go on with a release that was not completed.
+//! The plan of a release, by its entry: clone the volume anew and send it to all sites, or go on with a release that was not completed.
 
 use afs_wire::ids::VolumeId;
 use afs_wire::vl::SiteFlags;
@@ -6,7 +6,7 @@ use afs_wire::vl::SiteFlags;
 use super::Order;
 use crate::entry::{Entry, Kind, Site};
 
-/// Why the volume is cloned anew, and all sites get the release.
+/// The reason why the volume is cloned anew, and all sites get the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// It was asked for.
@@ -21,12 +21,12 @@ pub enum Reason {
     CloneIsMissing,
 }
 
-/// What is to be done.
+/// The plan of a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Whether the volume is cloned anew and all sites get the release. Otherwise those that the last release has not reached get that one.
     pub is_complete: bool,
-    /// Why.
+    /// The reasons.
     pub reasons: Vec<Reason>,
     /// Whether it is enough to send to sites that never had a release, if the volume has not changed.
     pub may_be_new_only: bool,
@@ -34,7 +34,7 @@ pub struct Plan {
     pub is_full: bool,
 }
 
-/// Whether a replica was released to a site.
+/// True if a replica was released to a site.
 pub(super) const fn is_released(site: &Site) -> bool {
     site.is(Kind::ReadOnly) && !site.flags.contains(SiteFlags::DONT_USE)
 }

@@ -25,7 +25,7 @@ const WAIT: Duration = Duration::from_secs(2);
 /// Sites get one dump if the dates from which they need it are not further apart, in seconds: so it is with OpenAFS's.
 const TOGETHER: u32 = 900;
 
-/// Why a site gets everything.
+/// The reason why a site gets everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FullBecause {
     /// It was asked for.
@@ -40,7 +40,7 @@ pub enum FullBecause {
     SourceWasReplaced,
 }
 
-/// What is done at a site.
+/// The step that is done at a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SiteStep {
     /// Removing a volume that is not to be used.
@@ -63,7 +63,7 @@ pub enum SiteStep {
     End,
 }
 
-/// What happens at sites.
+/// An event at sites.
 #[derive(Debug)]
 pub enum SiteEvent<'a> {
     /// A replica was made to be filled.
@@ -78,9 +78,9 @@ pub enum SiteEvent<'a> {
         clone: VolumeId,
         /// The replica.
         to: VolumeId,
-        /// Where that is.
+        /// The sites of the replica.
         sites: &'a [Site],
-        /// What has changed since then is sent; 0 is everything.
+        /// The time since which changes are sent; 0 is everything.
         since: AfsTime,
     },
     /// A site has failed.
@@ -89,7 +89,7 @@ pub enum SiteEvent<'a> {
 
 /// A replica that can be filled.
 struct Opened {
-    /// Which of the entry's sites it is.
+    /// The index of the site in the entry.
     index: usize,
     transaction: Transaction,
     since: AfsTime,
@@ -106,7 +106,7 @@ struct Wanted<'a> {
     is_full: bool,
     is_recovery: bool,
     new_only: bool,
-    /// When the contents of the read-write volume were made.
+    /// The time when the contents of the read-write volume were made.
     created: AfsTime,
 }
 

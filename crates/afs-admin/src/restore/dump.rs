@@ -9,7 +9,7 @@ use afs_dump::{Arrival, DumpError, Event, Reader, VnodeDigest, VnodeRecord};
 use afs_wire::ids::{LocalFid, VnodeNumber};
 use bytes::Bytes;
 
-/// Whether these are the last bytes of a dump.
+/// True if these are the last bytes of a dump.
 pub fn ends_a_dump(last: [u8; 4]) -> bool {
     u32::from_be_bytes(last) == afs_dump::END_MARK
 }
@@ -127,12 +127,12 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         }
     }
 
-    /// Whether the dump has only what has changed since some time.
+    /// True if the dump has only what has changed since some time.
     pub const fn is_incremental(&self) -> bool {
         self.is_incremental
     }
 
-    /// How many bytes were read.
+    /// The number of bytes that were read.
     pub fn length(&self) -> u64 {
         self.reader.offset()
     }

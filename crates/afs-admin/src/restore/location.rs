@@ -13,20 +13,20 @@ use crate::entry::{Entry, Kind, Site};
 use crate::error::Error;
 use crate::vldb::LocationDb;
 
-/// What the entry says now.
+/// The content of the entry now.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) entry: Entry,
-    /// Where the read-write volume was, if that was elsewhere.
+    /// The place where the read-write volume was, if that was elsewhere.
     pub(super) previous: Option<(Ipv4Addr, PartitionId)>,
 }
 
-/// Why the entry does not say it.
+/// The reason why the entry does not say it.
 #[derive(Debug)]
 pub(super) struct NotRecorded {
     pub(super) step: Step,
     pub(super) error: Error,
-    /// Why the lock was not released after that.
+    /// The reason why the lock was not released after that.
     pub(super) not_unlocked: Option<Error>,
     /// Whether the entry may say it all the same: no server could be asked afterwards.
     pub(super) is_unknown: bool,

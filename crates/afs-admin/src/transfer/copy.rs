@@ -17,16 +17,16 @@ use crate::volumes::{Identity, VolumeServers};
 /// The name of the clone that is sent.
 const CLONE_NAME: &str = "copy-clone-temp";
 
-/// What is to be copied.
+/// The volume that is to be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order<'a> {
     /// The source.
     pub volume: VolumeId,
-    /// Where it is.
+    /// Its place.
     pub from: Place,
-    /// Where the copy is to be.
+    /// The place where the copy is to be.
     pub to: Place,
-    /// What the copy is called.
+    /// The name of the copy.
     pub name: &'a str,
     /// Its id, unless the database chooses one.
     pub id: Option<VolumeId>,

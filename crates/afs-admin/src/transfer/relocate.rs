@@ -27,20 +27,20 @@ const CLONE_NAME: &str = "move-clone-temp";
 /// How often it is tried to bring a source back whose server does not answer, and how long lies between.
 const BRING_BACK: (u32, Duration) = (10, Duration::from_secs(3));
 
-/// What is to be moved.
+/// The volume that is to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
     /// The read-write volume.
     pub volume: VolumeId,
-    /// Where it is.
+    /// Its place.
     pub from: Place,
-    /// Where it is to be.
+    /// The place where it is to be.
     pub to: Place,
     /// Whether clients wait for all of it, instead of for what they have changed meanwhile: it needs no space for a clone's changes.
     pub is_live: bool,
 }
 
-/// What has become of a volume that was to be moved.
+/// The outcome for a volume that was to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moved {
     /// It is at the new place.

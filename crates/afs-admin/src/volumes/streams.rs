@@ -14,7 +14,7 @@ use super::forward::cookie;
 use super::{Identity, Transaction, VolumeServers};
 use crate::error::Error;
 
-/// Why a dump has not arrived.
+/// The reason why a dump has not arrived.
 #[derive(Debug)]
 pub enum StreamError {
     /// The server's, or that of the way to it.
@@ -40,10 +40,10 @@ impl From<Error> for StreamError {
     }
 }
 
-/// What a dump is to have.
+/// The content that a dump is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// What has changed since then; 0 for everything.
+    /// The time since which changes are in it; 0 for everything.
     pub since: AfsTime,
     /// Whether directories that have not changed are left out too. Servers older than OpenAFS 1.4 cannot do that.
     pub omits_directories: bool,
@@ -113,8 +113,8 @@ impl VolumeServers {
         self.fill(transaction, &order, source).await
     }
 
-    /// What came of a volume that is new, when it was to be filled before: each vnode with a digest that covers its data. Nothing from a server that
-    /// keeps nothing.
+    /// Returns what came of a volume that is new, when it was to be filled before: each vnode with a digest that covers its data. Nothing
+    /// from a server that keeps nothing.
     ///
     /// # Errors
     ///

@@ -27,7 +27,7 @@ const MAX_BYTES: usize = 512 << 10;
 /// may have been made or not.
 const UNDECIDED: Duration = Duration::from_secs(5);
 
-/// What the one who makes transactions knows of them.
+/// The state of the task that makes transactions.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     /// Whether the image may lack a change that the store has. Set before each commit, so that it stands if the change

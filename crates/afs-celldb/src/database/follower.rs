@@ -55,7 +55,7 @@ pub(super) struct Follower<I> {
 #[derive(Debug)]
 struct Behind {
     at: Revision,
-    /// When the watch is begun anew.
+    /// The time when the watch is begun anew.
     until: Option<Instant>,
     patience: Duration,
 }

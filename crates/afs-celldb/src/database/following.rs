@@ -1,4 +1,4 @@
-//! How an image keeps up with a store that other machines change too.
+//! The following of an image: how it keeps up with a store that other machines change too.
 //!
 //! One task watches the store and gives the image what others have changed. Another one asks the store, whenever a look-up
 //! wants to know, which revision is the newest (a *round*), and waits until the image has it (both are in `follower.rs`). What a round has
@@ -54,10 +54,10 @@ impl fmt::Display for NoQuorum {
 
 impl std::error::Error for NoQuorum {}
 
-/// How well an image keeps up.
+/// The state of an image that keeps up with its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freshness {
-    /// How long ago the image was known to have everything.
+    /// The time since the image was known to have everything.
     pub age: Duration,
     /// Whether the store answered when it was asked last.
     pub has_quorum: bool,
@@ -67,11 +67,11 @@ pub struct Freshness {
     pub from_memory: u64,
     /// Changes that had to be made anew since another machine was faster.
     pub conflicts: u64,
-    /// How often everything was read anew.
+    /// The number of times that everything was read anew.
     pub reloads: u64,
 }
 
-/// What the tasks and those who use the database tell each other.
+/// The state through which the tasks and the database's users tell each other things.
 #[derive(Debug)]
 pub(super) struct Following {
     options: Options,
@@ -93,7 +93,7 @@ pub(super) struct Following {
     reloads: AtomicU64,
 }
 
-/// Why a round did not confirm the image.
+/// The reason why a round did not confirm the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
     /// The store did not answer.
@@ -293,7 +293,7 @@ impl Following {
         }
     }
 
-    /// Whether somebody moves the database in.
+    /// True if somebody moves the database in.
     pub(super) fn is_filled(&self) -> bool {
         self.is_filled.load(Ordering::Relaxed)
     }
@@ -341,7 +341,7 @@ impl Following {
     }
 }
 
-/// Why changes are refused while rounds do not confirm the image.
+/// The error with which changes are refused while rounds do not confirm the image.
 pub(super) fn refusal(doubt: Doubt) -> ChangeError {
     StoreError::new("changing the cell's databases", doubt.reason()).with(Known::NotDone).into()
 }

@@ -83,7 +83,7 @@ impl<I: Image> Trial<'_, I> {
         &self.current.image
     }
 
-    /// What the image is of without the trial.
+    /// The revision that the image is of, without the trial.
     pub(super) fn revision(&self) -> Revision {
         self.current.revision
     }

@@ -1,5 +1,5 @@
-//! Which state a database is in, and the rows that say it: how often it was changed, and in a store that several machines
-//! share also by which transaction, so that two histories of the same length are not taken for one.
+//! The state that a database is in, and the rows that say it: how often it was changed, and in a store that several
+//! machines share also by which transaction, so that two histories of the same length are not taken for one.
 
 use crate::record::{BadRow, Fields, PutFields};
 
@@ -13,11 +13,11 @@ const STAMPED: u8 = 2;
 /// What the keys of the rows begin with that tell of each process's last transaction. The database's prefix follows, and the process's number.
 const WRITERS: &[u8] = b"writers/";
 
-/// Which state a database is in, as `udebug` shows it: when it was made, in seconds since 1970, and how often it was
-/// changed since.
+/// The state that a database is in, as `udebug` shows it: when it was made, in seconds since 1970, and how often it
+/// was changed since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Version {
-    /// When it was made; 0 if it has not been yet.
+    /// The time when it was made; 0 if it has not been yet.
     pub epoch: u32,
     /// Changes since.
     pub counter: u64,
@@ -45,7 +45,7 @@ impl Stamp {
     }
 }
 
-/// What the keys of the rows begin with that tell of the processes that change a database.
+/// The prefix of the keys of the rows about the processes that change a database.
 pub(super) fn writers(prefix: &[u8]) -> Vec<u8> {
     [WRITERS, prefix].concat()
 }
@@ -66,13 +66,13 @@ impl Revision {
         Self { version: Version { epoch, counter: counter + 1 }, stamp }
     }
 
-    /// Whether this may be the state that a change has made of another.
+    /// True if this may be the state that a change has made of another.
     pub(super) fn follows(self, other: Self) -> bool {
         let (own, other) = (self.version, other.version);
         own.counter == other.counter + 1 && (own.epoch == other.epoch || other.epoch == 0)
     }
 
-    /// Whether the other is a later state of the same database.
+    /// True if the other is a later state of the same database.
     pub(super) fn is_behind(self, other: Self) -> bool {
         let (own, other) = (self.version, other.version);
         own.counter < other.counter && (own.epoch == other.epoch || own.epoch == 0)

@@ -35,7 +35,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Where a file that is written is put together.
+/// The buffer in which a file that is written is put together.
 #[derive(Debug)]
 pub(super) struct Image(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! What is odd in a file: counted by kind, with a few examples of each.
+//! The oddities of a file: counted by kind, with a few examples of each.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ macro_rules! oddities {
         }
 
         impl Oddity {
-            /// What is odd, as a noun in the plural.
+            /// The oddity, as a noun in the plural.
             pub const fn sentence(self) -> &'static str {
                 match self { $( Self::$name => $sentence, )* }
             }
 
-            /// What was done about it.
+            /// The treatment of it.
             pub const fn done(self) -> &'static str {
                 match self { $( Self::$name => $done, )* }
             }
@@ -55,7 +55,7 @@ oddities! {
     NoSystemEntry "groups and users of the system that are missing" "OpenAFS's servers do not start with such a file";
 }
 
-/// What is odd in a file.
+/// The oddities of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Oddities(BTreeMap<Oddity, (u64, Vec<String>)>);
 
@@ -74,12 +74,12 @@ impl Oddities {
         self.0.iter().map(|(oddity, (count, examples))| (*oddity, *count, &examples[..]))
     }
 
-    /// How many there are of a kind.
+    /// The number of a kind.
     pub fn count(&self, oddity: Oddity) -> u64 {
         self.0.get(&oddity).map_or(0, |(count, _)| *count)
     }
 
-    /// Whether there is nothing odd.
+    /// True if there is nothing odd.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

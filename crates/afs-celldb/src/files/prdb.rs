@@ -1,4 +1,5 @@
-//! What a prdb.DB0 has, as values, and where in the file it is (Database file notes 3): to and from the database in memory.
+//! The content of a prdb.DB0, as values, and its places in the file (Database file notes 3): to and from the database in
+//! memory.
 
 use crate::ptdb::{Entry, HEADER_KEY, Header, Ptdb, entry_key};
 use crate::store::Row;
@@ -62,7 +63,7 @@ pub(super) mod layout {
     pub(in super::super) const NAME_FIELD: usize = 64;
 }
 
-/// What there is in a PTDB.
+/// The content of a PTDB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrdbContents {
     /// The last id that was given to a user, and to a group: near them the next ones are looked for.
@@ -74,14 +75,14 @@ pub struct PrdbContents {
 }
 
 impl PrdbContents {
-    /// What a database has.
+    /// Takes the content of a database.
     pub fn of(ptdb: &Ptdb) -> Self {
         let Header { max_user, max_group, .. } = ptdb.header();
         let entries = ptdb.slots().from(0).map(|(_, entry)| entry.clone()).collect();
         Self { max_user, max_group, entries }
     }
 
-    /// How many users of the cell, groups, and users of other cells there are. The anonymous user is one.
+    /// The numbers of users of the cell, of groups, and of users of other cells. The anonymous user is one.
     pub fn counts(&self) -> [usize; 3] {
         let groups = self.entries.iter().filter(|entry| entry.is_group()).count();
         let foreign = self.entries.iter().filter(|entry| !entry.is_group() && entry.is_foreign()).count();

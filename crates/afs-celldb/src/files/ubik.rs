@@ -1,4 +1,4 @@
-//! What Ubik puts around a database: a header before it, and beside it a log with the changes of one transaction, which
+//! Ubik's data around a database: a header before it, and beside it a log with the changes of one transaction, which
 //! the next start applies if the transaction was committed (Database file notes 1).
 
 use std::borrow::Cow;

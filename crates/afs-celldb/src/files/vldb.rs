@@ -1,4 +1,5 @@
-//! What a vldb.DB0 has, as values, and where in the file it is (Database file notes 2): to and from the database in memory.
+//! The content of a vldb.DB0, as values, and its places in the file (Database file notes 2): to and from the database in
+//! memory.
 
 use crate::store::Row;
 use crate::vldb::{Entry, HEADER_KEY, Header, Server, ServerNumber, Vldb, entry_key, server_key};
@@ -27,7 +28,7 @@ pub(super) mod layout {
     pub(in super::super) const LOCK_TIME: u32 = 20;
     pub(in super::super) const CLONE: u32 = 24;
 
-    /// What the flags of a place without an entry are, and of a block of servers.
+    /// The flags of a place without an entry, and of a block of servers.
     pub(in super::super) const IS_FREE: u32 = 1;
     pub(in super::super) const IS_BLOCK: u32 = 8;
 
@@ -44,7 +45,7 @@ pub(super) mod layout {
     /// The number that says that an entry has no further sites.
     pub(in super::super) const NO_SERVER: u8 = 255;
 
-    /// Where in an entry things are that were elsewhere before.
+    /// The places in an entry of fields that were elsewhere before.
     #[derive(Clone, Copy, Debug)]
     pub(in super::super) struct EntryLayout {
         pub(in super::super) next_ids: u32,
@@ -66,7 +67,7 @@ pub(super) mod layout {
     pub(in super::super) const NAME_FIELD: usize = 65;
 }
 
-/// What there is in a VLDB.
+/// The content of a VLDB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VldbContents {
     /// Near which the next id is looked for.
@@ -78,7 +79,7 @@ pub struct VldbContents {
 }
 
 impl VldbContents {
-    /// What a database has.
+    /// Takes the content of a database.
     pub fn of(vldb: &Vldb) -> Self {
         Self {
             max_volume_id: vldb.header().max_volume_id,
@@ -87,7 +88,7 @@ impl VldbContents {
         }
     }
 
-    /// How many servers there are.
+    /// The number of servers.
     pub fn server_count(&self) -> usize {
         self.servers.iter().filter(|server| !matches!(server, Server::Free { .. })).count()
     }

@@ -1,4 +1,4 @@
-//! What callers may see and do (PTDB notes 4 and 10).
+//! The rights of callers to see and change entries (PTDB notes 4 and 10).
 
 use crate::caller::{Caller, Identity};
 
@@ -10,14 +10,14 @@ use super::records::{Entry, Flags};
 /// How deep groups may be in groups, where they may be: OpenAFS's default of `-depth`.
 const DEFAULT_DEPTH: u32 = 5;
 
-/// What ptserver's options decide.
+/// The decisions of ptserver's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Nobody is asked for authentication, and everyone may do everything (`-noauth`). Default: no.
     pub is_noauth: bool,
     /// Only administrators change anything (`-restricted`). Default: no.
     pub is_restricted: bool,
-    /// Who has no name sees nothing (`-restrict_anonymous`). Default: no.
+    /// Whether a caller without a name sees nothing (`-restrict_anonymous`). Default: no.
     pub restricts_anonymous: bool,
     /// Groups may be in groups, so deep (`-depth`); `None`: they may not. Default: not, as OpenAFS is built unless it is
     /// told otherwise. Debian's is told, with a depth of 5.
@@ -57,7 +57,7 @@ impl Rules {
     }
 }
 
-/// What a caller may want of an entry: the bits that give it to members (of a group) and to anyone.
+/// A right that a caller may want to an entry: the bits that give it to members (of a group) and to anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Right {
     members: u32,
@@ -82,9 +82,9 @@ impl Right {
     pub(crate) const STATUS: Self = Self { members: 0x40, anyone: 0x80, kind: RightKind::See };
     /// The same, for those alone who see all.
     pub(crate) const STATUS_OF_ALL: Self = Self { members: 0x40, anyone: 0, kind: RightKind::See };
-    /// What it owns. Members of a group always see that.
+    /// To see what it owns. Members of a group always see that.
     pub(crate) const OWNED: Self = Self { members: 0, anyone: 0x20, kind: RightKind::See };
-    /// Who is in it, or where it is in.
+    /// To see who is in it, or where it is in.
     pub(crate) const MEMBERS: Self = Self { members: 0x08, anyone: 0x10, kind: RightKind::See };
     /// The same, for IsAMemberOf with a user: the user, or what anyone may.
     pub(crate) const MEMBERSHIP: Self = Self { members: 0, anyone: 0x10, kind: RightKind::Other };
@@ -96,7 +96,7 @@ impl Right {
     pub(crate) const CHANGE: Self = Self { members: 0, anyone: 0, kind: RightKind::Change };
 }
 
-/// Whether a caller has a right to an entry; to the database as a whole if there is none.
+/// True if a caller has a right to an entry; to the database as a whole if there is none.
 pub(crate) fn may(view: &impl View, rules: &Rules, caller: i32, entry: Option<&Entry>, right: Right) -> bool {
     if rules.is_noauth || caller == ADMINISTRATORS {
         return true;

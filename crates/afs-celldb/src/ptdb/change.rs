@@ -1,4 +1,4 @@
-//! What changes entries: each function looks at the database, makes the checks of stock servers in their order
+//! Changes of entries: each function looks at the database, makes the checks of stock servers in their order
 //! (PTDB notes 10), and says which rows change. Making entries is in `create.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ const MAX_LIST: usize = 500_000;
 /// The quota of those who have none of their own.
 pub(crate) const DEFAULT_QUOTA: i32 = 20;
 
-/// What a change has made of the database so far.
+/// The database as a change has made it so far.
 pub(crate) struct Draft<'a> {
     base: &'a Ptdb,
     pub(crate) rules: &'a Rules,
@@ -126,7 +126,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether this id may do everything.
+    /// True if this id may do everything.
     pub(crate) fn is_administrator(&self, id: i32) -> bool {
         is_member(self, self.rules, id, ADMINISTRATORS)
     }
@@ -181,18 +181,18 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// What to change of an entry (SetFieldsEntry).
+/// The changes of an entry (SetFieldsEntry).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldChange {
     /// The bits of who may see and change it that are set, and what to.
     pub privacy: Option<(u16, u16)>,
-    /// How many groups it may make.
+    /// The number of groups that it may make.
     pub group_quota: Option<i32>,
-    /// How many users of other cells.
+    /// The number of users of other cells that it may make.
     pub user_quota: Option<i32>,
 }
 
-/// What to change of an entry (ChangeEntry).
+/// The changes of an entry (ChangeEntry).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renaming {
     /// The name; empty to leave it, but for the owner's part if that changes.
@@ -565,12 +565,12 @@ fn new_name(
     if is_user_name(&name) { Ok(name) } else { Err(PtError::BadName) }
 }
 
-/// Whether a user may be called so.
+/// True if a user may be called so.
 pub(crate) fn is_user_name(name: &[u8]) -> bool {
     name.len() <= MAX_NAME && is_one_word(name) && !name.contains(&b':')
 }
 
-/// Whether a name can stand in the text of an access list, where blanks and ends of lines part it from the rights: with another
+/// True if a name can stand in the text of an access list, where blanks and ends of lines part it from the rights: with another
 /// one in it no client could read the list any more, and its owner could not mend it. Stock servers take most of them, so that
 /// entries may have such names; those stay as they are, and can be renamed and removed.
 pub(crate) fn is_one_word(name: &[u8]) -> bool {

@@ -28,15 +28,15 @@ const GROUP_FLAG: i32 = 2;
 pub struct NewPrincipal {
     /// The name, in lower case.
     pub name: Vec<u8>,
-    /// What it is to be, as it was sent: 0 is a user, 2 a group.
+    /// The kind of entry, as it was sent: 0 is a user, 2 a group.
     pub flag: i32,
     /// The id; `None` for the next one.
     pub id: Option<i32>,
-    /// Who owns it; 0 for the caller.
+    /// The owner; 0 for the caller.
     pub owner: i32,
 }
 
-/// Who administers a cell from the beginning.
+/// The user who administers a cell from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Administrator {
     /// The administrator's name, in lower case.

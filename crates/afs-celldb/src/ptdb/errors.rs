@@ -1,4 +1,4 @@
-//! What PR's procedures refuse with (PTDB notes 7).
+//! The errors of PR's procedures (PTDB notes 7).
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::ubik::NO_QUORUM;
 
 macro_rules! codes {
     ($($offset:literal $name:ident $sentence:literal)*) => {
-        /// Why a procedure was refused; the numbers are behind the error table's base, 267264.
+        /// The reason why a procedure was refused; the numbers are behind the error table's base, 267264.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum PtError {
             $( #[doc = $sentence] $name, )*

@@ -18,7 +18,7 @@ const ENTRY_KEY: u8 = b'e';
 const FILE_HEADER_BYTES: i32 = 65_600;
 const FILE_ENTRY_BYTES: i32 = 192;
 
-/// How many places there are at most: as many as positions, which are signed, can name.
+/// The most places that there are: as many as positions, which are signed, can name.
 pub(crate) const MAX_SLOTS: u32 = ((i32::MAX - FILE_HEADER_BYTES) / FILE_ENTRY_BYTES) as u32;
 
 pub(crate) fn entry_key(slot: u32) -> Vec<u8> {
@@ -49,7 +49,7 @@ pub struct Ptdb {
     owned: BTreeMap<i32, BTreeSet<i32>>,
 }
 
-/// Where entries are found: the database, or what a change has made of it so far.
+/// The source of entries: the database, or what a change has made of it so far.
 pub(crate) trait View {
     fn by_id(&self, id: i32) -> Option<&Entry>;
     fn by_name(&self, name: &[u8]) -> Option<&Entry>;
@@ -165,12 +165,12 @@ impl Ptdb {
         self.owned.get(&id).into_iter().flatten().copied()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Whether there are none: the database has not been initialized.
+    /// True if there are none: the database has not been initialized.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Who is in which groups, and with which ids a user is on access lists (PTDB notes 10).
+//! Memberships: who is in which groups, and which ids of a user count on access lists (PTDB notes 10).
 
 use super::access::Rules;
 use super::image::View;
@@ -19,7 +19,7 @@ pub(crate) const BACKUP: i32 = -205;
 /// No id.
 pub(crate) const BAD_ID: i32 = i32::MIN;
 
-/// Whether a user, or a group, is in a group; by way of other groups too, where groups may be in groups.
+/// True if a user, or a group, is in a group; by way of other groups too, where groups may be in groups.
 pub(crate) fn is_member(view: &impl View, rules: &Rules, id: i32, group: i32) -> bool {
     match group {
         ANY_USER => true,

@@ -1,4 +1,4 @@
-//! What is only looked at: names and ids, entries, lists, memberships (PTDB notes 10).
+//! Procedures that only read: names and ids, entries, lists, memberships (PTDB notes 10).
 
 use crate::caller::Caller;
 
@@ -14,7 +14,7 @@ const MAX_OWNED: usize = 5000;
 /// Entries that ListEntries returns at once, as stock servers do.
 const MAX_ENTRIES: usize = 500;
 
-/// Which entries are listed.
+/// The kinds of entries that are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds {
     /// Users.
@@ -26,9 +26,9 @@ pub struct Kinds {
 /// A part of a list, and where the next begins; `None` at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What is in this part.
+    /// The items in this part.
     pub items: Vec<T>,
-    /// Where to go on.
+    /// The place to go on.
     pub next: Option<i32>,
 }
 
@@ -206,7 +206,7 @@ impl Ptdb {
         Ok(add_networks(ids, &networks))
     }
 
-    /// Whether a user is in a group (IsAMemberOf).
+    /// Tells whether a user is in a group (IsAMemberOf).
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Ptdb {
         Ok((self.header().max_user, self.header().max_group))
     }
 
-    /// Where an entry is (WhereIsIt): for [`Self::dump`], and nothing else.
+    /// The place of an entry (WhereIsIt): for [`Self::dump`], and nothing else.
     ///
     /// # Errors
     ///

@@ -8,7 +8,8 @@ pub(crate) const MAX_NAME: usize = 63;
 /// How entries and the header are written: the first byte of their rows.
 const ROW_VERSION: u8 = 1;
 
-/// What an entry is, in the lower half, and who may see and change it, in the upper (PTDB notes 4 and 10).
+/// The flags of an entry: its kind, in the lower half, and who may see and change it, in the upper (PTDB notes 4 and
+/// 10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u32);
 
@@ -21,12 +22,12 @@ impl Flags {
     pub const ACCESS: Self = Self(0x40);
     /// The quotas count; without it they are those of the default.
     pub const QUOTA: Self = Self(0x80);
-    /// What tells kinds of entries apart. A user has none of them.
+    /// The bits that tell kinds of entries apart. A user has none of them.
     pub const KINDS: Self = Self(0x3f);
     /// Bits by which the upper half is shifted against its numbers on the wire.
     pub const PRIVACY_SHIFT: u32 = 16;
 
-    /// Whether one of these bits is set.
+    /// True if one of these bits is set.
     #[must_use]
     pub const fn has(self, bits: Self) -> bool {
         self.0 & bits.0 != 0
@@ -42,25 +43,25 @@ impl Flags {
 /// A user or a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is, and who may see and change it.
+    /// Its kind, and who may see and change it.
     pub flags: Flags,
     /// Positive for users, negative for groups.
     pub id: i32,
     /// For a user of another cell: the group of the cell's users.
     pub cell_group: i32,
-    /// When it was made, in seconds since 1970.
+    /// The time when it was made, in seconds since 1970.
     pub created: u32,
-    /// When something was added to its list last.
+    /// The time when something was added to its list last.
     pub added: u32,
-    /// When something was removed from its list last.
+    /// The time when something was removed from its list last.
     pub removed: u32,
-    /// When its name, owner or id was changed last.
+    /// The time when its name, owner or id was changed last.
     pub changed: u32,
-    /// Who may change it. 0 for a group whose owner was deleted.
+    /// The owner, who may change it. 0 for a group whose owner was deleted.
     pub owner: i32,
-    /// Who made it.
+    /// The creator.
     pub creator: i32,
-    /// How many groups it may still make; for the group of another cell's users, how many of these may still be made.
+    /// The number of groups that it may still make; for the group of another cell's users, of these users.
     pub group_quota: i32,
     /// For the group of another cell's users, the last number that was given to one.
     pub user_quota: i32,
@@ -73,12 +74,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it is a group.
+    /// True if it is a group.
     pub fn is_group(&self) -> bool {
         self.flags.has(Flags::GROUP)
     }
 
-    /// Whether it belongs to another cell.
+    /// True if it belongs to another cell.
     pub fn is_foreign(&self) -> bool {
         self.name.contains(&b'@')
     }
@@ -128,7 +129,7 @@ impl Entry {
     }
 }
 
-/// What there is once.
+/// Fields that exist once in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The highest id of a user that was given, and the lowest of a group; near them the next ones are looked for.

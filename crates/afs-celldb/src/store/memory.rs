@@ -20,7 +20,7 @@ struct State {
     whole: u32,
 }
 
-/// What goes wrong with the commits to come, for tests of those who use a store.
+/// The failure of the commits to come, for tests of a store's users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Failure {
     /// Nothing.

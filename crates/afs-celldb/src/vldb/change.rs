@@ -1,4 +1,4 @@
-//! What changes entries: each function looks at the database, makes the checks of stock servers in their order
+//! Changes of entries: each function looks at the database, makes the checks of stock servers in their order
 //! (VLDB notes 4 to 6 and 13), and says which rows change.
 
 use crate::database::Rows;
@@ -43,7 +43,7 @@ const RELEASE_AFS_ID: i32 = 4;
 pub struct NewEntry {
     /// The name, up to the first NUL; all bytes if there is none.
     pub name: Vec<u8>,
-    /// How many of the sites count, as it was sent.
+    /// The number of the sites that count, as it was sent.
     pub site_count: i32,
     /// As many sites as this form of an entry has room for.
     pub sites: Vec<NewSite>,
@@ -66,7 +66,7 @@ pub struct NewSite {
     pub flags: i32,
 }
 
-/// What to change of an entry; `None` leaves a thing as it is.
+/// The changes of an entry; `None` leaves a field as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
     /// The name, up to the first NUL.
@@ -84,13 +84,13 @@ pub struct Update {
 /// A change of one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaChange {
-    /// What to do: [`Self::ADD`] and so on, several at once in this order: delete, add, server, partition, flags.
+    /// The actions: [`Self::ADD`] and so on, several at once in this order: delete, add, server, partition, flags.
     pub mask: u32,
     /// An address of the site's server.
     pub target_address: u32,
     /// The site's partition.
     pub target_partition: i32,
-    /// What is to be there.
+    /// The site that is to be there.
     pub new: NewSite,
 }
 
@@ -171,7 +171,7 @@ impl NewEntry {
     }
 }
 
-/// Whether a volume may be called so.
+/// Checks that a volume may be called so.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), VlError> {
     let is_legal = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_".contains(byte);
     if name.len() <= MAX_NAME && name.iter().all(is_legal) { Ok(()) } else { Err(VlError::BadName) }

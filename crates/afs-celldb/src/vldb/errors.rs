@@ -1,4 +1,4 @@
-//! What VL's procedures refuse with (VLDB notes 8).
+//! The errors of VL's procedures (VLDB notes 8).
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::ubik::NO_QUORUM;
 
 macro_rules! codes {
     ($($(#[$meta:meta])* $offset:literal $name:ident $sentence:literal)*) => {
-        /// Why a procedure was refused; the numbers are behind the error table's base, 363520.
+        /// The reason why a procedure was refused; the numbers are behind the error table's base, 363520.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum VlError {
             $( #[doc = $sentence] $name, )*

@@ -239,7 +239,7 @@ pub(crate) fn attributes_of(asked: &VldbListByAttributes) -> Result<u32, Attribu
     })
 }
 
-/// What a server is asked for by.
+/// Returns what a server is asked for by.
 pub(crate) fn query_of(asked: &ListAddrByAttributes) -> Result<ServerQuery, VlError> {
     let known = AddrMask::IPADDR | AddrMask::INDEX | AddrMask::UUID;
     match AddrMask(asked.mask.0 & known.0) {

@@ -19,7 +19,7 @@ const SERVER_KEY: u8 = b's';
 pub(crate) const FILE_HEADER_BYTES: i32 = 132_120;
 pub(crate) const FILE_ENTRY_BYTES: i32 = 148;
 
-/// How many places there are at most: as many as the indexes of listings, which are signed, can name.
+/// The most places that there are: as many as the indexes of listings, which are signed, can name.
 pub(crate) const MAX_SLOTS: u32 = ((i32::MAX - FILE_HEADER_BYTES) / FILE_ENTRY_BYTES) as u32;
 
 pub(crate) fn entry_key(slot: u32) -> Vec<u8> {
@@ -150,7 +150,7 @@ impl Vldb {
         &self.servers
     }
 
-    /// What is known of a server.
+    /// Returns a server by its number.
     pub(crate) fn server(&self, number: ServerNumber) -> &Server {
         self.servers.get(usize::from(number.0)).unwrap_or(&Server::NONE)
     }
@@ -182,7 +182,7 @@ impl Vldb {
         self.servers.iter().position(|server| server.has_address(address)).map(|n| ServerNumber(n as u8))
     }
 
-    /// How many entries there are, and for how many volumes of each type.
+    /// The number of entries, and of the volumes of each type among them.
     pub fn counts(&self) -> (usize, [usize; 3]) {
         (self.by_name.len(), [0, 1, 2].map(|index| self.by_id[index].len()))
     }

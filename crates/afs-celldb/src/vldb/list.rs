@@ -23,7 +23,7 @@ const BACKUP_SITE: u8 = 8;
 const READ_WRITE_EXISTS: u32 = 0x1000;
 const BACKUP_EXISTS: u32 = 0x4000;
 
-/// What entries are asked for by; all of it must hold.
+/// The attributes by which entries are asked for; all of it must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// A site on the server with this address.
@@ -39,16 +39,16 @@ pub struct Attributes {
 pub struct Match {
     /// Its place.
     pub slot: u32,
-    /// Which site and which of the volume's names have matched, as it is sent (VLDB notes 13).
+    /// The site and the volume's name that have matched, as it is sent (VLDB notes 13).
     pub match_index: i32,
 }
 
-/// What a listing has come to.
+/// The progress of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What was found in this step.
+    /// The entries that were found in this step.
     pub found: Vec<Match>,
-    /// Where to go on; `None` at the end.
+    /// The place to go on; `None` at the end.
     pub next: Option<u32>,
 }
 
@@ -66,7 +66,7 @@ fn slot_behind(index: i32, slots: u32) -> Option<u32> {
     (index >= FILE_HEADER_BYTES && slot < slots.min(MAX_SLOTS)).then_some(slot + 1)
 }
 
-/// Which sites a listing looks at, and what it makes of several attributes.
+/// The kind of a listing: which sites it looks at, and what it makes of several attributes.
 #[derive(Clone, Debug)]
 pub enum Listing {
     /// ListAttributes and LinkedList, in the oldest form.
@@ -91,7 +91,7 @@ impl Listing {
         Ok(Self::Named(attributes, pattern))
     }
 
-    /// Whether a name that is asked for is that of any volume.
+    /// True if a name that is asked for is that of any volume.
     pub fn is_any_name(name: &[u8]) -> bool {
         name.is_empty() || name == b".*"
     }
@@ -113,7 +113,7 @@ impl Listing {
 }
 
 impl Vldb {
-    /// Where a listing begins that a client continues behind an index.
+    /// The place where a listing begins that a client continues behind an index.
     pub fn start(&self, index: i32) -> Option<u32> {
         slot_behind(index, self.slots().len())
     }

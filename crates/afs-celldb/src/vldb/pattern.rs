@@ -32,7 +32,7 @@ impl Pattern {
         built.map(Self).map_err(|_| "It is too large, or has a range or a count that cannot be")
     }
 
-    /// Whether a name matches.
+    /// True if a name matches.
     pub fn matches(&self, name: &[u8]) -> bool {
         std::str::from_utf8(name).is_ok_and(|name| self.0.is_match(name))
     }

@@ -11,13 +11,14 @@ pub(crate) const MAX_SITES: usize = 13;
 /// Most addresses of a server.
 pub(crate) const MAX_ADDRESSES: usize = 15;
 
-/// How many servers can be known: their numbers go up to 254, since entries hold them in a byte and 255 means none.
+/// The most servers that can be known: their numbers go up to 254, since entries hold them in a byte and 255 means
+/// none.
 pub(crate) const MAX_SERVERS: usize = 255;
 
 /// How entries, servers and the header are written: the first byte of their rows.
 const ROW_VERSION: u8 = 1;
 
-/// Which of the volumes of an entry.
+/// The type of a volume of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VolumeType {
     /// The volume that is written.
@@ -42,7 +43,7 @@ impl VolumeType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerNumber(pub u8);
 
-/// Where a volume is.
+/// The place of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The server.
@@ -64,9 +65,9 @@ pub struct Entry {
     pub clone_id: u32,
     /// VLF_... and the bits of the operation that holds the lock.
     pub flags: u32,
-    /// When it was locked, in seconds since 1970; 0 if it is not.
+    /// The time when it was locked, in seconds since 1970; 0 if it is not.
     pub lock_timestamp: u32,
-    /// Who has locked it; stock servers never set it.
+    /// The user who has locked it; stock servers never set it.
     pub lock_afs_id: u32,
     /// At most 13.
     pub sites: Vec<Site>,
@@ -160,7 +161,7 @@ impl EntryRow {
 /// A file server's UUID, in the 16 bytes of RFC 4122.
 pub type ServerUuid = [u8; 16];
 
-/// What is known under a server's number.
+/// The entry of a server's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     /// Nothing, or not any more.
@@ -185,7 +186,7 @@ impl Server {
     /// Nothing, and never anything.
     pub(crate) const NONE: Self = Self::Free { uniquifier: 0 };
 
-    /// Whether it is reached by an address.
+    /// True if it is reached by an address.
     pub(crate) fn has_address(&self, address: u32) -> bool {
         match self {
             Self::Free { .. } => false,
@@ -251,14 +252,14 @@ impl Server {
     }
 }
 
-/// What there is once.
+/// Fields that exist once in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The next id that [`crate::vldb::Vldb::next_ids`] looks at.
     pub(crate) max_volume_id: u32,
     /// The place that was freed last.
     pub(crate) free: Option<u32>,
-    /// How often a place was taken, and freed.
+    /// The number of times that a place was taken, and freed.
     pub(crate) allocs: u32,
     pub(crate) frees: u32,
 }

@@ -9,7 +9,7 @@ use super::records::{MAX_ADDRESSES, Server, ServerNumber, ServerUuid};
 /// Registered servers in a block of a stock database file: what shows in the numbers that [`Vldb::addresses`] returns.
 const SERVERS_PER_BLOCK: u32 = 63;
 
-/// What to look for a server by.
+/// The key by which a server is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerQuery {
     /// One of its addresses.
@@ -23,11 +23,11 @@ pub enum ServerQuery {
 /// A registered server, as it is told to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Who it is.
+    /// Its UUID.
     pub uuid: ServerUuid,
     /// Goes up with each change of the addresses.
     pub uniquifier: u32,
-    /// Where it is reached.
+    /// Its addresses.
     pub addresses: Vec<u32>,
 }
 

@@ -33,7 +33,7 @@ const COUNTED_OPCODES: usize = 50;
 /// The version of stock servers' databases in which servers may have several addresses.
 const FILE_VERSION: i32 = 4;
 
-/// Who may list entries (`-restricted_query`).
+/// The callers who may list entries (`-restricted_query`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestrictedQuery {
     /// Anybody, as by default.
@@ -211,7 +211,7 @@ fn name(caller: &Caller) -> &str {
 }
 
 impl Vldb {
-    /// What `GetEntryByNameO` answers, for servers of the same process.
+    /// Answers as `GetEntryByNameO`, for servers of the same process.
     ///
     /// # Errors
     ///

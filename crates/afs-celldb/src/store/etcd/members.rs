@@ -37,7 +37,7 @@ const STALE_TOKEN: [&str; 2] =
 const NOT_DONE: [&str; 4] =
     ["etcdserver: no leader", "etcdserver: too many requests", STALE_TOKEN[0], STALE_TOKEN[1]];
 
-/// Who asks.
+/// The user and the password for etcd.
 #[derive(Clone)]
 pub struct Password {
     /// The name of the user in etcd.
@@ -46,7 +46,7 @@ pub struct Password {
     pub password: Zeroizing<String>,
 }
 
-/// How members prove who they are, and how this client does; all in PEM.
+/// The proofs of identity of members and of this client; all in PEM.
 #[derive(Clone, Default)]
 pub struct Tls {
     /// The certificates of the authorities that are trusted.
@@ -55,12 +55,12 @@ pub struct Tls {
     pub identity: Option<(Vec<u8>, Zeroizing<Vec<u8>>)>,
 }
 
-/// How an etcd is reached.
+/// The configuration for reaching an etcd.
 #[derive(Clone)]
 pub struct Config {
     /// The addresses of members, `http://` or `https://`, host and port.
     pub endpoints: Vec<String>,
-    /// What all keys begin with that are used. Two cells in one etcd have different ones, neither of which begins with the other.
+    /// The prefix of all keys that are used. Two cells in one etcd have different ones, neither of which begins with the other.
     pub prefix: String,
     /// For `https://`.
     pub tls: Option<Tls>,
@@ -68,7 +68,7 @@ pub struct Config {
     pub password: Option<Password>,
 }
 
-/// Why nothing came of a request.
+/// The reason why nothing came of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) reason: String,
