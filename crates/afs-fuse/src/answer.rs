@@ -18,8 +18,8 @@ pub(crate) enum Answer {
     Absent(Duration),
     Attributes(Attributes, Duration),
     Data(Bytes),
-    /// What there is to be read does not agree with what the kernel was told: it, or the reader, is to ask once more when the kernel
-    /// has been told better.
+    /// The data that are to be read do not agree with what the kernel was told: it, or the reader, is to ask once more when the
+    /// kernel has been told better.
     AskAgain,
     Opened(Handle, OpenFlags, Option<Arc<Backing>>),
     Created(Entry, Handle, OpenFlags),
@@ -30,7 +30,7 @@ pub(crate) enum Answer {
     PlusEntries(PlusEntries),
 }
 
-/// What the kernel did not take because the caller has been killed, and what is therefore to be taken back.
+/// The things that the kernel did not take because the caller has been killed, and that are therefore to be taken back.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) not_looked_up: Option<NodeId>,

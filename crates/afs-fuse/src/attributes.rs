@@ -32,7 +32,7 @@ pub struct Owner {
     pub uid: u32,
 }
 
-/// Who is who, here and in cells. Where nothing is said, the numbers are the same, as everywhere in AFS.
+/// The users' numbers, here and in cells. Where nothing is said, the numbers are the same, as everywhere in AFS.
 #[derive(Debug)]
 pub(crate) struct Owners {
     owners: Vec<Owner>,
@@ -85,7 +85,7 @@ pub(crate) enum Serves {
     All,
 }
 
-/// What `stat` says of a vnode.
+/// The attributes of a vnode for `stat`.
 pub(crate) fn of_status(status: &Status, uid: u32, inode: u64) -> Attributes {
     let modified = time(status.modified);
     Attributes {
@@ -105,7 +105,7 @@ pub(crate) fn of_status(status: &Status, uid: u32, inode: u64) -> Attributes {
     }
 }
 
-/// What it is, in the kernel's words.
+/// Its kind, in the kernel's words.
 pub(crate) fn kind(kind: Kind) -> fuse_dev::Kind {
     match kind {
         Kind::File => fuse_dev::Kind::File,
@@ -124,12 +124,12 @@ pub(crate) fn afs_time(time: SystemTime) -> AfsTime {
     AfsTime(u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
-/// How long attributes may be kept.
+/// The time for which attributes may be kept.
 pub(crate) fn attributes_ttl(now: Instant, status: &Status) -> Duration {
     status.valid_until.since(now).min(TTL_MAX)
 }
 
-/// How long a name in this directory may be kept.
+/// The time for which a name in this directory may be kept.
 pub(crate) fn name_ttl(now: Instant, serves: Serves, dir: &Status) -> Duration {
     match serves {
         Serves::All if !dir.anonymous_rights.contains(Rights::LOOKUP) => Duration::ZERO,

@@ -1,4 +1,5 @@
-//! Who asks: the user whom the kernel names, and the PAG that the calling thread is in, which the kernel does not name.
+//! The callers: the user whom the kernel names, and the PAG that the calling thread is in, which the kernel does not
+//! name.
 //!
 //! It is read from `/proc` before the request is answered. Until then the thread waits, also if it is being killed, so nobody else
 //! has its number. What is asked with a handle counts as asked by who opened it: some of that is sent for no thread at all.
@@ -16,7 +17,7 @@ use crate::file_system::FileSystem;
 const STATUS_BYTES: usize = 2048;
 
 impl FileSystem {
-    /// Who asks for something that takes a right. As long as there are no PAGs nothing is read.
+    /// The user who asks for something that takes a right. As long as there are no PAGs nothing is read.
     pub(crate) fn user(&self, caller: Caller) -> User {
         if !self.client.has_pags() {
             return User::of(caller.uid);
@@ -26,7 +27,7 @@ impl FileSystem {
         })
     }
 
-    /// Whose the kernel's copies are: with PAGs, one user may be several people.
+    /// The users of the kernel's copies: with PAGs, one user may be several people.
     pub(crate) fn serves(&self) -> Serves {
         if self.client.has_pags() { Serves::All } else { self.serves }
     }

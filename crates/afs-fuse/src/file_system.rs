@@ -49,7 +49,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fresh(pub(crate) bool);
 
-/// What an operation found out, to be made an answer inside the gate.
+/// The result of an operation, to be made an answer inside the gate.
 pub(crate) type Outcome = Box<dyn FnOnce(&Arc<FileSystem>, Fresh) -> Answer + Send>;
 
 /// Makes an outcome of a function.
@@ -85,12 +85,12 @@ pub(crate) struct FileSystem {
     gate: RwLock<u64>,
     /// The notices that have not come to the gate.
     pub(crate) pending: Pending,
-    /// How many notices there have been, those among them that wait for the gate; and how many are under way.
+    /// The number of notices so far, including those that wait for the gate; and the number of those under way.
     pub(crate) announced: AtomicU64,
     pub(crate) notices_in_flight: AtomicUsize,
-    /// When the last notice had been sent.
+    /// The time when the last notice had been sent.
     pub(crate) noticed: Mutex<Option<Instant>>,
-    /// When the kernel was last answered that a file is shorter than it believed.
+    /// The time when the kernel was last answered that a file is shorter than it believed.
     pub(crate) shortened: Mutex<Option<Instant>>,
 }
 
@@ -278,7 +278,7 @@ impl FileSystem {
         }
     }
 
-    /// What a program is told of a failure.
+    /// The error for a program.
     pub(crate) fn errno(&self, error: &Error) -> Answer {
         tracing::debug!(%error, "a request failed");
         match error {
@@ -301,7 +301,7 @@ impl FileSystem {
         }
     }
 
-    /// What `stat` says, given a status.
+    /// The attributes for `stat`, given a status.
     pub(crate) fn attributes(&self, status: &Status) -> Attributes {
         let uid = self.owners.uid(&self.client, status.fid.cell, status.owner);
         attributes::of_status(status, uid, self.inodes.number(status.fid))

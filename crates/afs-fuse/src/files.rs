@@ -46,7 +46,7 @@ fn flags_of(flags: u32) -> OpenFlags {
     }
 }
 
-/// Where bytes are to be written: to append, the kernel's position is but where it believes the end to be.
+/// The place where bytes are to be written: to append, the kernel's position is but where it believes the end to be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) pos: u64,

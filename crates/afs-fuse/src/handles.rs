@@ -1,4 +1,4 @@
-//! What is open: files and directories by the numbers that the kernel was given for them.
+//! Open handles: files and directories by the numbers that the kernel was given for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

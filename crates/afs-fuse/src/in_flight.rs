@@ -30,7 +30,7 @@ const EXITING: u64 = 4;
 /// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM: what people and programs send to have something end.
 const MEANT: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 8 | 1 << 14;
 
-/// Which signals end a request.
+/// The signals that end a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndedBy {
     /// Those that are sent to have something end.
@@ -61,7 +61,7 @@ impl Request {
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     table: Mutex<HashMap<Unique, Request>>,
-    /// What the kernel has locked for them.
+    /// The locks that the kernel holds for them.
     pub(crate) locks: Arc<KernelLocks>,
 }
 

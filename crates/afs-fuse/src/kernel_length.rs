@@ -1,5 +1,5 @@
-//! What the kernel was told of a file's length, so that what it is answered later agrees with that: it knows the length only from
-//! attributes, and these come with other answers than data do.
+//! The length of a file as the kernel was told it, so that what it is answered later agrees with that: it knows the length only
+//! from attributes, and these come with other answers than data do.
 //!
 //! **Reads.** If an answer to a READ leaves a part of its pages empty, the kernel fills that part with zeros. It takes
 //! a short answer for the file's end, but only if it has heard nothing of the file since it asked, neither attributes
@@ -73,13 +73,13 @@ impl KernelLength {
         self.length.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// How long it takes the file to be.
+    /// The length that it takes the file to have.
     pub(crate) fn get(&self) -> u64 {
         self.length.load(Ordering::Acquire)
     }
 }
 
-/// What the kernel had heard when a READ came.
+/// The kernel's knowledge when a READ came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     notices: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Asked {
     is_waited_for: bool,
 }
 
-/// When others have changed a file last, and before that.
+/// The times when others have changed a file last, and before that.
 #[derive(Debug, Default)]
 pub(crate) struct Changes([Option<Instant>; 2]);
 
@@ -100,7 +100,7 @@ impl Changes {
         self.0 = [Some(now), self.0[0]];
     }
 
-    /// Whether they do so again and again.
+    /// True if they do so again and again.
     pub(crate) fn are_frequent(&self, now: Instant) -> bool {
         self.0[1].is_some_and(|at| now.since(at) < FREQUENT)
     }
@@ -187,7 +187,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether the kernel may be answered so many bytes to a READ of a range. Called inside the gate, so that no notice is sent before
+    /// True if the kernel may be answered so many bytes to a READ of a range. Called inside the gate, so that no notice is sent before
     /// the answer is.
     pub(crate) fn agrees(&self, node: &Node, asked: Asked, range: &Range<u64>, count: usize) -> bool {
         let end = range.start + count as u64;

@@ -1,5 +1,4 @@
-//! Who on this machine has which bytes of a file locked, by the rules of `fcntl(2)` and `flock(2)`. What the server is told of it is
-//! in `locks`.
+//! The locks of a file's bytes on this machine, by the rules of `fcntl(2)` and `flock(2)`. `locks` tells the server of them.
 
 use fuse_dev::{Handle, Lock, LockKind, LockRange};
 
@@ -24,7 +23,7 @@ pub(crate) struct LockTable {
     held: Vec<Held>,
 }
 
-/// Why a lock cannot be had.
+/// The reason why a lock cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Somebody else has it.
@@ -119,7 +118,7 @@ impl LockTable {
         owners
     }
 
-    /// Whether an owner has the whole file.
+    /// True if an owner has the whole file.
     pub(crate) fn has_whole(&self, owner: u64) -> bool {
         self.held.iter().any(|held| held.owner == owner && held.range.is_whole())
     }

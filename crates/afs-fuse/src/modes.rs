@@ -25,7 +25,7 @@ pub(crate) enum Mode {
     Through(u32),
 }
 
-/// How one file of it is to be opened.
+/// The way in which one file of it is to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenKind {
     /// To be read; all of it is in the cache, and it is large enough for passthrough to pay.
@@ -36,7 +36,7 @@ pub(crate) enum OpenKind {
     Write,
 }
 
-/// How it is opened.
+/// The way in which it is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoPath {
     /// Through the page cache: reads of what is not in it and writes come here.
@@ -48,7 +48,7 @@ pub(crate) enum IoPath {
     Beside,
 }
 
-/// What is to be done about data that changed elsewhere.
+/// The action on data that changed elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnChange {
     /// The kernel forgets what it has of them.
@@ -89,7 +89,7 @@ impl Mode {
         }
     }
 
-    /// Whether nobody has it open.
+    /// True if nobody has it open.
     pub(crate) fn is_closed(self) -> bool {
         self == Self::Closed
     }

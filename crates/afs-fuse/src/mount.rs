@@ -36,12 +36,12 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an unmounting waits before the requests that are in flight are given up.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How to mount.
+/// The options of a mount.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where.
+    /// The mount's path.
     pub path: PathBuf,
-    /// What `mount` and `df` show as what is mounted: for `fs`, where the control socket is.
+    /// The source that `mount` and `df` show: for `fs`, the path of the control socket.
     pub source: String,
     /// Whether all users of the machine may use it, each with their own rights. Ordinary users cannot offer that unless
     /// `/etc/fuse.conf` says `user_allow_other`.
@@ -76,16 +76,16 @@ impl Options {
     }
 }
 
-/// Why there is no mount.
+/// The reason why there is no mount.
 #[derive(Debug)]
 pub enum Error {
     /// It could not be mounted; says what to do.
     Mount(MountError),
     /// It was mounted, and could not be served.
     Serve {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -185,22 +185,22 @@ impl Mount {
         Ok(Self { mounted, session, notices, node_limit: AbortOnDrop(node_limit), fs })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.mounted.path()
     }
 
-    /// Whether somebody has unmounted it.
+    /// True if somebody has unmounted it.
     pub fn is_over(&self) -> bool {
         self.session.is_over()
     }
 
-    /// Whether large files that are wholly in the cache are read by the kernel itself.
+    /// True if large files that are wholly in the cache are read by the kernel itself.
     pub fn has_passthrough(&self) -> bool {
         self.fs.passthrough.is_on()
     }
 
-    /// What the files that the kernel knows take of the client's memory; for as long as this is there, not longer.
+    /// The client's memory that is taken by the files that the kernel knows; for as long as this is there, not longer.
     pub fn memory(&self) -> impl Fn() -> Option<Used> + Send + Sync + 'static {
         let fs = Arc::downgrade(&self.fs);
         move || {

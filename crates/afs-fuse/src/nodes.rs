@@ -1,5 +1,5 @@
-//! What the kernel knows of our files: its nodes, each a fid in one incarnation, with the look-ups that it will take back, the
-//! names by which it may find them without asking, and how they are open.
+//! The kernel's knowledge of our files: its nodes, each a fid in one incarnation, with the look-ups that it will take back,
+//! the names by which it may find them without asking, and how they are open.
 //!
 //! Node ids are never used again while the mount lasts, so that an old one is never mistaken for another file. The number that
 //! programs see (`st_ino`) is made of the fid, and the same in all incarnations: see `inodes`.
@@ -34,17 +34,18 @@ pub(crate) struct Node {
     state: Mutex<State>,
 }
 
-/// How a node's files are open, and what the kernel has of its data.
+/// The mode in which a node's files are open, and the kernel's copy of its data.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) mode: Mode,
-    /// What the kernel reads by itself, while the mode is passthrough, and the file that it is: all opens have to use the same.
+    /// The backing file that the kernel reads by itself, while the mode is passthrough, and the file that it is: all opens have
+    /// to use the same.
     pub(crate) backing: Option<(Arc<Backing>, Arc<File>)>,
-    /// When [`Self::backing`] was last written, as far as we know, while mappings may write to it besides.
+    /// The time when [`Self::backing`] was last written, as far as we know, while mappings may write to it besides.
     pub(crate) lent: Option<SystemTime>,
     /// The version of which the kernel's pages are; for directories, its listing.
     pub(crate) pages: Option<DataVersion>,
-    /// When others have changed the data.
+    /// The times when others have changed the data.
     pub(crate) changes: Changes,
     /// The pages that the kernel has without data.
     pub(crate) empty: EmptyPages,
@@ -52,7 +53,7 @@ pub(crate) struct State {
     pub(crate) is_retired: bool,
     /// Whether its last name was removed here: the client keeps it under a hidden one while it is open.
     pub(crate) is_nameless: bool,
-    /// What `fstat` tells of a directory that was removed here, when it is gone.
+    /// The attributes that `fstat` tells of a directory that was removed here, when it is gone.
     pub(crate) gone: Option<Box<Attributes>>,
 }
 
@@ -62,7 +63,7 @@ impl Node {
     }
 }
 
-/// What the kernel is to be told to forget.
+/// A thing that the kernel is to be told to forget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Forget {
     /// Attributes and data.
@@ -82,7 +83,7 @@ pub(crate) struct Unused {
     pub(crate) places: Vec<(NodeId, Vec<u8>)>,
 }
 
-/// What a change of a vnode was about.
+/// The subject of a change of a vnode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
     Status,
@@ -101,7 +102,7 @@ struct Known {
     /// The names of a directory that the kernel may use without asking; with no node for those that are not there.
     names: HashMap<Vec<u8>, Option<NodeId>>,
     absent: usize,
-    /// When the kernel was last told of one of them.
+    /// The time when the kernel was last told of one of them.
     named_at: Option<Instant>,
 }
 
@@ -182,7 +183,7 @@ impl Nodes {
         self.lock().remember(dir, name, None, now)
     }
 
-    /// Whether the kernel was told since then that it may use a name of a directory without asking.
+    /// True if the kernel was told since then that it may use a name of a directory without asking.
     pub(crate) fn was_named_since(&self, dir: NodeId, since: Instant) -> bool {
         self.lock().known.peek(&dir).and_then(|known| known.named_at).is_some_and(|at| at >= since)
     }
@@ -250,7 +251,7 @@ impl Nodes {
         forgets
     }
 
-    /// How many nodes the kernel knows.
+    /// The number of nodes that the kernel knows.
     pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
     }

@@ -1,5 +1,5 @@
-//! Who callers are to this server, and who of them may administer it: what the services' traits ask, answered from the
-//! configuration folder. A changed UserList counts within a second.
+//! The identity of callers for this server, and the right to administer it: what the services' traits ask, answered
+//! from the configuration folder. A changed UserList counts within a second.
 
 use std::fmt;
 use std::fs;
@@ -36,14 +36,14 @@ struct Users {
 /// What a changed file differs in: inode and time of change, which another owner or mode changes too.
 type Stamp = Option<(u64, i64, i64)>;
 
-/// What is done to the UserList.
+/// A change of the UserList.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UserChange {
     Add,
     Remove,
 }
 
-/// Why the UserList was not changed.
+/// The reason why the UserList was not changed.
 #[derive(Debug)]
 pub(crate) enum BadUser {
     NoName,
@@ -132,8 +132,8 @@ impl CellAuthority {
         ask(&users.list)
     }
 
-    /// Whether whom a security class has named so may administer this server: the holder of the cell's key, and those in the
-    /// UserList. The empty name is nobody's.
+    /// True if the caller whom a security class has named so may administer this server: the holder of the cell's key, and
+    /// those in the UserList. The empty name is nobody's.
     pub(crate) fn is_superuser(&self, identity: &str) -> bool {
         let Some(identity) = Identity::parse(identity) else { return false };
         if identity.is_local_superuser() {

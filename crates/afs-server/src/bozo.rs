@@ -35,7 +35,7 @@ use changes::{BAD_KEY, Requester};
 use instances::{Instance, Instances, Shown};
 pub(crate) use salvage::Salvager;
 
-/// What the service tells.
+/// The state that the service tells of.
 #[derive(Debug)]
 pub(crate) struct Overseer {
     pub(crate) authority: Arc<CellAuthority>,
@@ -48,7 +48,7 @@ pub(crate) struct Overseer {
     /// The last lines of the log.
     pub(crate) recent: Recent,
     pub(crate) audit_file: PathBuf,
-    /// Where the program is told to end.
+    /// The channel on which the program is told to end.
     pub(crate) orders: Orders,
     /// Has the keys, as they are at the time.
     pub(crate) rxkad: rxkad::Server,
@@ -56,7 +56,7 @@ pub(crate) struct Overseer {
     pub(crate) salvager: Arc<Salvager>,
     /// The program, whose age is told.
     pub(crate) program: PathBuf,
-    /// Where restart times come from.
+    /// The source of restart times.
     pub(crate) bos_config: BosConfig,
 }
 

@@ -28,13 +28,13 @@ use settings::{
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
-    /// What the process is.
+    /// The settings of the process.
     pub server: General,
     /// UDP ports.
     pub ports: Ports,
     /// The transport.
     pub transport: Transport,
-    /// Who clients are.
+    /// The settings of who clients are.
     pub security: Security,
     /// The file service.
     pub file: FileService,
@@ -50,7 +50,7 @@ pub struct Config {
     pub audit: Audit,
     /// Metrics for Prometheus.
     pub metrics: Metrics,
-    /// What is to be logged of options that were accepted and do nothing.
+    /// Notes to be logged about options that were accepted and do nothing.
     pub notes: Vec<Note>,
 }
 
@@ -71,21 +71,21 @@ struct File {
     metrics: MetricsFile,
 }
 
-/// Why there is no configuration.
+/// The reason why there is no configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadError {
     /// The TOML file cannot be read.
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why, in the system's words.
+        /// The reason, in the system's words.
         why: String,
     },
     /// It is not what it should be.
     Toml {
         /// The file.
         path: PathBuf,
-        /// Where and what, in the words of the TOML parser.
+        /// The place and the problem, in the words of the TOML parser.
         what: String,
     },
     /// A BosConfig is not what it should be.
@@ -94,14 +94,14 @@ pub enum LoadError {
     Parm {
         /// The file.
         path: PathBuf,
-        /// Which.
+        /// The parameter's error.
         error: ParmError,
     },
     /// A setting makes no sense.
     Setting {
         /// Section and key.
         key: &'static str,
-        /// What is wrong with it, and what to do.
+        /// The problem with it, and what to do.
         what: String,
     },
 }
@@ -174,7 +174,7 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the settings make sense together.
+    /// Checks that the settings make sense together.
     ///
     /// # Errors
     ///
@@ -278,13 +278,13 @@ impl Config {
         Ok(())
     }
 
-    /// Who may see and change users and groups, unless it is set for one: the bits for each.
+    /// The right to see and change users and groups, unless it is set for one: the bits for each.
     pub(crate) fn default_access(&self) -> (u8, u8) {
         let bits = |text: &str| parm::access_bits(text).expect("check() has seen it");
         (bits(&self.databases.user_access), bits(&self.databases.group_access))
     }
 
-    /// What administrators may do everywhere.
+    /// The rights of administrators everywhere.
     pub(crate) fn administrators_rights(&self) -> Rights {
         parm::rights(&self.file.administrators_rights).expect("check() has seen it")
     }
@@ -299,12 +299,12 @@ impl Config {
         or(&self.audit.file, || self.server.state.join("audit.log"))
     }
 
-    /// Where NetInfo would be.
+    /// The path where NetInfo would be.
     pub fn net_info(&self) -> PathBuf {
         or(&self.server.net_info, || self.server.state.join("etc/NetInfo"))
     }
 
-    /// Where NetRestrict would be.
+    /// The path where NetRestrict would be.
     pub fn net_restrict(&self) -> PathBuf {
         or(&self.server.net_restrict, || self.server.state.join("etc/NetRestrict"))
     }

@@ -1,4 +1,4 @@
-//! Where the cell's databases are kept by a configuration, in a file or in etcd; which other machines serve them; and
+//! The cell's databases: where a configuration keeps them, in a file or in etcd; which other machines serve them; and
 //! how well this one keeps up with those, for the metrics.
 
 use std::fmt;
@@ -57,7 +57,7 @@ pub fn open_store(config: &Config, cell: &CellName) -> Result<Arc<dyn CellStore>
     Ok(Arc::new(store.map_err(|error| StartError::Database(error.to_string()))?))
 }
 
-/// What the cell's keys in etcd begin with.
+/// The prefix of the cell's keys in etcd.
 pub fn etcd_prefix(config: &Config, cell: &CellName) -> String {
     match &config.databases.etcd_prefix[..] {
         "" => format!("/afar/{cell}/"),

@@ -39,13 +39,13 @@ pub type Labels = Vec<(String, String)>;
 /// Something to be shown beside the metrics.
 #[derive(Clone)]
 pub struct Page {
-    /// Where, such as "/top.json".
+    /// The path, such as "/top.json".
     pub path: &'static str,
     /// Names of this machine under which it may be asked for, besides addresses, localhost and the host name.
     pub shown_as: Arc<[String]>,
     /// Its media type.
     pub content_type: &'static str,
-    /// What it may do in a browser, as a content security policy.
+    /// Its permissions in a browser, as a content security policy.
     pub policy: &'static str,
     /// Makes it.
     pub body: Arc<dyn Fn(&Exporter) -> String + Send + Sync>,

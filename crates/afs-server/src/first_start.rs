@@ -1,5 +1,5 @@
-//! What the first start makes in the state folder: the cell's configuration in OpenAFS's formats, with a key of its own. What is
-//! there stays as it is.
+//! The files that the first start makes in the state folder: the cell's configuration in OpenAFS's formats, with a key of its
+//! own. What is there stays as it is.
 //!
 //! The configuration is there before the protection database has the administrator. A start that ends between the two,
 //! for example because a port is taken, must not leave a cell without one. So a file beside the configuration names the
@@ -29,11 +29,11 @@ const WRITER: &str = "writer ";
 /// How many of these lines there are at most: a start that fails may be tried again every few seconds, for days.
 const WRITERS: usize = 16;
 
-/// What a new cell is.
+/// The properties of a new cell.
 #[derive(Debug, Clone)]
 pub(crate) struct NewCell<'a> {
     pub(crate) name: CellName,
-    /// Where its databases are.
+    /// The servers of its databases.
     pub(crate) servers: &'a [Ipv4Addr],
     pub(crate) administrator: &'a str,
     /// Its key, for AES-256. It is overwritten when the files have it.

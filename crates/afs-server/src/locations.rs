@@ -1,4 +1,4 @@
-//! What the file service asks of the volume location database: in this process, or of the cell's servers.
+//! Questions of the file service to the volume location database: in this process, or of the cell's servers.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
-//! Where log lines go: to stderr for people or machines, and those of changes to the audit log. How many a minute is in
-//! `log/limited.rs`.
+//! The destinations of log lines: to stderr for people or machines, and those of changes to the audit log. How many a
+//! minute is in `log/limited.rs`.
 
 mod limited;
 mod recent;

@@ -1,5 +1,5 @@
-//! How the memory of the servers is shared out: one number in (`server.memory_mib`), and for each table and cache how large it may
-//! become. What a setting asks for of one of them counts up to its share.
+//! The division of the servers' memory: one number in (`server.memory_mib`), and for each table and cache its limit. What a
+//! setting asks for of one of them counts up to its share.
 
 use afs_config::memory::{PARTS, Share, Used, total};
 use afs_fileserver::HostLimits;
@@ -41,7 +41,7 @@ pub const RECEIVED: Share = Share { name: "received", parts: 16 };
 pub const STRANGERS: Share = Share { name: "strangers", parts: 4 };
 /// Packets that have arrived and not been looked at.
 pub const PACKETS: Share = Share { name: "packets", parts: 4 };
-/// What the last four are for the file service, for all other ports together.
+/// The share of all other ports together, for which it is what the last four are for the file service.
 pub const OTHERS: Share = Share { name: "other_ports", parts: 8 };
 
 /// All shares.
@@ -50,7 +50,7 @@ pub const SHARES: [Share; 9] =
 
 const _: () = assert!(total(&SHARES) == PARTS);
 
-/// How large everything may become.
+/// The limits of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// Promises to call back.
@@ -68,7 +68,7 @@ pub struct Memory {
     pub other_port: Port,
 }
 
-/// What a port may take.
+/// The limits of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
     /// Connections.
@@ -84,9 +84,9 @@ pub struct Port {
 /// The gauges of a memory, each with its meaning.
 #[derive(Debug)]
 pub struct Gauges {
-    /// How large each share is.
+    /// The gauge of each share's size.
     pub used: (&'static str, &'static str),
-    /// How large it may become.
+    /// The gauge of each share's limit.
     pub limit: (&'static str, &'static str),
 }
 
@@ -153,7 +153,7 @@ impl Memory {
         (self.logs_bytes / 2 / partitions.max(1) as u64).min(self.segment_bytes).max(1 << 20)
     }
 
-    /// How full the tables are of clients and of promises to them, given how many there are.
+    /// The use of the tables of clients and of promises to them, given how many there are.
     pub(crate) fn used(&self, (hosts, promises): (usize, usize)) -> [Used; 2] {
         let table = |share, used: usize, limit: usize, each| Used {
             share,

@@ -1,4 +1,4 @@
-//! What is told to the service manager: ready, stopping, and why (the protocol of sd_notify: a datagram of `NAME=VALUE` lines
+//! Notices to the service manager: ready, stopping, and why (the protocol of sd_notify: a datagram of `NAME=VALUE` lines
 //! to the socket that it names).
 
 use std::ffi::OsStr;

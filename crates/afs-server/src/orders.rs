@@ -1,4 +1,4 @@
-//! What administrators order the process to do through the overseer's service. Doing it is left to the program, which says whether
+//! Orders of administrators to the process, through the overseer's service. Doing it is left to the program, which says whether
 //! it obeys: inside another program, as in `afar up`, nobody does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// What the process is to do.
+/// An order to the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// End, and start again with the program that is installed then.
@@ -32,7 +32,7 @@ impl Orders {
         self.0.is_obeyed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody does what is ordered.
+    /// True if somebody does what is ordered.
     pub(crate) fn are_obeyed(&self) -> bool {
         self.0.is_obeyed.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What the file service asks of the protection database: in this process, or of the cell's servers.
+//! Questions of the file service to the protection database: in this process, or of the cell's servers.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

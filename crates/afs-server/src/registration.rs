@@ -29,7 +29,7 @@ pub(crate) enum Vl {
     Remote(LocationDb),
 }
 
-/// What it is told.
+/// The facts that the database is told.
 #[derive(Debug, Clone)]
 pub(crate) struct Registration {
     pub(crate) uuid: Uuid,

@@ -30,7 +30,7 @@ use crate::vice;
 
 use assembly::Assembly;
 
-/// Why a server does not start. Each says what to do.
+/// The reason why a server does not start. Each says what to do.
 #[derive(Debug)]
 pub enum StartError {
     /// The state folder, or something in it, cannot be made or read.
@@ -39,9 +39,9 @@ pub enum StartError {
     Folder(String),
     /// A port cannot be had.
     Port {
-        /// Whose.
+        /// The role.
         role: Role,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         error: io::Error,
     },
     /// No partition can be opened, or a setting of theirs is wrong.
@@ -52,7 +52,7 @@ pub enum StartError {
     Setting {
         /// Section and key.
         key: &'static str,
-        /// What is wrong with it, and what to do.
+        /// The problem with it, and what to do.
         what: String,
     },
 }
@@ -188,7 +188,7 @@ impl Server {
         })
     }
 
-    /// Where a role answers.
+    /// The address at which a role answers.
     pub fn address(&self, role: Role) -> Option<SocketAddr> {
         self.endpoints.get(&role).map(Endpoint::local_addr)
     }
@@ -203,7 +203,7 @@ impl Server {
         self.keys.reload();
     }
 
-    /// What is to be done before metrics are shown.
+    /// Returns the function that is to be called before metrics are shown.
     pub fn publisher(&self) -> Arc<dyn Fn() + Send + std::marker::Sync> {
         let endpoints: Vec<_> = self.endpoints.values().map(Endpoint::downgrade).collect();
         let file_server = self.file_server.clone();
@@ -223,13 +223,14 @@ impl Server {
         })
     }
 
-    /// What administrators order the process to do. Whoever asks for this is to do it; otherwise orders are refused.
+    /// The orders of administrators to the process. The caller that asks for them is to carry them out; otherwise
+    /// orders are refused.
     pub fn orders(&self) -> Orders {
         self.orders.obey();
         self.orders.clone()
     }
 
-    /// What is shown beside the metrics: who does what, unless the configuration keeps that to itself.
+    /// Pages that are shown beside the metrics: who does what, unless the configuration keeps that to itself.
     pub fn pages(&self) -> Vec<Page> {
         if !self.tells_activity {
             return Vec::new();

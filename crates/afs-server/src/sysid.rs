@@ -1,5 +1,5 @@
-//! Who this file server is, whatever its addresses: its UUID, kept in `sysid` in the format of OpenAFS (configuration notes 8),
-//! so that a server that takes over its partitions and its sysid stays the same to clients and to the VLDB.
+//! The identity of this file server, whatever its addresses: its UUID, kept in `sysid` in the format of OpenAFS (configuration
+//! notes 8), so that a server that takes over its partitions and its sysid stays the same to clients and to the VLDB.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Who does what on this server right now, as JSON beside the metrics: what `afar top` and the page for browsers show. Read only.
+//! The activity on this server right now, as JSON beside the metrics: what `afar top` and the page for browsers show. Read only.
 //!
 //! Figures count from when a row was first kept: a reader looks twice and takes the difference. docs/seeing.md has the format.
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::config::Role;
 use crate::exporter::{Exporter, NOTHING, Page};
 
-/// Where the JSON is.
+/// The path of the JSON.
 pub const PATH: &str = "/top.json";
 
 /// Where the page for browsers is.
@@ -36,7 +36,7 @@ const MAX_ROWS: usize = 200;
 /// How often and for how long the procedures of all roles were called.
 const RPC_SECONDS: &str = "rpc_seconds";
 
-/// What the server says of itself.
+/// The server's facts about itself.
 pub(crate) struct About {
     pub(crate) cell: String,
     pub(crate) roles: Vec<Role>,

@@ -23,7 +23,8 @@ pub(crate) struct Wanted {
     pub(crate) must_be_mounted: bool,
 }
 
-/// What the setting `server.partitions` names; if nothing, what is in `root`, or else a folder in the state folder.
+/// The partitions that the setting `server.partitions` names; if none, those in `root`, or else a folder in the state
+/// folder.
 ///
 /// # Errors
 ///

@@ -52,7 +52,7 @@ struct World {
 /// What becomes of a datagram that is sent at a time, from an address to another.
 type Network = dyn FnMut(Instant, SocketAddr, SocketAddr, &[u8]) -> Fate + Send;
 
-/// What the network does with a datagram.
+/// The fate of a datagram in the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives, so much later than others.

@@ -31,7 +31,7 @@ pub const fn ms(n: u64) -> Duration {
 /// One direction of the way between two nodes.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// How long a datagram takes, besides the queue.
+    /// The time that a datagram takes, besides the queue.
     pub delay: Duration,
     /// Bits a second of IP packets; 0 is unlimited.
     pub rate: u64,
@@ -43,13 +43,13 @@ pub struct Link {
     pub duplicate: f64,
     /// See `loss`.
     pub reorder: f64,
-    /// How late those come.
+    /// The delay of those.
     pub reorder_by: Duration,
     /// Largest UDP payload that passes; larger ones vanish.
     pub mtu: usize,
     /// While set nothing passes.
     pub is_down: bool,
-    /// When the queue will be empty.
+    /// The time when the queue will be empty.
     pub free_at: Instant,
     /// Datagrams that did not pass.
     pub dropped: u64,
@@ -82,7 +82,7 @@ pub type Filter = Box<dyn FnMut(Instant, SocketAddr, &[u8]) -> bool>;
 /// Changes a datagram on its way.
 pub type Rewrite = Box<dyn FnMut(&mut Vec<u8>)>;
 
-/// What a client does in one call: sends `send` bytes and expects `receive` bytes of pattern.
+/// The work of a client in one call: it sends `send` bytes and expects `receive` bytes of pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// Bytes of the request.
@@ -91,7 +91,7 @@ pub struct Job {
     pub receive: usize,
     /// The server aborts with this code after the request instead of replying.
     pub abort: i32,
-    /// How long the server computes before it replies.
+    /// The time for which the server computes before it replies.
     pub think: Duration,
 }
 
@@ -105,7 +105,7 @@ impl Job {
 /// Bytes of a request that tell the server of the job, before its data.
 pub const JOB_HEADER: usize = 16;
 
-/// What all data consist of: the byte at a place.
+/// The content of all data: the byte at a place.
 pub fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(7) ^ (at >> 8)) as u8
 }
@@ -117,7 +117,7 @@ fn pattern_bytes(from: usize, len: usize) -> Bytes {
 /// A client's call on its way.
 #[derive(Debug)]
 pub struct Running {
-    /// What it is to do.
+    /// The work that it is to do.
     pub job: Job,
     /// The connection that it is on.
     pub connection: ConnectionHandle,
@@ -126,11 +126,11 @@ pub struct Running {
     written: usize,
     received: usize,
     finished: bool,
-    /// When it was started.
+    /// The time when it was started.
     pub started: Instant,
-    /// When it had a result.
+    /// The time when it had a result.
     pub ended: Option<Instant>,
-    /// What it came to.
+    /// The result.
     pub result: Option<Result<(), CallError>>,
     /// Time and bytes received so far, once a millisecond at most.
     pub progress: Vec<(Instant, usize)>,
@@ -167,7 +167,7 @@ pub struct Node {
     pub served_failed: usize,
     /// The application does not read before this time.
     pub reads_after: Instant,
-    /// How many reads it makes in a turn.
+    /// The number of reads that it makes in a turn.
     pub reads_per_step: usize,
     /// The process gets no time before this: what comes waits in its socket, and then is worked through in one go.
     pub stands_until: Instant,
@@ -187,15 +187,15 @@ pub struct World {
     /// The nodes, in the order in which they were added.
     pub nodes: Vec<Node>,
     links: HashMap<(usize, usize), Link>,
-    /// What links are like that nobody has looked at yet.
+    /// The properties of links that nobody has looked at yet.
     pub default_link: Link,
     flying: BinaryHeap<Reverse<(Instant, u64)>>,
     packets: HashMap<u64, Flying>,
     next_packet: u64,
-    /// Where chance comes from.
+    /// The source of random numbers.
     pub rng: StdRng,
     seed: u64,
-    /// Where a node's packets seem to come from and where packets to it are sent: a NAT's mapping.
+    /// The address from which a node's packets seem to come and to which packets to it are sent: a NAT's mapping.
     pub nat: HashMap<SocketAddr, SocketAddr>,
     /// Datagrams that were sent.
     pub datagrams: u64,
@@ -306,7 +306,7 @@ impl World {
         self.nat.insert(self.nodes[node].address, outside);
     }
 
-    /// Whether every call that was started has a result.
+    /// True if every call that was started has a result.
     pub fn is_done(&self) -> bool {
         self.nodes.iter().all(|n| n.jobs.iter().all(|j| j.result.is_some()))
     }

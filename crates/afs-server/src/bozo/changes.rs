@@ -1,5 +1,5 @@
-//! What superusers change and ask for through the overseer's service, beside superusers themselves: the cell's database servers in
-//! CellServDB, logs, which roles run, and that the process starts again. Every call is in the audit log.
+//! Changes and requests of superusers through the overseer's service, beside those of superusers themselves: the cell's database
+//! servers in CellServDB, logs, which roles run, and that the process starts again. Every call is in the audit log.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -41,7 +41,7 @@ enum HostChange {
     Remove(String),
 }
 
-/// Who makes a call, and which.
+/// The maker of a call, and the call.
 #[derive(Debug)]
 pub(super) struct Requester {
     rpc: &'static str,

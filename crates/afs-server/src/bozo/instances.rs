@@ -38,7 +38,7 @@ pub(crate) struct Instance {
     turn: tokio::sync::Mutex<()>,
 }
 
-/// What `bos status` is told of something that runs.
+/// The facts that `bos status` is told of something that runs.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) kind: &'static str,
@@ -50,11 +50,11 @@ pub(crate) struct Shown {
     pub(crate) file_goal: bool,
     pub(crate) started: AfsTime,
     pub(crate) starts: i32,
-    /// When it was last stopped, if it was.
+    /// The time when it was last stopped, if it was.
     pub(crate) last_exit: AfsTime,
 }
 
-/// What it does and is to do.
+/// The state of an instance, and its goal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
     /// Whether it is to run.
@@ -65,7 +65,7 @@ pub(crate) struct State {
     runs: bool,
     started: AfsTime,
     starts: i32,
-    /// When it was last stopped, if it was.
+    /// The time when it was last stopped, if it was.
     last_exit: AfsTime,
     /// Whether it is being stopped; its clients are told that it is not there.
     is_ending: bool,
@@ -95,7 +95,7 @@ impl Instance {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is told of it now.
+    /// The facts that are told of it now.
     pub(crate) fn shown(&self) -> Shown {
         let state = self.state();
         let (kind, status) = (self.kind, state.status());
@@ -111,7 +111,7 @@ impl Instance {
     }
 }
 
-/// Why an instance was not told to run or to stop.
+/// The reason why an instance was not told to run or to stop.
 #[derive(Debug)]
 pub(crate) enum NotSet {
     /// Its partitions are being checked, for which it has to be stopped.
@@ -133,7 +133,7 @@ pub(crate) struct Instances {
     clock: fn() -> AfsTime,
 }
 
-/// What the instances are made of.
+/// The parts that the instances are made of.
 pub(crate) struct Served {
     pub(crate) endpoints: Vec<(Role, WeakEndpoint)>,
     /// The service of volumes, if it is a role of this process.
@@ -201,7 +201,7 @@ impl Instances {
         Ok(Self { all, file, writing: Arc::default(), served: OnceLock::new(), clock })
     }
 
-    /// Whether a role is stopped from the start.
+    /// True if a role is stopped from the start.
     pub(crate) fn is_stopped(&self, role: Role) -> bool {
         self.all.iter().any(|instance| instance.roles.contains(&role) && !instance.state().goal)
     }
@@ -307,7 +307,7 @@ impl Instances {
         (self.clock)()
     }
 
-    /// What there is to stop, once the roles are served.
+    /// The services that there are to stop, once the roles are served.
     pub(crate) fn served(&self) -> Option<&Served> {
         self.served.get()
     }

@@ -22,7 +22,7 @@ use super::Overseer;
 use super::changes::Requester;
 use super::instances::{Instances, Served, Shown};
 
-/// What `bos` calls the process.
+/// The name of the process in `bos`.
 pub(crate) const NAME: &str = "salvage-tmp";
 /// The programs that it names.
 const PROGRAMS: [&str; 3] = ["salvager", "dasalvager", "salvageserver"];
@@ -84,7 +84,7 @@ impl Salvager {
         self.lock().started
     }
 
-    /// What is told of a check that runs, if this is its name.
+    /// The facts that are told of a check that runs, if this is its name.
     pub(crate) fn shown(&self, name: &[u8]) -> Option<Shown> {
         let started = self.started().filter(|_| name == NAME.as_bytes())?;
         Some(Shown {
@@ -99,7 +99,7 @@ impl Salvager {
         })
     }
 
-    /// What the last check has found.
+    /// The findings of the last check.
     pub(crate) fn log(&self) -> Option<Vec<u8>> {
         self.lock().log.clone().map(String::into_bytes)
     }

@@ -36,7 +36,7 @@ impl Program {
         })
     }
 
-    /// What does its work here.
+    /// The role that does its work here.
     pub const fn role(self) -> Option<Role> {
         match self {
             Self::FileServer => Some(Role::File),
@@ -65,7 +65,7 @@ pub struct Note {
     pub line: usize,
     /// The option, or the program.
     pub option: String,
-    /// Why it is not needed.
+    /// The reason why it is not needed.
     pub why: &'static str,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Note {
 pub struct ParmError {
     /// The line of the BosConfig.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub what: String,
 }
 

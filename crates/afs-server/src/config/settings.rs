@@ -110,7 +110,7 @@ pub enum Level {
     Crypt,
 }
 
-/// When a change survives a power loss. It always survives the death of the process.
+/// The time from which a change survives a power loss. It always survives the death of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sync {
@@ -120,7 +120,7 @@ pub enum Sync {
     Interval,
 }
 
-/// Who may list volumes.
+/// The callers who may list volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Query {

@@ -56,7 +56,7 @@ use crate::vice;
 
 use super::StartError;
 
-/// What the roles share while they are put together.
+/// The state that the roles share while they are put together.
 pub(super) struct Assembly<'a> {
     pub(super) config: &'a Config,
     pub(super) runtime: Arc<dyn Runtime>,
