@@ -4,7 +4,7 @@ use clap::Parser;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What was asked for by the arguments behind a command's name, such as `afar up`. For help, and where they make no sense, this prints what there is
+/// Parses the arguments behind a command's name, such as `afar up`. For help, and where they make no sense, this prints what there is
 /// to be said; the status is the process's then.
 pub(crate) fn parse<C: Parser>(name: &str, args: &[OsString]) -> Result<C, ExitCode> {
     let name = OsString::from(name);

@@ -1,5 +1,5 @@
-//! Which cell a command is about, and the servers of its databases: from the files of OpenAFS's configuration folders, or
-//! of a folder that `-config` names; and of a cell that is not in these, from the DNS.
+//! The cell that a command is about, and the servers of its databases: from the files of OpenAFS's configuration folders,
+//! or of a folder that `-config` names; and of a cell that is not in these, from the DNS.
 
 use crate::calls::Caller;
 use afs_config::{Cell, CellAliases, CellName, CellServDb, ConfigError, ThisCell};
@@ -16,9 +16,9 @@ const DNS_PATIENCE: Duration = Duration::from_secs(10);
 /// Where database servers listen that the DNS names without a port; only their addresses count here.
 const DATABASE_PORT: u16 = 7003;
 
-/// Where OpenAFS's client has its configuration on Debian. The slash at the end is in messages too.
+/// The folder of the configuration of OpenAFS's client on Debian. The slash at the end is in messages too.
 pub(crate) const CLIENT_FOLDER: &str = "/etc/openafs/";
-/// Where its servers have theirs.
+/// The folder of its servers' configuration.
 pub(crate) const SERVER_FOLDER: &str = "/etc/openafs/server";
 
 /// A cell, as its folder describes it.
@@ -30,7 +30,7 @@ pub(crate) struct CellServers {
     pub(crate) servers: Vec<Ipv4Addr>,
 }
 
-/// Why there is no cell.
+/// The reason why there is no cell.
 #[derive(Debug)]
 pub(crate) enum CellError {
     /// The folder is not there.

@@ -135,7 +135,7 @@ pub(crate) struct Command {
     pub(crate) options: &'static [Opt],
 }
 
-/// What stood on the command line, by option.
+/// The command line's options and their values.
 #[derive(Debug)]
 pub(crate) struct Given {
     command: &'static Command,
@@ -143,7 +143,7 @@ pub(crate) struct Given {
     values: Vec<Option<Vec<OsString>>>,
 }
 
-/// What a command line comes to.
+/// The result of parsing a command line.
 #[derive(Debug)]
 pub(crate) enum Parsed {
     /// The options as given.
@@ -207,7 +207,7 @@ mod cmd {
 }
 
 impl Misuse {
-    /// What OpenAFS's `program` prints in this case, of a verb of it or, where it has none, of itself.
+    /// The text that OpenAFS's `program` prints in this case, of a verb of it or, where it has none, of itself.
     pub(crate) fn in_classic_words(&self, program: &str) -> String {
         let help = match self.command.split_once(' ') {
             Some((_, verb)) => format!("help {verb}"),
@@ -433,7 +433,7 @@ struct Takes {
 }
 
 impl Given {
-    /// Whether the flag, or an option with values, was given. The name must be in the table.
+    /// True if the flag, or an option with values, was given. The name must be in the table.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.row(name).is_some()
     }

@@ -1,6 +1,6 @@
-//! Who a client is to servers, over restarts: so that a server that still has promises to it knows that it is the same. Beside the
-//! UUID stands for which machine and which folder it was made: servers tell changes to one of the clients with a UUID only, so a copy of
-//! the folder, or of the machine, must not have the same.
+//! The identity of a client for servers, over restarts: so that a server that still has promises to it knows that it is the same. Beside
+//! the UUID stands for which machine and which folder it was made: servers tell changes to one of the clients with a UUID only, so a
+//! copy of the folder, or of the machine, must not have the same.
 
 use afs_wire::Uuid;
 use std::fs;

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::io;
 
-/// Why something failed, as one number: negative from Rx, small an errno or a volume's code, else from a service's table.
+/// The reason why something failed, as one number: negative from Rx, small an errno or a volume's code, else from a
+/// service's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) i32);
 

@@ -1,4 +1,4 @@
-//! Where the client of a mount answers `fs` and `tokens`: the socket's place, and how a mount says it. What is asked and answered there is
+//! The socket at which the client of a mount answers `fs` and `tokens`: its place, and how a mount says it. The questions and answers are
 //! in `afs_client::control`; `fs::client` looks for it.
 
 use afs_client::Client;
@@ -15,15 +15,15 @@ const FOLDER: &str = "/run/afar";
 /// An ordinary user's socket, in the folder of their cache.
 const NAME: &str = "control";
 
-/// How the source of a mount of ours begins; the socket's path follows.
+/// The begin of the source of a mount of ours; the socket's path follows.
 pub(crate) const SOURCE: &str = "afs:";
 
 /// The source of a mount whose client answers nowhere.
 const NOWHERE: &str = "afs";
 
-/// What is answered, and where.
+/// The interface that is offered, and its place.
 pub(crate) struct Offer {
-    /// What the mount is to show as its source.
+    /// The source that the mount is to show.
     pub(crate) source: String,
     /// Answers until it is dropped.
     _control: Option<Control>,

@@ -1,5 +1,5 @@
-//! What `afar import` and `afar export` share: OpenAFS's files of the cell's databases on the disk, which databases of ours are
-//! meant, and how what is odd is told.
+//! Code that `afar import` and `afar export` share: OpenAFS's files of the cell's databases on the disk, which databases of
+//! ours are meant, and how what is odd is told.
 
 use crate::output::harmless;
 use afs_celldb::database::Image;
@@ -121,7 +121,7 @@ pub(crate) async fn fill(
     Ok(counts)
 }
 
-/// What is odd, a line for each kind and one for each example.
+/// The text about oddities, a line for each kind and one for each example.
 pub(crate) fn text_of(oddities: &Oddities) -> String {
     let mut text = String::new();
     for (oddity, count, examples) in oddities.iter() {
@@ -159,7 +159,7 @@ pub(crate) fn store_of(config: &Config) -> Result<Arc<dyn CellStore>, String> {
     }
 }
 
-/// Where the databases are, for people.
+/// The place of the databases, for people.
 pub(crate) fn place_of(config: &Config) -> String {
     match config.databases.etcd.is_empty() {
         true => config.server.state.join("databases").display().to_string(),

@@ -12,7 +12,7 @@ pub(crate) fn date_of(seconds: i64, zone: &TimeZone) -> String {
     }
 }
 
-/// Why a text is no time.
+/// The reason why a text is no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadDate {
     /// It has another form.

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 /// clients hang goes on without.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why there is no token to call servers with. Who wants one goes on as nobody, as with OpenAFS's tools.
+/// The reason why there is no token to call servers with. The command goes on anonymously, as with OpenAFS's tools.
 #[derive(Debug)]
 pub(crate) enum NoToken {
     /// No key of the cell, or none that can be read; or the caller has no token. There is no more to say than OpenAFS's tools do.
@@ -137,8 +137,8 @@ fn token_of(given: &GivenToken) -> Token {
     }
 }
 
-/// Who `-localauth` is to file servers, to which the cell's own superuser is nobody: the first of the `UserList` in the folder of the
-/// servers' configuration.
+/// The user whom `-localauth` stands for at file servers, to which the cell's own superuser is nobody: the first of the `UserList` in
+/// the folder of the servers' configuration.
 ///
 /// # Errors
 ///

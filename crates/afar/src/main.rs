@@ -199,7 +199,7 @@ const ENTRIES: &[Entry] = &[
     Entry { name: "vos", is_classic: true, about: "manages the volumes of a cell", run: vos::start },
 ];
 
-/// What the help of a command begins with. That of a program of OpenAFS's is as it is there.
+/// The first line of a command's help. That of a program of OpenAFS's is as it is there.
 pub(crate) fn about(name: &str) -> String {
     let ours = ENTRIES.iter().find(|entry| entry.name == name && !entry.is_classic);
     ours.map(|entry| format!("afar {name}: {}\n", entry.about)).unwrap_or_default()

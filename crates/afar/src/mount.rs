@@ -37,7 +37,7 @@ const THREADS_MAX: usize = 64;
 /// The interval at which it is checked whether somebody has unmounted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long work that nobody waits for may take when all else has ended.
+/// The time that work for which nobody waits may take when all else has ended.
 pub(crate) const END_PATIENCE: Duration = Duration::from_secs(2);
 
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };

@@ -13,7 +13,7 @@ const DEAD_MAX: usize = 16;
 /// The kind of file system that we mount, as the kernel lists it.
 pub(crate) const OUR_KIND: &str = "fuse.afar";
 
-/// Where a cell is mounted unless it is said: /afs for root, if that is free, else in the home folder.
+/// The default path at which a cell is mounted: /afs for root, if that is free, else in the home folder.
 pub(crate) fn default_for(is_root: bool, home: Option<&Path>) -> Result<PathBuf, String> {
     let usual = Path::new("/afs");
     if is_root {
@@ -106,7 +106,7 @@ fn check(path: &Path, state: StateOf) -> Result<(), String> {
     }
 }
 
-/// Whether a folder is on a file system that is stacked on others, as in containers.
+/// True if a folder is on a file system that is stacked on others, as in containers.
 pub(crate) fn is_stacked(folder: &Path) -> bool {
     /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
     const OVERLAY: FsWord = 0x794c_7630;

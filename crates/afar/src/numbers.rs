@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Why a text is not the number that is expected.
+/// The reason why a text is not the number that is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadNumber {
     /// It is no number at all.

@@ -1,4 +1,4 @@
-//! What all commands share when they write: text or JSON to the standard output, without a panic when nobody reads it
+//! Output of all commands: text or JSON to the standard output, without a panic when nobody reads it
 //! any more, and text of strangers made harmless. What is written is for the commands.
 
 use serde_json::{Map, Value};

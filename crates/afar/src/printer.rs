@@ -1,4 +1,4 @@
-//! What a command says: facts to the standard output, complaints to the standard error, in the order in which they come.
+//! Output of a command: facts to the standard output, complaints to the standard error, in the order in which they come.
 
 use crate::output;
 use serde_json::Value;

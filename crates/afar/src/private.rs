@@ -1,5 +1,5 @@
-//! What other users of this machine may not have of ours: files that are made, folders that an older release or an administrator has left
-//! open, and the keys in a process's memory.
+//! Privacy towards other users of this machine, who may not have of ours: files that are made, folders that an older release or an
+//! administrator has left open, and the keys in a process's memory.
 
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit, umask};

@@ -43,7 +43,7 @@ static COMMAND: Command = Command {
     ],
 };
 
-/// What an Rx endpoint says that it is, after at most so many questions with these waits.
+/// Asks an Rx endpoint for its version, after at most so many questions with these waits.
 pub(crate) fn version_of(server: SocketAddr, waits: &[Duration]) -> Result<String, String> {
     let mut probe = Probe::new(server, waits).map_err(|error| error.to_string())?;
     probe.version().map_err(|error| error.to_string())

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 pub(crate) struct Suite {
     /// As called, such as `vos`.
     pub(crate) name: &'static str,
-    /// What it has. `help`, `apropos` and `version` are added.
+    /// Its verbs. `help`, `apropos` and `version` are added.
     pub(crate) verbs: &'static [Verb],
     /// The exit status for a command line that is not understood, by the lowest byte of the parser's code.
     pub(crate) misuse_status: fn(u8) -> u8,
@@ -117,8 +117,8 @@ impl Suite {
         }
     }
 
-    /// Which verb is meant, and what is given to it. What all suites have, and what is not understood, is answered at once:
-    /// that is the exit status.
+    /// Returns the verb that is meant, and what is given to it. Verbs that all suites have, and what is not understood, are
+    /// answered at once: the error is the exit status.
     pub(crate) fn understand(&self, args: &[OsString]) -> Result<(&'static Verb, Given), u8> {
         let name = self.name;
         let Some((first, rest)) = args.split_first() else {

@@ -43,7 +43,7 @@ pub(crate) struct Line {
     pub(crate) event: Event,
 }
 
-/// What happened, as in [`What`].
+/// An event, as in [`What`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
@@ -85,7 +85,7 @@ pub(crate) struct TraceFile {
     pub(crate) lines: Vec<Line>,
 }
 
-/// Why a file could not be read as a trace.
+/// The reason why a file could not be read as a trace.
 #[derive(Debug)]
 pub(crate) enum TraceError {
     Read(io::Error),

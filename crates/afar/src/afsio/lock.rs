@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// How often a lock is asked for that somebody else has. Servers do not tell when it is free.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// What is asked for.
+/// The lock that is asked for.
 pub(super) struct Order {
     kind: LockKind,
     /// How long it is waited for; without end if this is not said, as with OpenAFS's.
@@ -25,7 +25,7 @@ impl Order {
     }
 }
 
-/// What `-waitseconds` says, also where nothing is waited for.
+/// Returns the time that `-waitseconds` says, also where nothing is waited for.
 pub(super) fn patience(given: &Given) -> Result<Option<Duration>, Complaint> {
     let Some(text) = given.word("waitseconds") else { return Ok(None) };
     let invalid = || Complaint::new(Code::EINVAL, format!("invalid value for waitseconds {text}"));

@@ -14,7 +14,7 @@ const MOUNT: &[u8] = b"/afs/";
 /// Symbolic links on the way, at most: as many as Linux follows.
 const LINKS_MAX: usize = 40;
 
-/// What a path was found to be.
+/// The result of looking up a path.
 pub(super) enum Place {
     /// It is there.
     There(Found),
@@ -32,7 +32,7 @@ impl Session {
         }
     }
 
-    /// What is at a path, or of a fid.
+    /// Returns the place at a path, or of a fid.
     pub(super) async fn place_of(&self, target: &Target) -> Result<Place, Complaint> {
         let what = || format!("file not found: {}", target.shown());
         if !target.is_fid {

@@ -33,7 +33,7 @@ const READ_BYTES: usize = 1 << 20;
 /// Made-up data say at each such offset where they are.
 const PATTERN_BYTES: u64 = 4096;
 
-/// What is to be written, and how.
+/// The data that are to be written, and how.
 pub(super) struct Order {
     pub(super) from: Option<PathBuf>,
     /// So many bytes of a pattern instead.

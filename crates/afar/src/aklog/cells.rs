@@ -1,4 +1,5 @@
-//! What `aklog` and `klog` know of a cell: by the client that is to have the token, or by a folder of configuration.
+//! The facts of a cell for `aklog` and `klog`: by the client that is to have the token, or by a folder of
+//! configuration.
 
 use crate::cell::{CLIENT_FOLDER, CellError, CellServers};
 use crate::fs::client::Client;
@@ -42,7 +43,7 @@ impl KnownCell {
     }
 }
 
-/// Where cells are looked up.
+/// The place where cells are looked up.
 pub(crate) struct Source<'a> {
     /// The client, if one is mounted.
     pub(crate) client: Option<&'a Client>,

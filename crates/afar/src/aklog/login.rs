@@ -45,7 +45,7 @@ pub(crate) struct Refusal(pub(crate) u8);
 /// One who logs in.
 pub(crate) struct Login<'a> {
     pub(crate) printer: &'a Printer,
-    /// Whose complaints these are.
+    /// The name of the program, for complaints.
     pub(crate) program: &'static str,
     /// The client that is to have the tokens.
     pub(crate) client: Result<&'a Client, &'a Failure>,
@@ -142,7 +142,7 @@ impl Login<'_> {
         }
     }
 
-    /// What came, or the complaint that it did not.
+    /// Returns what came, or prints the complaint that it did not.
     pub(crate) fn kerberos<T>(&self, result: Result<T, Error>, doing: &str) -> Result<T, Refusal> {
         result.map_err(|error| {
             complain_of(self.printer, self.program, &error, doing);

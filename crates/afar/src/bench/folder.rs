@@ -1,4 +1,5 @@
-//! What `afar bench` does in a folder: a large file written and read, cold and from the cache, and small files made and opened.
+//! The measurements of `afar bench` in a folder: a large file written and read, cold and from the cache, and small files made
+//! and opened.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -31,7 +32,7 @@ const OPEN: What = What { name: "small file opened, read, closed, cached", unit:
 /// All of them, in the order in which they are shown.
 pub(super) static WHATS: [&What; 6] = [&WRITE, &COLD, &CACHED, &FIRST, &CREATE, &OPEN];
 
-/// How much.
+/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) bytes: u64,

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What was measured at one place.
+/// The measurements of one place.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     what: &'static str,
@@ -30,7 +30,7 @@ impl Row {
 pub(super) struct Figures {
     /// Of the large file.
     pub(super) bytes: u64,
-    /// How many small ones.
+    /// The number of small files.
     pub(super) files: u32,
     pub(super) rows: Vec<Row>,
 }

@@ -1,4 +1,4 @@
-//! What does the same as a verb that `bos` has here for its name only, or that servers of ours refuse.
+//! The replacements of verbs that `bos` has here for their names only, or that servers of ours refuse.
 
 use super::{Bos, FAILURE};
 use crate::classic::Given;
@@ -26,7 +26,7 @@ fn refuse(bos: &Bos, verb: &str, what: &str) -> u8 {
     FAILURE
 }
 
-/// What to do instead of calling a procedure that servers of ours do not have.
+/// Returns what to do instead of calling a procedure that servers of ours do not have.
 pub(super) fn instead_of(procedure: &str) -> Option<&'static str> {
     const TABLE: &[(&[&str], &str)] = &[
         (

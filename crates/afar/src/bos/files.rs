@@ -112,7 +112,7 @@ pub(super) fn fetch_to(bos: &Bos, order: &GetLog, mut say: impl FnMut(&[u8])) ->
     })
 }
 
-/// Whether there is a log, or why not. Its beginning is fetched.
+/// Checks that there is a log. Its beginning is fetched.
 pub(super) fn has_log(bos: &Bos, order: &GetLog) -> Result<(), Code> {
     bos.caller.run(async { begin_log(bos, order).await?.recv().await.map(drop).map_err(log_failed) })
 }

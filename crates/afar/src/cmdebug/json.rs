@@ -1,4 +1,4 @@
-//! What `cmdebug -json` writes: the same facts under names.
+//! The output of `cmdebug -json`: the same facts under names.
 
 use super::text;
 use afs_wire::ids::HostAddr;

@@ -1,4 +1,4 @@
-//! What `cmdebug` prints, in the form of OpenAFS's.
+//! The output of `cmdebug`, in the form of OpenAFS's.
 
 use crate::dates::date_of;
 use afs_wire::ids::HostAddr;
@@ -34,7 +34,7 @@ const STATES: [(i8, &str); 7] = [
     (-0x80, "mapped"),
 ];
 
-/// Whether a lock is held, or waited for.
+/// True if a lock is held, or waited for.
 pub(super) const fn is_locked(lock: &AfsDbLockDesc) -> bool {
     lock.wait_states != 0 || lock.excl_locked != 0 || lock.num_waiting != 0 || lock.readers_reading != 0
 }
@@ -112,13 +112,13 @@ pub(super) fn entry(entry: &AfsDbCacheEntry64, cell: Option<&str>, zone: Option<
     text + "\n"
 }
 
-/// What an entry is.
+/// The kind of an entry.
 pub(super) fn kind(mvstat: i8) -> String {
     let known = usize::try_from(mvstat).ok().and_then(|number| KINDS.get(number));
     known.map_or_else(|| format!("bogus mvstat {mvstat}"), |kind| (*kind).to_owned())
 }
 
-/// Who a cache manager is, where, and what it can do.
+/// The identity of a cache manager, its addresses, and what it can do.
 pub(super) fn interfaces(interfaces: &InterfaceAddr, capabilities: &[u32]) -> String {
     let mut text = format!("UUID: {}\nHost interfaces:\n", interfaces.uuid);
     for (i, address) in interfaces.addresses().iter().enumerate() {
@@ -142,7 +142,7 @@ pub(super) fn interfaces(interfaces: &InterfaceAddr, capabilities: &[u32]) -> St
     text
 }
 
-/// How a cache is set up.
+/// The settings of a cache.
 pub(super) fn config(words: &[u32; super::CONFIG_WORDS]) -> String {
     let [chunk_files, statuses, data, volumes, first_chunk, other_chunk, size_kib, sets_time, is_memory] =
         words.map(u32::cast_signed);

@@ -1,4 +1,5 @@
-//! What the client keeps: `getcacheparms`, `setcachesize`, `flush`, `flushvolume`, `flushall`, `checkvolumes`.
+//! Commands about the client's cache: `getcacheparms`, `setcachesize`, `flush`, `flushvolume`, `flushall`,
+//! `checkvolumes`.
 
 use super::errors::{EMFILE, EROFS, Failure};
 use super::place::Links;

@@ -43,9 +43,9 @@ const SOCKET_VARIABLE: &str = "AFAR_SOCKET";
 /// A mount of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Where it is.
+    /// Its path.
     pub(crate) folder: PathBuf,
-    /// Where its client listens.
+    /// The socket on which its client listens.
     pub(crate) socket: PathBuf,
     /// The device of all files in it.
     device: u64,

@@ -1,11 +1,11 @@
-//! What goes wrong between a command and the client, and how OpenAFS's `fs` says it.
+//! Errors between a command and the client, in the words of OpenAFS's `fs`.
 
 use crate::codes::Code;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why the client did not do something.
+/// The reason why the client did not do something.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// It says so, or the system does: an errno.
@@ -33,7 +33,7 @@ pub(crate) const EDOM: i32 = 33;
 pub(crate) const ESRCH: i32 = 3;
 
 impl Failure {
-    /// What the system said.
+    /// Takes the system's error.
     pub(crate) fn of_system(error: &io::Error) -> Self {
         Self::Errno(error.raw_os_error().unwrap_or(EIO))
     }

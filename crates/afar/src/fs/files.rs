@@ -1,4 +1,4 @@
-//! Where a file is: `whereis`, `whichcell`, `getfid`.
+//! Commands that tell where a file is: `whereis`, `whichcell`, `getfid`.
 
 use super::errors::{ENOENT, Failure};
 use super::place::{Found, Links};

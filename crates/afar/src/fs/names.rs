@@ -1,6 +1,6 @@
-//! Which entries of an access list have nobody behind them: a server shows an id that the protection database does not know as
-//! a number. But a user or group may have a number for its name, and a server may show an id because the name does not fit into
-//! the list; so the database is asked.
+//! The entries of an access list that have nobody behind them: a server shows an id that the protection database does not know
+//! as a number. But a user or group may have a number for its name, and a server may show an id because the name does not fit
+//! into the list; so the database is asked.
 
 use super::Served;
 use crate::calls::Caller;
@@ -22,7 +22,7 @@ impl<'a> Directory<'a> {
         Self { served, opened: None }
     }
 
-    /// Whether a name is a number that no user and no group has for a name or an id. Where the database does not answer, nobody
+    /// True if a name is a number that no user and no group has for a name or an id. Where the database does not answer, nobody
     /// is taken for nobody.
     pub(super) fn is_of_nobody(&mut self, name: &str) -> bool {
         is_number(name)

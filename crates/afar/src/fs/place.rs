@@ -1,5 +1,5 @@
-//! Which file of which cell a path names. The file says it itself, by the attributes `afs.cell` and `afs.fid`, as those of
-//! Linux's kAFS do.
+//! The file and the cell that a path names. The file says it itself, by the attributes `afs.cell` and `afs.fid`, as those
+//! of Linux's kAFS do.
 
 use super::client::{Client, Mount};
 use super::errors::{EINVAL, ENOENT, Failure};
@@ -14,7 +14,7 @@ use std::path::Path;
 /// The longest cell name and the longest fid are shorter.
 const ATTRIBUTE_MAX: usize = 512;
 
-/// Whether a symbolic link at the end of a path stands for itself.
+/// The choice whether a symbolic link at the end of a path stands for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
     /// For what it leads to.
@@ -23,7 +23,7 @@ pub(crate) enum Links {
     Stay,
 }
 
-/// Where a path leads to.
+/// The place to which a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The cell.
@@ -33,7 +33,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What a path names. `EINVAL` where it is in no cell.
+    /// Returns the place that a path names. `EINVAL` where it is in no cell.
     pub(crate) fn at(path: &Path, links: Links) -> Result<Self, Failure> {
         let cell = attribute(path, "afs.cell", links)?;
         let fid = parse_fid(&attribute(path, "afs.fid", links)?).ok_or(Failure::Errno(EINVAL))?;

@@ -1,4 +1,4 @@
-//! How full volumes and partitions are: `listquota`, `quota`, `diskfree`.
+//! Commands that tell how full volumes and partitions are: `listquota`, `quota`, `diskfree`.
 
 use super::volumes::Volume;
 use super::{Fs, Target};

@@ -1,4 +1,4 @@
-//! Which server is asked first: `getserverprefs`, `setserverprefs`.
+//! Commands about which server is asked first: `getserverprefs`, `setserverprefs`.
 
 use super::errors::{EINVAL, Failure};
 use super::{FAILURE, Fs};

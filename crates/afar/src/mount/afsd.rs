@@ -142,7 +142,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 /// `afsd`'s command line in a file of configuration.
 static AFSD: Command = Command { name: "afsd", options: &OPTIONS };
 
-/// What `afsd`'s options came to.
+/// The settings from `afsd`'s options.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Wishes {
     pub(super) mount: Option<PathBuf>,
@@ -156,7 +156,7 @@ pub(super) struct Wishes {
     pub(super) afsdb: Option<bool>,
     pub(super) root_volume: Option<String>,
     pub(super) status_entries: Option<usize>,
-    /// What is to be said of options that do nothing.
+    /// The notes about options that do nothing.
     pub(super) notes: Vec<String>,
 }
 

@@ -35,7 +35,7 @@ pub(super) fn source(given: &Given) -> u8 {
     if read.is_ok() { 0 } else { FAILURE }
 }
 
-/// Where no lines are read there is nothing to end.
+/// Ends the reading of lines. Where none are read there is nothing to end.
 pub(super) fn quit(given: &Given) -> u8 {
     if open(given).is_ok() { 0 } else { FAILURE }
 }

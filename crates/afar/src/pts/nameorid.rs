@@ -1,4 +1,4 @@
-//! What `-nameorid` names: users and groups by name, or by id where there is no such name.
+//! The values of `-nameorid`: users and groups by name, or by id where there is no such name.
 
 use super::{Failed, Pts};
 use crate::classic::Given;

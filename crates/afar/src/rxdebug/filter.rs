@@ -1,4 +1,5 @@
-//! Which connections and peers `rxdebug` shows: the options `-nodally` and `-only...`, as observed with OpenAFS 1.8.9.
+//! The connections and peers that `rxdebug` shows: the options `-nodally` and `-only...`, as observed with OpenAFS
+//! 1.8.9.
 
 use rx_proto::debug::{CallState, ConnectionSide, DebugConnection, DebugPeer, SecurityKind, SecurityLevel};
 use rx_proto::ids::SecurityIndex;
@@ -10,7 +11,7 @@ const NULL: SecurityIndex = SecurityIndex(0);
 /// The index of rxkad.
 pub(super) const KAD: SecurityIndex = SecurityIndex(2);
 
-/// What to show. All conditions must hold.
+/// The conditions for what to show. All conditions must hold.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Filter {
     /// Leave out connections whose calls are all done.
@@ -27,7 +28,7 @@ pub(super) struct Filter {
     pub(super) only_auth: Option<Auth>,
 }
 
-/// What `-onlyauth` names.
+/// The security that `-onlyauth` names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Auth {
     /// No security.
@@ -48,7 +49,7 @@ impl Auth {
         }
     }
 
-    /// How the output names it.
+    /// The word for it in the output.
     pub(super) fn word(self) -> String {
         match self {
             Self::None => "unauthenticated".to_owned(),
@@ -69,14 +70,14 @@ impl Auth {
 }
 
 impl Filter {
-    /// Whether the connection is left out, and counted, as none of its calls goes on. The other conditions do not matter
+    /// True if the connection is left out, and counted, as none of its calls goes on. The other conditions do not matter
     /// here.
     pub(super) fn skips_as_dallying(&self, connection: &DebugConnection) -> bool {
         let is_over = |state| matches!(state, CallState::NOT_INITIALIZED | CallState::DALLY);
         self.skips_dallying && connection.call_state.into_iter().all(is_over)
     }
 
-    /// Whether the connection is shown.
+    /// True if the connection is shown.
     pub(super) fn shows_connection(&self, connection: &DebugConnection) -> bool {
         self.shows_address(connection.host, connection.port)
             && !(self.only_server && connection.side != ConnectionSide::SERVER)
@@ -84,7 +85,7 @@ impl Filter {
             && self.only_auth.is_none_or(|auth| auth.is_that_of(connection))
     }
 
-    /// Whether the peer is shown.
+    /// True if the peer is shown.
     pub(super) fn shows_peer(&self, peer: &DebugPeer) -> bool {
         self.shows_address(peer.host, peer.port)
     }

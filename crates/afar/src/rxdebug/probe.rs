@@ -9,8 +9,8 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How long an answer is waited for before the question is sent again, and at last given up: as OpenAFS does (Rx notes
-/// 14). 31 seconds in all.
+/// The times for which an answer is waited for before the question is sent again, and at last given up: as OpenAFS
+/// does (Rx notes 14). 31 seconds in all.
 pub(super) const WAITS: [Duration; 5] = [
     Duration::from_secs(1),
     Duration::from_secs(2),

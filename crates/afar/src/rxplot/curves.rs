@@ -1,4 +1,4 @@
-//! What a plot shows of a trace: curves over time. Which colours and where, is for `draw`.
+//! The curves over time that a plot shows of a trace. `draw` chooses colours and places.
 
 use crate::trace::{Event, TraceFile};
 
@@ -15,7 +15,7 @@ pub(super) struct Curves {
     pub(super) is_sender: bool,
     /// Whether there were more losses than are shown one by one.
     pub(super) is_cut: bool,
-    /// How long it took, in seconds.
+    /// The time that it took, in seconds.
     pub(super) duration: f64,
     /// Bytes of plain text in the direction that is shown.
     pub(super) bytes: u64,
@@ -29,7 +29,7 @@ pub(super) struct Curves {
     pub(super) lost: Vec<Point>,
     /// Packets sent again; at the receiver, those that came after later ones.
     pub(super) again: Vec<Point>,
-    /// When no ACK came for a whole timeout, and when the peer was asked.
+    /// The times when no ACK came for a whole timeout, and when the peer was asked.
     pub(super) timeouts: Vec<f64>,
     pub(super) probes: Vec<f64>,
     /// Phases of the congestion controller, from when.

@@ -1,4 +1,4 @@
-//! What `afar server --check` finds out about the databases: whether the other database servers of the cell keep them where this one does,
+//! The check of the databases by `afar server --check`: whether the other database servers of the cell keep them where this one does,
 //! and whether etcd answers. It starts and changes nothing.
 
 mod sharing;
@@ -36,7 +36,7 @@ impl fmt::Display for Other {
     }
 }
 
-/// Whether the cell's other database servers can be beside this one. Those that answered.
+/// Checks that the cell's other database servers can be beside this one. Returns those that answered.
 pub(super) fn others(config: &Config) -> Result<Vec<Other>, String> {
     let servers = databases::other_servers(config).map_err(|error| error.to_string())?;
     let roles = [(Role::Vl, config.ports.vl), (Role::Pt, config.ports.pt)];
@@ -74,7 +74,7 @@ fn stock_server(other: Other, version: &str) -> String {
     )
 }
 
-/// Whether etcd answers and takes changes, and has the databases of these servers too. Says if it has none.
+/// Checks that etcd answers and takes changes, and has the databases of these servers too. Says if it has none.
 pub(super) async fn etcd(config: &Config, others: &[Other]) -> Result<(), String> {
     let folder = afs_config::ServerFolder::read(&config.config_dir());
     let cell = folder.map_or_else(|_| CellName::new(&config.server.cell), |folder| Some(folder.cell));

@@ -1,4 +1,4 @@
-//! What several servers do now: rates from two looks at each, added up over the servers, as tables of text.
+//! The activity of several servers: rates from two looks at each, added up over the servers, as tables of text.
 
 use super::sample::{Row, Sample};
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +13,7 @@ type List = fn(&Sample) -> &[Row];
 /// How a row is called.
 type Name = fn(&Row) -> String;
 
-/// What is shown.
+/// The kind of rows that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     Volumes,
@@ -58,21 +58,21 @@ impl Sort {
     ];
 }
 
-/// What is shown as a table.
+/// The text that is shown as a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) head: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// How much of something is done in a second.
+/// The amount of something that is done in a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) calls: f64,
     pub(crate) failed: f64,
     pub(crate) stored: f64,
     pub(crate) fetched: f64,
-    /// How long calls took, together.
+    /// The time that calls took, together.
     pub(crate) seconds: f64,
 }
 
@@ -159,7 +159,7 @@ impl Model {
         }
     }
 
-    /// Whether each server has been looked at twice, or cannot be.
+    /// True if each server has been looked at twice, or cannot be.
     pub(crate) fn is_measured(&self) -> bool {
         self.servers.iter().all(|server| server.before.is_some() || server.error.is_some())
     }
@@ -172,7 +172,7 @@ impl Model {
         cells.join(", ")
     }
 
-    /// Why servers could not be looked at.
+    /// The reasons why servers could not be looked at.
     pub(crate) fn errors(&self) -> impl Iterator<Item = &str> {
         self.servers.iter().filter_map(|server| server.error.as_deref())
     }
@@ -199,7 +199,7 @@ impl Model {
         Table { head, rows: self.servers.iter().map(row).collect() }
     }
 
-    /// What is to be seen, sorted.
+    /// The table that is to be seen, sorted.
     pub(crate) fn table(&self, view: View, sort: Sort) -> Table {
         let (list, name): (List, Name) = match view {
             View::Volumes => (|sample| &sample.volumes, |row| format!("{} ({})", row.name, row.id)),

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest answer; one with all rows has some 200 KB.
 const MAX_BYTES: usize = 4 << 20;
 
-/// What a server said.
+/// A server's answer.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Sample {

@@ -11,7 +11,7 @@ use ratatui::widgets::{Cell, Row, Table as Drawn, TableState};
 /// Most lines of servers; the others can be seen by naming fewer.
 const MAX_SERVERS: usize = 10;
 
-/// What is shown of the model.
+/// The part of the model that is shown.
 #[derive(Debug)]
 pub(crate) struct Screen {
     view: View,
@@ -27,7 +27,7 @@ impl Default for Screen {
     }
 }
 
-/// What a key says.
+/// The effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     GoOn,
@@ -35,7 +35,7 @@ pub(crate) enum Next {
 }
 
 impl Screen {
-    /// Whether what is on the screen stays.
+    /// True if what is on the screen stays.
     pub(crate) fn is_paused(&self) -> bool {
         self.is_paused
     }

@@ -1,5 +1,5 @@
-//! What a new cell has: users, volumes, mount points, access lists. Made by calls to the services with the cell's key, each
-//! step only where it is not done yet, so that a start that was cut off is gone on with.
+//! The contents of a new cell: users, volumes, mount points, access lists. Made by calls to the services with the cell's
+//! key, each step only where it is not done yet, so that a start that was cut off is gone on with.
 
 use afs_admin::create::{NewVolume, create};
 use afs_admin::entry::Kind;
@@ -66,7 +66,7 @@ pub(super) struct CellMaker {
     files: Peer,
 }
 
-/// Whose volume is made, besides those of the cell.
+/// The owner of the volume that is made besides those of the cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner<'a> {
     pub(super) name: &'a str,

@@ -42,7 +42,7 @@ pub(super) struct Plan<'a> {
     pub(super) cell: &'a str,
     /// The KDC's address.
     pub(super) address: Ipv4Addr,
-    /// Who gets a password.
+    /// The users who get a password.
     pub(super) users: &'a [&'a str],
     /// Good randomness, for passwords.
     pub(super) seed: Zeroizing<[u8; 32]>,
@@ -68,7 +68,7 @@ impl Realm {
         Ok((realm, is_new))
     }
 
-    /// How to use it, for people.
+    /// The text on how to use it, for people.
     pub(super) fn note(&self) -> String {
         let at = self.folder.display();
         format!(

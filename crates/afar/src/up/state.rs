@@ -76,7 +76,7 @@ impl State {
         &self.path
     }
 
-    /// Whether all volumes have been made.
+    /// True if all volumes have been made.
     pub(super) fn is_complete(&self) -> bool {
         self.path.join("complete").exists()
     }
@@ -90,7 +90,7 @@ impl State {
         self.path.join("users")
     }
 
-    /// Who is who, as the file `users` says.
+    /// The people, as the file `users` says.
     ///
     /// # Errors
     ///

@@ -55,7 +55,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     Ok(())
 }
 
-/// Where a volume is, according to its entry.
+/// The place of a volume, according to its entry.
 pub(super) struct Located {
     pub(super) entry: Entry,
     pub(super) server: Ipv4Addr,

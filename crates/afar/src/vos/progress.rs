@@ -1,4 +1,5 @@
-//! How far a volume is on its way, on a terminal: what comes here or goes from here, and what servers say of what they send to each other.
+//! The progress of a volume on its way, on a terminal: what comes here or goes from here, and what servers say of what they send to each
+//! other.
 
 use super::Vos;
 use crate::progress::bar;

@@ -55,7 +55,7 @@ impl Vos {
         }
     }
 
-    /// Whether it is locked, and for what.
+    /// Shows whether it is locked, and for what.
     pub(super) fn show_locks(&self, entry: &Entry) {
         if !entry.flags.intersects(EntryFlags::OPERATIONS) {
             return;

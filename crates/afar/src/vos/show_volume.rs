@@ -15,7 +15,7 @@ pub(super) const VBUSY: i32 = 110;
 /// What marks a volume in OpenAFS's headers that the next salvage removes.
 const DESTROY_ME: u8 = 0xd3;
 
-/// How many volumes there were, and which could not be shown.
+/// The number of volumes, and those that could not be shown.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     pub(super) online: usize,
@@ -73,7 +73,7 @@ impl Vos {
         date_of(i64::from(time.0), &self.zone)
     }
 
-    /// What could not be shown, the last found first.
+    /// Shows the volumes that could not be shown, the last found first.
     pub(super) fn show_problems(&self, totals: &Totals) {
         for id in totals.busy_ids.iter().rev() {
             say!(self.printer, "**** Volume {id} is busy ****\n");

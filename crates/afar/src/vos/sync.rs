@@ -1,4 +1,4 @@
-//! What `vos syncvldb` is made of: an entry of the volume location database is checked against what servers have, and a
+//! The parts of `vos syncvldb`: an entry of the volume location database is checked against what servers have, and a
 //! volume that a server has against its entry. What is wrong is put right in the entry. The entry is locked only where it is
 //! to change, and then looked at once more.
 
@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 /// Between what is told of one entry and of the next.
 pub(super) const LINE: &str = "_______________________________\n";
 
-/// What came of checking an entry against servers.
+/// The result of checking an entry against servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checked {
     Right,
@@ -25,7 +25,7 @@ pub(super) enum Checked {
     Deleted,
 }
 
-/// How a check goes.
+/// The options of a check.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
     /// Whether what is wrong is put right.
@@ -34,7 +34,7 @@ pub(super) struct How {
     pub(super) tells: bool,
 }
 
-/// What a verb has looked at, in numbers.
+/// The numbers of what a verb has looked at.
 pub(super) struct Synced {
     /// Entries of the database, or volumes of servers.
     pub(super) entries: usize,
@@ -487,7 +487,7 @@ impl Vos {
         say!(self.printer, "\n");
     }
 
-    /// What has become of it.
+    /// Tells what has become of it.
     pub(super) fn tell_after(&self, checked: Checked, entry: &Entry) {
         say!(self.printer, "-- status after --\n");
         match checked {

@@ -1,4 +1,4 @@
-//! What `vos move`, `copy` and `shadow` say of their steps, and the places that their options name.
+//! The messages of `vos move`, `copy` and `shadow` about their steps, and the places that their options name.
 
 use super::progress::Progress;
 use super::{Stop, Vos};
@@ -10,7 +10,7 @@ use afs_admin::steps::Event;
 use afs_admin::transfer::{Place, Step, TransferFailure};
 use std::net::Ipv4Addr;
 
-/// Where a volume is and where it is to be, with the servers' names as they were given.
+/// The place of a volume and the place where it is to be, with the servers' names as they were given.
 pub(super) struct Way<'a> {
     pub(super) from_name: &'a str,
     pub(super) from: Place,

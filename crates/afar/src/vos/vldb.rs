@@ -111,7 +111,7 @@ impl Vos {
 
     // ---- file servers
 
-    /// How many file servers the database has places for.
+    /// The number of file servers for which the database has places.
     pub(super) fn server_count(&self) -> Result<i32, Code> {
         self.wait(self.vldb.server_count())
     }
@@ -126,7 +126,7 @@ impl Vos {
         self.wait(self.vldb.change_address(old, new))
     }
 
-    /// Whether two addresses are of one file server.
+    /// Tells whether two addresses are of one file server.
     pub(super) fn is_same_server(&self, a: Ipv4Addr, b: Ipv4Addr) -> Result<bool, Code> {
         self.wait(self.vldb.is_same_server(a, b))
     }

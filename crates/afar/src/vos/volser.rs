@@ -15,7 +15,7 @@ use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// What to clone, and to what.
+/// The volume to clone, and the clone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CloneOrder<'a> {
     pub(super) server: Ipv4Addr,
@@ -24,13 +24,13 @@ pub(super) struct CloneOrder<'a> {
     pub(super) clone: u32,
     pub(super) kind: Kind,
     pub(super) name: &'a str,
-    /// What the clone is called in complaints, such as `backup`.
+    /// The name of the clone in complaints, such as `backup`.
     pub(super) what: &'a str,
 }
 
-/// How a volume is attached while it is taken offline.
+/// The flags with which a volume is attached while it is taken offline.
 pub(super) const OFFLINE: AttachFlags = AttachFlags::OFFLINE;
-/// How a volume is attached while it is cloned.
+/// The flags with which a volume is attached while it is cloned.
 pub(super) const BUSY: AttachFlags = AttachFlags::BUSY;
 
 impl Vos {
@@ -132,7 +132,7 @@ impl Vos {
         })
     }
 
-    /// Whether a partition has a volume: an error other than "no" is one.
+    /// Tells whether a partition has a volume: an error other than "no" is one.
     pub(super) fn has_volume(&self, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<bool, Code> {
         self.wait(self.volumes.has_volume(server, partition, VolumeId(id)))
     }
@@ -190,7 +190,7 @@ impl Vos {
         self.wait(self.volumes.set_identity(transaction, to))
     }
 
-    /// How many bytes a dump of a transaction's volume would have, of what changed since then. Ctrl-C breaks it off.
+    /// The bytes that a dump of a transaction's volume would have, of what changed since then. Ctrl-C breaks it off.
     pub(super) fn dump_size(&self, transaction: Transaction, since: AfsTime) -> Result<u64, Code> {
         self.caller.wait_unless_cancelled(self.volumes.dump_size(transaction, since), self.cancel())
     }

@@ -1,5 +1,5 @@
-//! What one entry of `fs setacl`'s command line does to a list: a name, and rights in letters or as a word, with `+` or `-`
-//! behind them where they are to be added or taken away.
+//! The change of a list by one entry of `fs setacl`'s command line: a name, and rights in letters or as a word, with `+` or
+//! `-` behind them where they are to be added or taken away.
 
 use afs_wire::rights::Rights;
 

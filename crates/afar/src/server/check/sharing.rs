@@ -1,5 +1,5 @@
-//! Whether another database server keeps its databases where this one does, as far as the two show it: a server tells `udebug` when its
-//! database was made and how often it was changed since. What it tells has to be what the store here has.
+//! The check whether another database server keeps its databases where this one does, as far as the two show it: a server tells
+//! `udebug` when its database was made and how often it was changed since. What it tells has to be what the store here has.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Until when a server is the sync site whose databases are in a file: for ever.
 const FOREVER: u32 = 0x7fff_ffff;
 
-/// What another server's databases were found to be.
+/// The finding about another server's databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
     /// Those of the store here, or a copy of them that nobody has changed since.
@@ -110,7 +110,7 @@ async fn ask(connection: &Connection) -> Result<Reported, Failure> {
     answer.map(|reply| Reported::from(reply.db)).map_err(|error| Failure::Server(error.to_string()))
 }
 
-/// Why nothing was found out.
+/// The reason why nothing was found out.
 #[derive(Debug)]
 pub(super) enum Failure {
     Store(OpenError),
