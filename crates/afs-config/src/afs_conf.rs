@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::{ConfigError, Problem};
 use crate::text;
 
-/// What `OPTIONS` says.
+/// The content of `OPTIONS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AfsdOptions {
     /// `AUTOMATIC`, or nothing: whatever suits.
@@ -75,7 +75,7 @@ impl AfsConf {
         }
     }
 
-    /// What `OPTIONS` says (Debian), or `AFSD_ARGS` (Red Hat).
+    /// The content of `OPTIONS` (Debian), or of `AFSD_ARGS` (Red Hat).
     ///
     /// # Errors
     ///
@@ -91,8 +91,8 @@ impl AfsConf {
         })
     }
 
-    /// Whether a variable says yes, as the scripts take it: `true`, `yes` or `1`, in any case; Debian's `AFS_DYNROOT` also
-    /// has `Sparse`.
+    /// Tells whether a variable says yes, as the scripts take it: `true`, `yes` or `1`, in any case; Debian's
+    /// `AFS_DYNROOT` also has `Sparse`.
     ///
     /// # Errors
     ///

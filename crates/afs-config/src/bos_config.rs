@@ -8,7 +8,7 @@ use crate::text;
 /// A time at which the overseer restarts something, as the file and the BOZO interface have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KTime {
-    /// Which fields count: 1 hour, 2 minute, 4 second, 8 day; 0x10 never, 0x20 now.
+    /// The fields that count: 1 hour, 2 minute, 4 second, 8 day; 0x10 never, 0x20 now.
     pub mask: i32,
     /// 0 to 23.
     pub hour: i16,
@@ -48,7 +48,7 @@ impl Command {
 pub struct Bnode {
     /// `simple`, `cron`, `fs` or `dafs`.
     pub kind: String,
-    /// What it is called in `bos status`.
+    /// The name in `bos status`.
     pub name: String,
     /// Whether it is to run (1) or not (0).
     pub is_enabled: bool,
@@ -63,11 +63,11 @@ pub struct Bnode {
 pub struct BosConfig {
     /// Whether `bos` may not change what runs.
     pub is_restricted: bool,
-    /// When everything is restarted.
+    /// The time when everything is restarted.
     pub restart_time: KTime,
-    /// When what has a new binary is restarted.
+    /// The time when what has a new binary is restarted.
     pub check_binaries_time: KTime,
-    /// What is started, in the order of the file.
+    /// The processes that are started, in the order of the file.
     pub bnodes: Vec<Bnode>,
 }
 

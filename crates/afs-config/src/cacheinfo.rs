@@ -8,11 +8,11 @@ use crate::text;
 /// `cacheinfo`: one line, `MOUNT:CACHE:KIB`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheInfo {
-    /// Where AFS is mounted.
+    /// The path where AFS is mounted.
     pub mount: PathBuf,
     /// The folder of the cache.
     pub cache: PathBuf,
-    /// How large it may become, in KiB.
+    /// Its limit, in KiB.
     pub size_kib: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Which cell this is, and which cells there are: `ThisCell`, `CellServDB`, `CellAlias`.
+//! This cell, and the cells that there are: `ThisCell`, `CellServDB`, `CellAlias`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -96,7 +96,7 @@ pub struct Cell {
     pub name: CellName,
     /// The cell in which a volume is looked for that this one does not have.
     pub linked: Option<CellName>,
-    /// What the file says of it, behind `#`.
+    /// The file's comment on it, behind `#`.
     pub comment: Option<String>,
     /// Its servers, in the order of the file. None, and DNS is asked.
     pub servers: Vec<DbServer>,

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file: which file, which line, what, and what is expected there.
+//! Errors in a configuration file: which file, which line, what, and what is expected there.
 
 use std::error::Error;
 use std::fmt;
@@ -12,11 +12,11 @@ pub struct ConfigError {
     pub path: PathBuf,
     /// The line, from 1; `None` when it is about the whole file.
     pub line: Option<usize>,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: Problem,
 }
 
-/// What is wrong.
+/// The problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     /// The file is not there.
@@ -43,16 +43,16 @@ pub enum Problem {
     Alias(String),
     /// So many fields were expected, and so many are there.
     Fields {
-        /// What the line should look like.
+        /// The form that the line should have.
         expected: &'static str,
-        /// How many there are.
+        /// The number of fields that there are.
         found: usize,
     },
     /// This is no number of the kind expected.
     Number {
-        /// What it should say.
+        /// The thing that it should be.
         of: &'static str,
-        /// What it says.
+        /// The text that stands there.
         found: String,
     },
     /// The line begins with a word that is not known here.
@@ -65,12 +65,12 @@ pub enum Problem {
         bnode: String,
         /// The fewest it needs.
         needed: usize,
-        /// How many there are.
+        /// The number of lines that there are.
         found: usize,
     },
     /// A quotation was not ended.
     Quote,
-    /// What stands here is for a shell to evaluate, which this program is not.
+    /// Text that is for a shell to evaluate, which this program is not.
     Shell(String),
 }
 
@@ -87,7 +87,7 @@ impl ConfigError {
         Self::new(path, None, problem)
     }
 
-    /// Whether the file is just not there, which for many files is no error.
+    /// True if the file is just not there, which for many files is no error.
     pub fn is_missing(&self) -> bool {
         self.problem == Problem::Missing
     }

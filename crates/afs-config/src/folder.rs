@@ -7,7 +7,7 @@ use crate::error::{ConfigError, Problem};
 use crate::realms::RealmFiles;
 use crate::users::UserList;
 
-/// What a server's folder says. The keys beside it are for the crate of the security classes to read.
+/// The content of a server's folder. The keys beside it are for the crate of the security classes to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFolder {
     /// The folder.
@@ -53,7 +53,7 @@ impl ServerFolder {
     }
 }
 
-/// What a client's folder says.
+/// The content of a client's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFolder {
     /// The folder.

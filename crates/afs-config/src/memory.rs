@@ -1,4 +1,4 @@
-//! How the memory of a process is shared out among its caches and tables: each has some parts of one number. Which shares there are, and
+//! The division of a process's memory among its caches and tables: each has some parts of one number. Which shares there are, and
 //! what keeps to them, is the servers' and the client's to say.
 
 /// Parts that a memory is divided into.
@@ -9,7 +9,7 @@ pub const PARTS: u64 = 64;
 pub struct Share {
     /// Its name in metrics and in docs/administration.md.
     pub name: &'static str,
-    /// How many of the [`PARTS`] it has.
+    /// The number of the [`PARTS`] that it has.
     pub parts: u64,
 }
 
@@ -30,13 +30,13 @@ pub const fn total(shares: &[Share]) -> u64 {
     sum
 }
 
-/// How full a share is.
+/// The use of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Used {
     /// The share.
     pub share: Share,
-    /// How large it is, in bytes: exact for data, by number and usual size for tables; `None` where that is not counted.
+    /// Its size in bytes: exact for data, by number and usual size for tables; `None` where that is not counted.
     pub bytes: Option<u64>,
-    /// How large it may be.
+    /// Its limit in bytes.
     pub limit_bytes: u64,
 }

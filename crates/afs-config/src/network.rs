@@ -11,14 +11,14 @@ use crate::text;
 pub struct AddressRule {
     /// An address, or one of the network.
     pub address: Ipv4Addr,
-    /// How many of its leading bits count; 32 for a single address.
+    /// The number of its leading bits that count; 32 for a single address.
     pub prefix_bits: u8,
     /// Whether it counts even if no interface has it (`f 192.0.2.1`): behind address translation, say.
     pub is_forced: bool,
 }
 
 impl AddressRule {
-    /// Whether this address is meant.
+    /// True if this address is meant.
     pub fn matches(&self, address: Ipv4Addr) -> bool {
         let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix_bits)).unwrap_or(0);
         (u32::from(address) ^ u32::from(self.address)) & mask == 0
@@ -58,7 +58,7 @@ impl AddressRules {
         }
     }
 
-    /// Whether a rule means this address.
+    /// True if a rule means this address.
     pub fn matches(&self, address: Ipv4Addr) -> bool {
         self.rules.iter().any(|rule| rule.matches(address))
     }

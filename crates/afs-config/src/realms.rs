@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::error::ConfigError;
 use crate::text;
 
-/// Which realms count as this cell, and who of them does not: what the two files say.
+/// The realms that count as this cell, and the principals in them that do not: the content of the two files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RealmFiles {
     /// The realms of `krb.conf`'s first line, besides the one of the cell's name; the first is the cell's own.

@@ -83,7 +83,7 @@ impl UserList {
         }
     }
 
-    /// Whether `name` (with its instance, as `name.instance`) is listed: with no realm for those whose realm counts as
+    /// True if `name` (with its instance, as `name.instance`) is listed: with no realm for those whose realm counts as
     /// local, else of that realm. A local user may also be listed by one of the local realms: ask for both then.
     pub fn contains(&self, name: &str, realm: Option<&str>) -> bool {
         self.users.iter().any(|user| match (user, realm) {

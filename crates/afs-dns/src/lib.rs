@@ -18,10 +18,10 @@ use std::pin::Pin;
 pub use search::{CellServers, DbSocket, NotFound, Search, Step, look_up};
 pub use system::{RESOLV_CONF, SystemResolver};
 
-/// What kind of records is asked for.
+/// The kind of records that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Where a service is (RFC 2782).
+    /// The place of a service (RFC 2782).
     Srv,
     /// The database servers of a cell (RFC 1183).
     Afsdb,
@@ -49,14 +49,14 @@ impl fmt::Display for Question {
     }
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A host that has the service.
     Srv {
         /// Lower ones are asked first.
         priority: u16,
-        /// How often it is to be chosen, relative to others of its priority.
+        /// The frequency with which it is to be chosen, relative to others of its priority.
         weight: u16,
         /// The UDP port.
         port: u16,
@@ -83,7 +83,7 @@ pub struct Answer {
     pub ttl_seconds: u32,
 }
 
-/// Why the DNS did not answer, in words.
+/// The reason why the DNS did not answer, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoAnswer(pub String);
 
@@ -98,7 +98,7 @@ impl std::error::Error for NoAnswer {}
 /// An answer that is on its way.
 pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<Answer, NoAnswer>> + Send + 'a>>;
 
-/// Who is asked. To give a question up, drop its future.
+/// The resolver that is asked. To give a question up, drop its future.
 pub trait Resolver: fmt::Debug + Send + Sync {
     /// Asks a question.
     fn ask(&self, question: Question) -> Asking<'_>;

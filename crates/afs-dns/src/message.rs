@@ -14,7 +14,7 @@ const ALIASES_MAX: usize = 8;
 /// The least that a record takes: a name of one byte, type, class, time to live and length.
 const RECORD_MIN_BYTES: usize = 11;
 
-/// What a server sent.
+/// The message that a server sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Received {
     /// The answer.

@@ -1,4 +1,4 @@
-//! What is asked to find a cell's database servers, and what the answers mean.
+//! The search for a cell's database servers: what is asked, and what the answers mean.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -28,22 +28,22 @@ const LIFE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs
 /// A database server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DbSocket {
-    /// Where its location service is.
+    /// The address of its location service.
     pub socket: SocketAddrV4,
     /// Its place in the order in which servers are to be asked, from 0. Those of one place are equal to the site.
     pub place: u16,
 }
 
-/// What the DNS says of a cell.
+/// The DNS's answer about a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellServers {
     /// Its location servers, in order; at least one.
     pub servers: Vec<DbSocket>,
-    /// How long that counts.
+    /// The time for which that counts.
     pub life: Duration,
 }
 
-/// Why a cell was not found.
+/// The reason why a cell was not found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotFound {
     /// The DNS says that there is no such cell.
@@ -52,7 +52,7 @@ pub enum NotFound {
     Silent(NoAnswer),
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// These are to be asked, best at once; each answer goes to [`Search::handle_answer`].
@@ -97,7 +97,7 @@ impl Search {
         }
     }
 
-    /// What comes next.
+    /// Returns the next step.
     pub fn step(&self) -> Step {
         let one = |name, kind| Step::Ask(vec![Question { name, kind }]);
         match self.stage {
@@ -175,7 +175,7 @@ impl Search {
         }
     }
 
-    /// What was found, once it is done. `below(n)` is a number less than n, by chance.
+    /// Returns what was found, once it is done. `below(n)` is a number less than n, by chance.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What a server says of a dump that broke off: which vnodes came, each with a digest of what it was. Whoever sends the dump once more names
-//! those alone (Volume service notes 5.5). Ours; no part of the stream.
+//! A server's record of a dump that broke off: the vnodes that came, each with a digest of what it was. The sender of the dump names those
+//! alone when it sends it once more (Volume service notes 5.5). Ours; no part of the stream.
 
 use afs_wire::acl::AclError;
 use afs_wire::ids::VnodeNumber;
@@ -15,9 +15,9 @@ pub const ARRIVALS_MAX: usize = 1 << 20;
 pub struct Arrival {
     /// Its number.
     pub vnode: VnodeNumber,
-    /// How many bytes of its data came. `None`: all of it.
+    /// The number of bytes of its data that came. `None`: all of it.
     pub bytes: Option<u64>,
-    /// What came: see [`VnodeDigest`].
+    /// The digest of what came: see [`VnodeDigest`].
     pub digest: [u8; Self::DIGEST_BYTES],
 }
 

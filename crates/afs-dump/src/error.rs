@@ -1,4 +1,4 @@
-//! What can be wrong with a dump, and where in the stream it is.
+//! Faults of a dump, and their places in the stream.
 
 use afs_wire::acl::AclError;
 use afs_wire::ids::{LocalFid, VnodeNumber};
@@ -7,13 +7,14 @@ use std::fmt;
 /// A stream that is no dump, or is damaged. Everything that came of it before is to be dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpError {
-    /// Where in the stream, in bytes from its beginning: the tag, record or page that is wrong; for a stream that ends early, its length.
+    /// The place in the stream, in bytes from its beginning: the tag, record or page that is wrong; for a stream that ends early, its
+    /// length.
     pub offset: u64,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with a stream.
+/// A fault of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// It does not begin as a dump does.
@@ -22,7 +23,7 @@ pub enum Fault {
     Version(u32),
     /// It ends in the middle of something.
     Ends {
-        /// What was being read.
+        /// The item that was being read.
         within: &'static str,
     },
     /// There are bytes behind its end.
@@ -49,16 +50,16 @@ pub enum Fault {
     BadRanges(u16),
     /// A text that is longer than that may be.
     TooLong {
-        /// Which text.
+        /// The text.
         what: &'static str,
         /// Bytes that it may have.
         limit: usize,
     },
     /// A vnode that cannot be.
     BadVnode {
-        /// Which one.
+        /// The vnode.
         fid: LocalFid,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// A vnode that was there already.
@@ -69,16 +70,16 @@ pub enum Fault {
     BadPage {
         /// The directory.
         directory: LocalFid,
-        /// Which page, from 0.
+        /// The page, from 0.
         page: u32,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// An access list that is none.
     BadAcl {
-        /// Whose.
+        /// The directory.
         directory: LocalFid,
-        /// Why.
+        /// The reason.
         why: AclError,
     },
 }

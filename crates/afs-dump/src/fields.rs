@@ -41,7 +41,8 @@ pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// What can be told of a page by itself: its tag; of the first one also the number of pages, and that chains begin within them.
+/// Checks what can be told of a page by itself: its tag; of the first one also the number of pages, and that chains begin
+/// within them.
 pub(crate) fn check_page(page: &[u8], n: u32, count: u32) -> Result<(), &'static str> {
     let half = |at: usize| number(&page[at..at + 2]) as u32;
     if half(TAG_AT) != u32::from(TAG) {

@@ -17,10 +17,10 @@ use afs_wire::ids::{AfsTime, LocalFid, Uniquifier, VnodeNumber, VolumeId};
 
 use vnode::VnodeBuilder;
 
-/// What comes next in a dump.
+/// The next item in a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// What the dump says of itself: always first.
+    /// The dump's header: always first.
     Dump(&'a DumpHeader),
     /// The volume's header. A stream may have it again after vnodes; then the last one counts, as in OpenAFS's volserver.
     Volume(&'a VolumeHeader),
@@ -162,13 +162,13 @@ impl Reader {
         self.offset
     }
 
-    /// Where the vnode begins that was told of last, in bytes from the beginning.
+    /// The place where the vnode begins that was told of last, in bytes from the beginning.
     #[must_use]
     pub fn vnode_offset(&self) -> u64 {
         self.vnode.at
     }
 
-    /// Where the volume's header begins that was told of last, in bytes from the beginning.
+    /// The place where the volume's header begins that was told of last, in bytes from the beginning.
     #[must_use]
     pub fn volume_offset(&self) -> u64 {
         self.volume_at
@@ -194,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// Whether the end of the dump was read.
+    /// True if the end of the dump was read.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.state == State::End

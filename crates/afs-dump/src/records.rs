@@ -1,10 +1,10 @@
-//! What a dump says, apart from the data: of itself, of its volume, and of each vnode. How the fields stand in the stream is the
-//! reader's and the writer's.
+//! The records of a dump, apart from the data: of itself, of its volume, and of each vnode. How the fields stand in the stream
+//! is the reader's and the writer's.
 
 use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, DataVersion, LocalFid, ViceId, VnodeNumber, VolumeId, VolumeType};
 
-/// What the dump says of itself, at its beginning.
+/// The dump's header, at its beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DumpHeader {
     /// The volume that was dumped: the read-only one's or a clone's id, if it was that.
@@ -79,7 +79,7 @@ pub struct VolumeHeader {
     pub day_use: u32,
 }
 
-/// What a vnode is.
+/// The kind of a vnode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VnodeKind {
     /// A file: 1.
@@ -93,7 +93,7 @@ pub enum VnodeKind {
 /// A vnode as a dump names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VnodeRecord {
-    /// Which one.
+    /// The vnode.
     pub fid: LocalFid,
     /// All that there is of it. `None`: it has not changed since the dump's [`DumpRange::from`].
     pub attributes: Option<VnodeAttributes>,

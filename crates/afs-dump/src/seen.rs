@@ -1,5 +1,6 @@
-//! Which vnode numbers a stream has named, in bounded memory: a bit each, in blocks. Writers name the vnodes of a class in rising order,
-//! so the blocks with the lowest numbers may be forgotten when there are too many: a number that comes after that is out of order.
+//! The vnode numbers that a stream has named, in bounded memory: a bit each, in blocks. Writers name the vnodes of a class in rising
+//! order, so the blocks with the lowest numbers may be forgotten when there are too many: a number that comes after that is out of
+//! order.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub(crate) struct Seen {
     forgotten: u32,
 }
 
-/// What is known of a number.
+/// The knowledge of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sighting {
     New,

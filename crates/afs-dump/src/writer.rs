@@ -17,18 +17,18 @@ pub enum WriteError {
     Ranges,
     /// A vnode that cannot be.
     BadVnode {
-        /// Which one.
+        /// The vnode.
         fid: LocalFid,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// A vnode out of order: directories come first, and of a class those with lower numbers.
     Order(VnodeNumber),
     /// An access list that does not fit.
     Acl {
-        /// Whose.
+        /// The directory.
         directory: LocalFid,
-        /// Why.
+        /// The reason.
         why: AclError,
     },
 }

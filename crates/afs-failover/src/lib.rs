@@ -1,6 +1,6 @@
-//! What to do when a call fails: wait, look the volume up again, ask another server, or tell the user. `verdict.rs` is
-//! the table, one line for each code; [`Rotation`] goes through the servers of one operation by it. The client and the
-//! administration of a cell follow this one rule.
+//! The decision when a call fails: wait, look the volume up again, ask another server, or tell the user. `verdict.rs`
+//! is the table, one line for each code; [`Rotation`] goes through the servers of one operation by it. The client and
+//! the administration of a cell follow this one rule.
 //!
 //! It knows no servers and no clock: callers pass in the servers, their order and the time.
 #![forbid(unsafe_code)]

@@ -6,8 +6,8 @@ use rx_proto::time::Instant;
 
 use crate::verdict::Verdict;
 
-/// How long an offline volume, or a server that does not serve yet, is waited for: longer than a start or a salvage of one volume
-/// usually takes, far shorter than an administrator.
+/// The time for which an offline volume, or a server that does not serve yet, is waited for: longer than a start or a salvage of
+/// one volume usually takes, far shorter than an administrator.
 pub(crate) const OFFLINE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The first wait for a busy server; each next is twice as long.
@@ -20,11 +20,11 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(8);
 /// moment nowhere.
 const LOOKS_MAX: u32 = 4;
 
-/// How often the VLDB is asked about a volume that stays offline: whether somebody works on it, and where it is by now. The last part
-/// of a move takes some seconds.
+/// The time between questions to the VLDB about a volume that stays offline: whether somebody works on it, and where it is by now.
+/// The last part of a move takes some seconds.
 pub(crate) const LOOK_WHILE_OFFLINE: Duration = Duration::from_secs(5);
 
-/// How often a call is repeated on a new connection.
+/// The number of times that a call is repeated on a new connection.
 pub(crate) const ANEW_MAX: u32 = 3;
 
 /// A server down for less than this is not asked by operations that it would only make wait.
@@ -41,7 +41,7 @@ pub struct Candidate {
     pub has_answered: bool,
 }
 
-/// What an operation is to do next.
+/// The next step of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Ask this server.
@@ -65,11 +65,11 @@ pub struct Rotation {
     is_of_volume: bool,
     /// Whether somebody works on the volume, as the VLDB said last.
     is_worked_on: bool,
-    /// When the VLDB was last asked because the volume is offline.
+    /// The time when the VLDB was last asked because the volume is offline.
     looked_at: Option<Instant>,
     /// What each server said in this round.
     said: Vec<(u32, Verdict)>,
-    /// When offline was first said.
+    /// The time when offline was first said.
     offline_since: Option<Instant>,
     waits: u32,
     looks: u32,
@@ -105,12 +105,12 @@ impl Rotation {
         Self { patience_away: patience.min(away), is_of_volume: true, ..Self::new(now, patience) }
     }
 
-    /// Whether an earlier attempt may have been carried out though it failed.
+    /// True if an earlier attempt may have been carried out though it failed.
     pub fn is_ambiguous(&self) -> bool {
         self.is_ambiguous
     }
 
-    /// What a server's failure means for the operation. A ticket that is refused is for the caller to replace.
+    /// Notes a server's failure. A ticket that is refused is for the caller to replace.
     pub fn note(&mut self, now: Instant, server: u32, verdict: Verdict) {
         match verdict {
             Verdict::Down => self.is_ambiguous = true,
@@ -143,7 +143,7 @@ impl Rotation {
         self.said.clear();
     }
 
-    /// What to do now; the candidates are in the order of preference.
+    /// Returns what to do now; the candidates are in the order of preference.
     pub fn step(&mut self, now: Instant, candidates: &[Candidate]) -> Step {
         if self.said.iter().any(|(_, verdict)| *verdict == Verdict::Fail) {
             return Step::GiveUp;

@@ -1,4 +1,4 @@
-//! What each code and each failure calls for, as tables.
+//! The verdict on each code and each failure, as tables.
 
 use afs_wire::abort;
 use afs_wire::errno::Errno;
@@ -6,7 +6,7 @@ use rx::{CallError, RpcError};
 use rx_proto::abort::AbortCode;
 use rxgen::Abort;
 
-/// What a failure calls for.
+/// The action that a failure calls for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// It is an answer: the user is told.
@@ -103,7 +103,7 @@ pub fn peers_code(error: &CallError) -> Option<Abort> {
     Some(code)
 }
 
-/// What a failed procedure calls for.
+/// Returns what a failed procedure calls for.
 pub fn verdict(error: &RpcError) -> Verdict {
     match error {
         RpcError::Call { source, .. } => of_call(source),
@@ -112,7 +112,7 @@ pub fn verdict(error: &RpcError) -> Verdict {
     }
 }
 
-/// What a failed call calls for.
+/// Returns what a failed call calls for.
 pub fn of_call(error: &CallError) -> Verdict {
     match (error, peers_code(error)) {
         (_, Some(code)) => of_code(code),
@@ -131,7 +131,7 @@ pub fn of_call(error: &CallError) -> Verdict {
     }
 }
 
-/// What a peer's code calls for.
+/// Returns what a peer's code calls for.
 pub fn of_code(code: Abort) -> Verdict {
     let volume = VOLUME_CODES.iter().find(|(known, _)| *known == code).map(|(_, verdict)| *verdict);
     let rx = || RX_CODES.iter().find(|(known, _)| known.0 == code.0).map(|(_, verdict)| *verdict);

@@ -1,11 +1,11 @@
-//! What goes wrong with Kerberos: the library is not there, or says that something failed. What its numbers mean is left to
+//! Errors of Kerberos: the library is not there, or says that something failed. The meaning of its numbers is in
 //! [`services`](crate::services).
 
 use std::fmt;
 
 use crate::sys::LIBRARY;
 
-/// Why there is no Kerberos on this machine.
+/// The reason why there is no Kerberos on this machine.
 #[derive(Debug)]
 pub enum Unusable {
     /// The library is not there, or lacks something.
@@ -37,7 +37,7 @@ impl std::error::Error for Unusable {
     }
 }
 
-/// What the library says when something fails.
+/// The library's error when something fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     /// Its number; [`services`](crate::services) has names for some.

@@ -1,4 +1,4 @@
-//! What the library gives, as values.
+//! The library's results, as values.
 
 use rx_security::keys::EncType;
 use rx_security::{Token, UnixTime};
@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// A ticket of Kerberos, with the key that it is used with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
-    /// Whose it is, as the library writes principals.
+    /// The owner, as the library writes principals.
     pub client: String,
     /// For which service. A referral may have led to another realm than was asked for.
     pub server: String,

@@ -6,7 +6,7 @@ use rx_security::ticket::{NameRules, name_of_principal};
 /// A principal: the parts of its name, and its realm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// What stands between slashes. There may be any number.
+    /// The parts between slashes. There may be any number.
     pub parts: Vec<String>,
     /// The realm; empty where the name has none.
     pub realm: String,
@@ -39,8 +39,9 @@ impl Principal {
         Some(Self { parts, realm: realm.unwrap_or_default() })
     }
 
-    /// What the protection database calls its owner, where the cell's own realm is `cell_realm`: `name`, `name.instance`, and
-    /// with `@realm` behind it for those of another realm; all in lower case. `None` for principals that AFS has no names for.
+    /// The name of its owner in the protection database, where the cell's own realm is `cell_realm`: `name`, `name.instance`,
+    /// and with `@realm` behind it for those of another realm; all in lower case. `None` for principals that AFS has no names
+    /// for.
     pub fn name_in_cell(&self, cell_realm: &str) -> Option<String> {
         let (first, second) = match &self.parts[..] {
             [first] => (first, None),
@@ -53,7 +54,7 @@ impl Principal {
         Identity::new(&name, &instance, foreign).map(|who| who.to_string().to_lowercase())
     }
 
-    /// Whether it is of another realm than a cell's.
+    /// True if it is of another realm than a cell's.
     pub fn is_foreign_to(&self, cell_realm: &str) -> bool {
         self.realm != cell_realm
     }

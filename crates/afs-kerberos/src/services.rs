@@ -1,5 +1,5 @@
-//! Which service a ticket is asked for. The name of a cell says nothing of the realm whose KDC has its key, so a few are tried, one after the
-//! other, in the order of OpenAFS's aklog.
+//! The service for which a ticket is asked. The name of a cell says nothing of the realm whose KDC has its key, so a few are tried, one
+//! after the other, in the order of OpenAFS's aklog.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub mod codes {
     pub const NOT_YET_VALID: i32 = -1_765_328_351;
 }
 
-/// What is known before anything is asked.
+/// The facts that are known before anything is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Search<'a> {
     /// The cell's full name.
@@ -94,12 +94,12 @@ impl Search<'_> {
     }
 }
 
-/// Whether the next service is worth a try after this failure: the KDC does not know this one.
+/// True if the next service is worth a try after this failure: the KDC does not know this one.
 pub fn may_be_another(code: i32) -> bool {
     matches!(code, codes::SERVICE_UNKNOWN | codes::NOT_IN_KEYTAB | codes::GENERIC | codes::NO_CREDENTIAL)
 }
 
-/// What a user can do about a failure, where the library's words do not say it.
+/// Advice to the user about a failure, where the library's words do not say it.
 pub fn advice(code: i32) -> Option<&'static str> {
     Some(match code {
         codes::CLOCK_SKEW => {

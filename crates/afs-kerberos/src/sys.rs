@@ -429,7 +429,7 @@ impl Drop for Credentials<'_> {
 }
 
 impl Credentials<'_> {
-    /// What they say.
+    /// The ticket in them.
     ///
     /// # Errors
     ///
@@ -508,7 +508,7 @@ impl Cache<'_> {
         Ok(Name { kerberos, principal })
     }
 
-    /// Whose cache it is, as the library writes it.
+    /// The owner of the cache, as the library writes it.
     ///
     /// # Errors
     ///

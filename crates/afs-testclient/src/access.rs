@@ -7,12 +7,12 @@ use afs_wire::rxafs::AfsOpaque;
 
 use crate::error::Error;
 
-/// Who may do what in a directory: names of users and groups with their rights, and what is taken away again.
+/// An access list of a directory: names of users and groups with their rights, and what is taken away again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessList {
-    /// What is granted.
+    /// The rights that are granted.
     pub positive: Vec<(String, Rights)>,
-    /// What is taken away.
+    /// The rights that are taken away.
     pub negative: Vec<(String, Rights)>,
 }
 

@@ -1,4 +1,4 @@
-//! What servers ask of the client: who it is, whether it is there, and to drop promises (File service notes 7.3). It answers
+//! Calls of servers to the client: who it is, whether it is there, and to drop promises (File service notes 7.3). It answers
 //! as a cache manager does and remembers what it heard.
 
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use rxgen::serve::{MAX_ARGUMENT_BYTES, answer, receive_opcode};
 use rxgen::{Abort, Interface, Rpc, Serve, ServerCall};
 use tokio::sync::Notify;
 
-/// What a client remembers of what it heard; more is counted, not kept. Tests look at tens.
+/// The most calls that a client remembers of what it heard; more is counted, not kept. Tests look at tens.
 pub const HEARD_MAX: usize = 100_000;
 
 /// Something that a server said.
@@ -30,9 +30,9 @@ pub enum Heard {
     Broken(Vec<AfsFid>),
     /// All promises of this server are off; it gave its UUID, or is too old to have one.
     ForgetAll(Option<Uuid>),
-    /// Whether the client is there.
+    /// A question whether the client is there.
     Probe,
-    /// Who the client is.
+    /// A question who the client is.
     WhoAreYou,
 }
 

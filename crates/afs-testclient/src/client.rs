@@ -109,7 +109,7 @@ impl Client {
         Server { peer: self.endpoint.peer(address, service, PeerLimits::default(), move || who.security()) }
     }
 
-    /// What servers have said so far, oldest first.
+    /// The calls of servers so far, oldest first.
     pub fn heard(&self) -> Vec<Heard> {
         self.log.lock().clone()
     }

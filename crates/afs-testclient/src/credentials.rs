@@ -1,4 +1,4 @@
-//! Who makes a call: nobody, the holder of the cell's key, or a user for whom that key makes a ticket.
+//! The maker of a call: nobody, the holder of the cell's key, or a user for whom that key makes a ticket.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,12 +18,12 @@ const TICKET_LIFE: Duration = Duration::from_secs(10 * 3600);
 /// A ticket begins before it is made, as the clocks of two machines may differ.
 const TICKET_AGE: Duration = Duration::from_secs(300);
 
-/// Who makes a call.
+/// The maker of a call.
 #[derive(Clone)]
 pub enum Credentials {
     /// Nobody: Rx's null class.
     Anonymous,
-    /// Who this token says, by rxkad at this level.
+    /// The user of this token, by rxkad at this level.
     Token(Arc<Token>, Level),
 }
 

@@ -1,4 +1,4 @@
-//! Why something was not done.
+//! The reasons why something was not done.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use rx::{CallError, RpcError};
 use rx_proto::abort::AbortCode;
 use rx_security::ticket::ForgeError;
 
-/// Why something was not done.
+/// The reason why something was not done.
 #[derive(Debug)]
 pub enum Error {
     /// There is no port to call from.
@@ -18,7 +18,7 @@ pub enum Error {
     Rpc(RpcError),
     /// A split call's data were cut short, or too long.
     Data(CallError),
-    /// What was given cannot be said in the protocol.
+    /// A value that cannot be said in the protocol.
     Unsayable(String),
     /// A server's text cannot be read.
     BadText(String),
@@ -39,7 +39,7 @@ impl Error {
         }
     }
 
-    /// Whether nobody answered.
+    /// True if nobody answered.
     pub fn is_unreachable(&self) -> bool {
         let of_call = |error: &CallError| {
             matches!(

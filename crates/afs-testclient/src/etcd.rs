@@ -28,7 +28,7 @@ const TOKEN_KEYS: &str = "
     openssl genrsa -out jwt.key 2048
     openssl rsa -in jwt.key -pubout -out jwt.pub";
 
-/// Why there cannot be an etcd on this machine, if so.
+/// Tells why there cannot be an etcd on this machine, if so.
 ///
 /// # Errors
 ///
@@ -297,7 +297,7 @@ impl Etcd {
         assert!(sent.is_ok_and(|status| status.success()), "a signal for etcd");
     }
 
-    /// Which member leads, if one does.
+    /// The member that leads, if one does.
     pub fn leader(&self) -> Option<usize> {
         (0..self.ports.len()).filter(|member| self.members[*member].is_some()).find(|member| {
             let endpoint = format!("http://{}:{}", self.host(*member), self.port(*member));
@@ -344,7 +344,7 @@ pub struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// How many syncs were slow so far.
+    /// The number of syncs that were slow so far.
     ///
     /// # Panics
     ///

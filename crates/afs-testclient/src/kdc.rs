@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A password that all users here have.
 pub const PASSWORD: &str = "a-password";
 
-/// What a realm needs of the system; else a test skips itself.
+/// The programs that a realm needs; else a test skips itself.
 pub const PROGRAMS: [&str; 5] = ["krb5kdc", "kdb5_util", "kadmin.local", "kinit", "klist"];
 
-/// Why there cannot be a realm on this machine, if so.
+/// Tells why there cannot be a realm on this machine, if so.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn available() -> Result<(), String> {
     }
 }
 
-/// What a realm is to be like.
+/// The properties of a realm.
 #[derive(Debug, Clone)]
 pub struct Realm<'a> {
     /// Its name, such as `LAB.TEST`.

@@ -1,4 +1,4 @@
-//! What the kernel is answered. A [`Reply`] belongs to one request and is used once; dropped without an answer it says EIO, so
+//! Answers to the kernel. A [`Reply`] belongs to one request and is used once; dropped without an answer it says EIO, so
 //! that nobody waits for ever.
 
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use crate::device::{Backing, Device};
 use crate::entries::{Entries, PlusEntries};
 use crate::operation::{Handle, Lock, LockKind, NodeId, Unique};
 
-/// What kind of file a node is.
+/// The kind of file that a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A file with contents.
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What `stat` says of a node.
+/// The attributes of a node for `stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     /// The inode number that programs see; not the node's id.
@@ -54,17 +54,17 @@ pub struct Attributes {
     pub mtime: SystemTime,
     /// Last change of anything.
     pub ctime: SystemTime,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The lower twelve bits of the mode.
     pub permissions: u16,
-    /// How many names it has.
+    /// The number of its names.
     pub links: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// What reads and writes should be multiples of.
+    /// The size of which reads and writes should be multiples.
     pub block_size: u32,
 }
 
@@ -73,15 +73,15 @@ pub struct Attributes {
 pub struct Entry {
     /// The node.
     pub node: NodeId,
-    /// What `stat` says of it.
+    /// Its attributes for `stat`.
     pub attributes: Attributes,
-    /// How long the name may be taken for the node's without asking.
+    /// The time for which the name may be taken for the node's without asking.
     pub name_ttl: Duration,
-    /// How long the attributes may be taken for true without asking.
+    /// The time for which the attributes may be taken for true without asking.
     pub attributes_ttl: Duration,
 }
 
-/// How the kernel is to treat an open file.
+/// The treatment of an open file by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenFlags(pub(crate) u32);
 
@@ -104,14 +104,14 @@ impl OpenFlags {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of these are among them.
+    /// True if all of these are among them.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// What `statfs` says.
+/// The facts of a file system for `statfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileSystemSpace {
     /// Size of a block in bytes.
@@ -355,7 +355,7 @@ impl Reply {
         self.send(0, &[Words::<8>::new().u32(bytes).u32(0).bytes()]);
     }
 
-    /// How long an attribute's value is, or the list of names.
+    /// Answers with the length of an attribute's value, or of the list of names.
     pub fn length(mut self, bytes: u32) {
         self.send(0, &[Words::<8>::new().u32(bytes).u32(0).bytes()]);
     }
@@ -369,7 +369,7 @@ impl Reply {
         }
     }
 
-    /// How much room there is.
+    /// Answers with the room that there is.
     pub fn space(mut self, space: &FileSystemSpace) {
         let s = space;
         let words =

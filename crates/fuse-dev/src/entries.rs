@@ -50,7 +50,7 @@ impl Entries {
         &self.bytes
     }
 
-    /// Whether none was added.
+    /// True if none was added.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -70,7 +70,7 @@ impl PlusEntries {
         Self { bytes: Vec::new(), room: room as usize }
     }
 
-    /// Whether one of this name would find room.
+    /// True if one of this name would find room.
     pub fn has_room(&self, name: &OsStr) -> bool {
         self.bytes.len() + padded(ENTRY + HEAD + name.len()) <= self.room
     }
@@ -99,7 +99,7 @@ impl PlusEntries {
         &self.bytes
     }
 
-    /// Whether none was added.
+    /// True if none was added.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

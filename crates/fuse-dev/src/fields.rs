@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 /// A message that is not as the protocol says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed {
-    /// What was read.
+    /// The item that was read.
     pub what: &'static str,
     /// At which byte behind the header it ended, or was wrong.
     pub at: usize,
@@ -23,7 +23,7 @@ impl fmt::Display for Malformed {
 
 impl Error for Malformed {}
 
-/// What is left to read.
+/// The bytes that are left to read.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields<'a> {
     what: &'static str,
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
         Ok(OsStr::from_bytes(&rest[..length]))
     }
 
-    /// Whether so many bytes are left.
+    /// True if so many bytes are left.
     pub(crate) fn has(&self, count: usize) -> bool {
         self.bytes.len() - self.at >= count
     }

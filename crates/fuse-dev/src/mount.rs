@@ -39,20 +39,21 @@ const BUSY_PATIENCE: Duration = Duration::from_millis(500);
 /// How often it is tried meanwhile.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How to mount.
+/// The options of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What is mounted, as `mount` and `df` show it.
+    /// The source, as `mount` and `df` show it.
     pub source: String,
     /// The kind of file system: it is shown as `fuse.KIND`.
     pub kind: String,
-    /// Whether others than who mounts it may use it. Ordinary users may only where `/etc/fuse.conf` says `user_allow_other`.
+    /// Whether other users than the one who mounts it may use it. Ordinary users may only where `/etc/fuse.conf` says
+    /// `user_allow_other`.
     pub allow_other: bool,
     /// Whether set-uid bits and device files count.
     pub allow_suid: bool,
 }
 
-/// Why there is no mount. Each says what to do.
+/// The reason why there is no mount. Each says what to do.
 #[derive(Debug)]
 pub enum MountError {
     /// The kernel has no FUSE, or it is hidden from this process.
@@ -61,23 +62,23 @@ pub enum MountError {
     NoHelper(io::Error),
     /// That program refused.
     Helper {
-        /// Where it was to mount.
+        /// The path where it was to mount.
         path: PathBuf,
-        /// What it said.
+        /// The program's message.
         said: String,
     },
     /// The mount point is not usable.
     Path {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// The system call failed.
     Mount {
-        /// Where it was to mount.
+        /// The path where it was to mount.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -141,7 +142,7 @@ impl Mounted {
         Ok(Self { path, device: Arc::new(device), is_mounted: true })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -188,7 +189,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Whether this process may register files that the kernel reads by itself.
+/// True if this process may register files that the kernel reads by itself.
 pub fn may_pass_through() -> bool {
     sys::may_administer()
 }

@@ -1,4 +1,4 @@
-//! What is mounted where, as the kernel lists it, and in what state a folder is that is to be a mount point: whether it is free,
+//! The mounts, as the kernel lists them, and the state of a folder that is to be a mount point: whether it is free,
 //! in use, or left by a file system whose process is gone.
 
 use std::ffi::OsString;
@@ -18,18 +18,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A mount, as a line of `/proc/self/mountinfo` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountPoint {
-    /// Where.
+    /// The path.
     pub path: PathBuf,
     /// The kind of file system, such as `ext4` or `fuse.afar`.
     pub kind: String,
-    /// What is mounted, in the file system's own words.
+    /// The source that is mounted, in the file system's own words.
     pub source: OsString,
     /// The device number, by which `/sys/class/bdi/MAJOR:MINOR` knows it.
     pub device: String,
 }
 
 impl MountPoint {
-    /// Whether it is of FUSE.
+    /// True if it is of FUSE.
     pub fn is_fuse(&self) -> bool {
         self.kind == "fuse" || self.kind.starts_with("fuse.")
     }
@@ -57,7 +57,7 @@ pub enum StateOf {
     Unreadable(io::Error),
 }
 
-/// What is mounted in this process's view, the latest last.
+/// The mounts in this process's view, the latest last.
 ///
 /// # Errors
 ///
@@ -141,7 +141,7 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(text)
 }
 
-/// Whether a path can be an option's value without ending it.
+/// True if a path can be an option's value without ending it.
 pub(crate) fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b',' | b'\\' | b'\n' | 0))
 }

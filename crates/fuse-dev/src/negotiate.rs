@@ -54,7 +54,7 @@ impl Features {
     /// The kernel reads files of ours by itself.
     pub const PASSTHROUGH: Self = Self(1 << 37);
 
-    /// Whether all of these are among them.
+    /// True if all of these are among them.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -80,27 +80,28 @@ impl Features {
     }
 }
 
-/// What a file system wants.
+/// The wishes of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// What is taken of what the kernel offers.
+    /// The features that are taken of those that the kernel offers.
     pub features: Features,
     /// The longest write, in bytes; the kernel has a limit of its own (1 MiB, `/proc/sys/fs/fuse/max_pages_limit`).
     pub write_max_bytes: u32,
-    /// How far the kernel may read ahead, in bytes; no more than it offers is taken.
+    /// The bytes that the kernel may read ahead; no more than it offers is taken.
     pub read_ahead_bytes: u32,
-    /// How many reads ahead and writes behind may be with us at once.
+    /// The number of reads ahead and writes behind that may be with us at once.
     pub background_max: u16,
-    /// How deep file systems may be stacked below files for passthrough, plus one: 1 where they are on a plain one.
+    /// The depth to which file systems may be stacked below files for passthrough, plus one: 1 where they are on a
+    /// plain one.
     pub stack_depth: u32,
 }
 
-/// What has been agreed on.
+/// The agreement with the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// The kernel's minor version of the protocol.
     pub minor: u32,
-    /// What is in effect.
+    /// The features that are in effect.
     pub features: Features,
     /// All that the kernel could do.
     pub offered: Features,

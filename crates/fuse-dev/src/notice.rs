@@ -1,4 +1,5 @@
-//! What the kernel is told without having asked: to forget a node's data and attributes, a name, or nodes that nobody uses.
+//! Notices to the kernel, which has not asked for them: to forget a node's data and attributes, a name, or nodes that
+//! nobody uses.
 //!
 //! A notice may wait for a lock that the kernel holds while a request is with us: whoever sends one must not be who answers
 //! that request (FUSE notes 4).
@@ -36,7 +37,7 @@ impl Notifier {
         Self { device, can_expire, can_prune }
     }
 
-    /// Whether the kernel takes [`Self::prune`].
+    /// True if the kernel takes [`Self::prune`].
     pub fn can_prune(&self) -> bool {
         self.can_prune
     }

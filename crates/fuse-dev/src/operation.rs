@@ -1,4 +1,4 @@
-//! What the kernel asks: one enum of operations. How it is read from the bytes of a request is in `parse`, what is answered in `answer`.
+//! The kernel's requests: one enum of operations. `parse` reads it from the bytes of a request, `answer` has the answers.
 
 mod parse;
 
@@ -21,7 +21,7 @@ impl NodeId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unique(pub u64);
 
-/// What a file system calls a file that it has opened.
+/// The file system's number for a file that it has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u64);
 
@@ -44,9 +44,9 @@ pub struct Request<'a> {
     pub unique: Unique,
     /// The node that it is about.
     pub node: NodeId,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// What for.
+    /// The operation.
     pub operation: Operation<'a>,
 }
 
@@ -57,13 +57,13 @@ pub struct Access(pub u32);
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// What time it is now.
+    /// The time now.
     Now,
     /// This.
     To(SystemTime),
 }
 
-/// What SETATTR changes; what is not given stays.
+/// The changes of SETATTR; what is not given stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttributes {
     /// Permission bits, and the type, which stays as it is.
@@ -105,7 +105,7 @@ pub struct LockRange {
 }
 
 impl LockRange {
-    /// Whether it is the whole file, as `flock(2)` has it, or `lockf` from the beginning without a length.
+    /// True if it is the whole file, as `flock(2)` has it, or `lockf` from the beginning without a length.
     pub fn is_whole(self) -> bool {
         self.start == 0 && self.end >= i64::MAX as u64
     }
@@ -116,7 +116,7 @@ impl LockRange {
 pub struct Lock {
     /// The open file.
     pub handle: Handle,
-    /// Who has or wants it: a number of the kernel's.
+    /// The owner that has or wants it: a number of the kernel's.
     pub owner: u64,
     /// The bytes.
     pub range: LockRange,
@@ -141,7 +141,7 @@ impl Iterator for Forgets<'_> {
     }
 }
 
-/// What is asked. Names and data are borrowed from the request.
+/// The operation that is asked for. Names and data are borrowed from the request.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the fields are those of the system calls that the variants name")]
 pub enum Operation<'a> {

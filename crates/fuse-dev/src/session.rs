@@ -59,7 +59,7 @@ impl Session {
         Ok(Self { threads, offer, notifier })
     }
 
-    /// What was agreed on.
+    /// The agreement with the kernel.
     pub fn offer(&self) -> Offer {
         self.offer
     }
@@ -69,7 +69,7 @@ impl Session {
         self.notifier.clone()
     }
 
-    /// Whether all threads have ended: the mount is gone.
+    /// True if all threads have ended: the mount is gone.
     pub fn is_over(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }

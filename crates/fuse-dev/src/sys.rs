@@ -46,7 +46,7 @@ pub(crate) fn close_backing(device: BorrowedFd<'_>, id: u32) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const id) }).map(|_| ())
 }
 
-/// Whether this process may do what only administrators of the whole machine may (CAP_SYS_ADMIN, by its effective set; 21 in
+/// True if this process may do what only administrators of the whole machine may (CAP_SYS_ADMIN, by its effective set; 21 in
 /// `capability.h`).
 pub(crate) fn may_administer() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

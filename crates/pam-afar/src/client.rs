@@ -1,4 +1,4 @@
-//! What is asked of the client of the machine: by a thread that is the user, as the client knows by its socket who asks.
+//! Requests to the client of the machine: by a thread that is the user, as the client knows by its socket who asks.
 
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FILE_SYSTEM: &str = "fuse.afar";
 const SOURCE: &str = "afs:";
 
-/// Who asks.
+/// The user who asks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker {
     /// The user.

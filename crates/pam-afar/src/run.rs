@@ -13,7 +13,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a login waits for its tokens: longer than it takes to ask several KDCs, of which the first ones are down.
+/// The time for which a login waits for its tokens: longer than it takes to ask several KDCs, of which the first ones
+/// are down.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether the program has ended.

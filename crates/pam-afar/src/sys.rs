@@ -1,4 +1,5 @@
-//! What PAM calls and what it offers, and setting this process's groups. The program for tokens is run in `run`.
+//! The functions that PAM calls and those that it offers, and setting this process's groups. The program for tokens is
+//! run in `run`.
 
 #![expect(unsafe_code, reason = "PAM is a library of C, and it loads this as one")]
 

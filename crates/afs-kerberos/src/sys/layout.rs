@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_uint, c_void};
 use std::ptr;
 
-/// What only the library can look into.
+/// Memory that only the library can look into.
 #[repr(C)]
 pub(super) struct Opaque {
     _private: [u8; 0],
