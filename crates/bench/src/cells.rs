@@ -22,7 +22,7 @@ use crate::workers::files;
 pub(crate) const STOCK_FLAGS: &str =
     "-L -p 128 -s 2400 -l 2400 -vc 1200 -b 240 -cb 65535 -sendsize 4000000 -udpsize 4000000";
 
-/// What the records say of both.
+/// The text of the records about both.
 pub(crate) const CELLS_TEXT: &str = "Servers: 'OpenAFS' is Debian's dafileserver with -L -p 128 -s 2400 -l 2400 -vc 1200 -b 240 -cb 65535 \
     -sendsize 4000000 -udpsize 4000000, \
     'afar' is `afar server` with its defaults, each in a cell of its own, with all servers of the cell on one machine (a network \
@@ -30,11 +30,11 @@ pub(crate) const CELLS_TEXT: &str = "Servers: 'OpenAFS' is Debian's dafileserver
     Rx, anonymous (rxnull). CPU time is that of the process dafileserver or afar, user and kernel; the kernel does the receiver's \
     part of a loopback packet's way in the sender's time.";
 
-/// Where processes run.
+/// The place where processes run.
 pub(crate) const PLACEMENT_CELL: &str = "Client and servers are processes in one network namespace and talk over its loopback \
     interface, not pinned, niceness 0, on the cores of this machine.";
 
-/// Whose servers are compared; OpenAFS's twice for the noise.
+/// The servers that are compared; OpenAFS's twice for the noise.
 pub(crate) const KINDS: [(&str, Stack); 3] =
     [("afar", Stack::Afar), ("OpenAFS", Stack::OpenAfs), ("OpenAFS again", Stack::OpenAfs)];
 
@@ -56,9 +56,9 @@ pub(crate) struct Served {
     _folder: Folder,
 }
 
-/// What a client did between its "begin" and "end".
+/// The work of a client between its "begin" and "end".
 pub(crate) struct Measured {
-    /// What it said.
+    /// Its report.
     pub(crate) report: Value,
     /// Of the file server's process.
     pub(crate) server_cpu_s: f64,
@@ -66,7 +66,7 @@ pub(crate) struct Measured {
     pub(crate) client_cpu_s: f64,
 }
 
-/// Whose servers, as cells are told, and the name of the process that is the file server.
+/// The servers, as cells are told, and the name of the process that is the file server.
 pub(crate) fn servers_of(lab: &Lab, who: Stack) -> (Servers, &'static str) {
     match who {
         Stack::Afar => (Servers::Afar(lab.tools.afar().to_path_buf()), "afar"),
@@ -116,7 +116,7 @@ impl Served {
         &self.cell
     }
 
-    /// Where its servers are.
+    /// The place of its servers.
     pub(crate) fn place(&self) -> Place<'_> {
         Place::In(&self.place)
     }

@@ -58,9 +58,9 @@ impl Group {
     }
 }
 
-/// What is to be run.
+/// The load that is to be run.
 pub(crate) struct Crowd {
-    /// What the server gets of a core, if it is held to less than it wants.
+    /// The server's share of a core, if it is held to less than it wants.
     pub(crate) server_share: Option<f64>,
     pub(crate) groups: Vec<Group>,
     /// send, recv or both.
@@ -79,7 +79,7 @@ pub(crate) struct Target {
     pub(crate) volume: Option<String>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) commands: Vec<String>,
@@ -87,7 +87,7 @@ pub(crate) struct Seen {
     pub(crate) groups: Vec<load::Report>,
     pub(crate) idle: probe::Report,
     pub(crate) loaded: probe::Report,
-    /// What the kernels of both ends counted within the window.
+    /// The counters of the kernels of both ends within the window.
     pub(crate) server_udp: UdpCounters,
     pub(crate) client_udp: UdpCounters,
     /// CPU seconds within the window of each of the server's threads.

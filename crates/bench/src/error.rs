@@ -1,8 +1,8 @@
-//! What ends a run, and what ends everything.
+//! Errors that end a run, and those that end everything.
 
 use std::fmt;
 
-/// Why something could not be measured.
+/// The reason why something could not be measured.
 #[derive(Debug)]
 pub(crate) enum Error {
     /// The user wants to stop: everything ends.

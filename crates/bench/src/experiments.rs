@@ -35,7 +35,7 @@ use crate::record::Record;
 
 /// Something to measure.
 pub(crate) struct Experiment {
-    /// What it is called on the command line, and its file.
+    /// Its name on the command line, and its file.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     /// Whether it is about what AFS is blamed for: distance, crowds, the cache, many files. A quick run that is told no names has only these.

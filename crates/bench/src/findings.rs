@@ -1,4 +1,4 @@
-//! What each experiment has found, in a sentence: a text with gaps, which are filled from the record's rows when the report is
+//! The finding of each experiment, in a sentence: a text with gaps, which are filled from the record's rows when the report is
 //! written, so that it also holds for rows that were measured later. Which rows there are is the experiments'.
 
 use crate::record::{Record, Row, short};

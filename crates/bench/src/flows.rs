@@ -36,18 +36,18 @@ pub(crate) enum Flow {
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub(crate) flow: Flow,
-    /// When it begins after the first, and for how long it lasts. Whole seconds, as the programs take them.
+    /// The time when it begins after the first, and for which it lasts. Whole seconds, as the programs take them.
     pub(crate) begin: Duration,
     pub(crate) length: Duration,
 }
 
-/// What a flow has carried: seconds since the first one began, and bytes by then.
+/// The progress of a flow: seconds since the first one began, and bytes by then.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Progress {
     samples: Vec<(f64, f64)>,
 }
 
-/// What came of all.
+/// The result of all.
 pub(crate) struct Seen {
     pub(crate) commands: Vec<String>,
     /// In the order of the plan.
@@ -152,12 +152,12 @@ impl Progress {
         (self.bytes_at(to) - self.bytes_at(from)) * 8.0 / (to - from) / 1e6
     }
 
-    /// When it began.
+    /// The time when it began.
     pub(crate) fn begin(&self) -> f64 {
         self.samples.first().map_or(0.0, |first| first.0)
     }
 
-    /// When it was last heard of.
+    /// The time when it was last heard of.
     pub(crate) fn end(&self) -> f64 {
         self.samples.last().map_or(0.0, |last| last.0)
     }

@@ -23,7 +23,7 @@ impl Folder {
         Ok(Folder(path.canonicalize().map_err(failed)?))
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! What has to be set on this machine, and is set back: a virtual machine's host is kept from taking cores and memory away while they
+//! Settings of this machine that are made and set back: a virtual machine's host is kept from taking cores and memory away while they
 //! wait, and tells how much it took; settings of the kernel.
 
 use std::fs;
@@ -36,7 +36,7 @@ impl Awake {
         Awake { before: before.map(|text| (file, text)) }
     }
 
-    /// What idle cores do, for the record; empty where they do as ever.
+    /// The state of idle cores, for the record; empty where they do as ever.
     pub(crate) fn describe(&self) -> String {
         match &self.before {
             Some((_, before)) => {
@@ -116,7 +116,7 @@ impl FreeMemory {
         }
     }
 
-    /// What is done about it, for the record; empty where it is nothing.
+    /// The measure against it, for the record; empty where it is nothing.
     pub(crate) fn describe(&self) -> String {
         if !self.is_taken {
             return String::new();

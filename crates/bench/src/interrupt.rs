@@ -14,10 +14,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::Error;
 
-/// How often waiting looks around. Rare enough to leave the measured alone.
+/// The time between two looks while waiting. Rare enough to leave the measured alone.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
 
-/// Whether the user wants to stop.
+/// The wish of the user to stop.
 #[derive(Clone)]
 pub(crate) struct Interrupt {
     is_set: Arc<AtomicBool>,

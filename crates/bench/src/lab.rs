@@ -1,5 +1,5 @@
-//! How runs are repeated: in turns, so that a slow minute of the machine hits all that is compared, and again when
-//! one failed or was not valid.
+//! The repetition of runs: in turns, so that a slow minute of the machine hits all that is compared, and again
+//! when one failed or was not valid.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,18 +15,18 @@ use crate::transfer;
 /// Attempts at a run until it is given up; a quick run has one.
 const ATTEMPTS: usize = 3;
 
-/// What experiments work with.
+/// The tools of experiments.
 pub(crate) struct Lab {
     pub(crate) tools: Tools,
     pub(crate) interrupt: Interrupt,
     pub(crate) free_memory: FreeMemory,
     /// Short runs, one of each.
     pub(crate) is_quick: bool,
-    /// How often each thing is measured, if not as often as the experiment says.
+    /// The number of measurements of each thing, if not as often as the experiment says.
     pub(crate) repeats: Option<usize>,
     /// Only rows whose names contain this are measured.
     pub(crate) only: Option<String>,
-    /// Where records go.
+    /// The folder for records.
     pub(crate) out: PathBuf,
 }
 
@@ -36,7 +36,7 @@ impl Lab {
         if self.is_quick { quick } else { full }
     }
 
-    /// How often to measure each thing; once in quick runs.
+    /// The number of measurements of each thing; once in quick runs.
     pub(crate) fn repeats(&self, full: usize) -> usize {
         self.repeats.unwrap_or(if self.is_quick { 1 } else { full })
     }

@@ -1,4 +1,4 @@
-//! What the figures were taken with: versions, machine, date. Reads them once, for all records.
+//! The environment of the figures: versions, machine, date. Reads them once, for all records.
 
 use std::fs;
 use std::path::Path;
@@ -24,14 +24,14 @@ pub(crate) struct Setting {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) memory_mib: u64,
-    /// When the experiment began, UTC.
+    /// The time when the experiment began, UTC.
     pub(crate) date: String,
     /// Of the minute before the experiment began; between experiments it is that of the one before.
     pub(crate) load_average: f64,
-    /// What idle cores do, if not as ever.
+    /// The state of idle cores, if not as ever.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) idle_cores: String,
-    /// What is done about memory that the host takes back, if anything.
+    /// The measure against memory that the host takes back, if anything.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) free_memory: String,
 }
@@ -79,7 +79,7 @@ impl Setting {
     }
 }
 
-/// Whether two revisions, as a setting names them, measure the same: whether no program or bench differs.
+/// True if two revisions, as a setting names them, measure the same: whether no program or bench differs.
 pub(crate) fn is_same_code(root: &Path, one: &str, other: &str) -> bool {
     let mut git = Command::new("git");
     git.arg("-C").arg(root).args(["diff", "--quiet", one, other, "--", "crates", "Cargo.toml", "Cargo.lock"]);

@@ -45,8 +45,8 @@ const END_PATIENCE: Duration = Duration::from_secs(30);
 const WORK_PATIENCE: Duration = Duration::from_secs(600);
 /// Of a client's cache: more than all that is read here.
 const CACHE_SIZE: &str = "20G";
-/// What afsd.fuse is given, as `interop/cell/client-up.sh` does, and how many files its cache has: more than the cache has chunks. By itself
-/// it makes some 31,000 before its first answer, which on ext4 takes 10 to 20 s.
+/// The options of afsd.fuse, as `interop/cell/client-up.sh` gives them, and the number of files of its cache: more than the cache has
+/// chunks. By itself it makes some 31,000 before its first answer, which on ext4 takes 10 to 20 s.
 pub(crate) const AFSD_SIZES: [&str; 10] =
     ["-blocks", "1000000", "-chunksize", "20", "-daemons", "6", "-stat", "20000", "-files", "4000"];
 /// The same for many small files: as many files in the cache as it makes by itself.
@@ -75,7 +75,7 @@ impl OurCell {
         ClientOf { options: vec!["--localauth".to_owned()], ..self.client() }
     }
 
-    /// What a client of it needs to know.
+    /// The facts of it that a client needs.
     pub(crate) fn client(&self) -> ClientOf {
         ClientOf {
             config: self.state().join("etc"),
@@ -86,7 +86,7 @@ impl OurCell {
     }
 }
 
-/// What a client needs to know of a cell.
+/// The facts of a cell that a client needs.
 pub(crate) struct ClientOf {
     /// The folder with ThisCell and CellServDB.
     config: PathBuf,
@@ -128,12 +128,12 @@ impl Scene {
         Ok(Scene { server, link, command: up.to_string() })
     }
 
-    /// Where clients have no delay: beside the servers.
+    /// The place where clients have no delay: beside the servers.
     pub(crate) fn near(&self) -> Place<'_> {
         Place::In(self.link.b())
     }
 
-    /// Where clients have the link's.
+    /// The place where clients have the link's delay.
     pub(crate) fn far(&self) -> Place<'_> {
         Place::In(self.link.a())
     }
@@ -152,7 +152,7 @@ impl Scene {
         self.server.cpu_seconds().unwrap_or(f64::NAN)
     }
 
-    /// How the servers were started.
+    /// The command that started the servers.
     pub(crate) fn command(&self) -> &str {
         &self.command
     }
@@ -198,7 +198,7 @@ impl CellScene {
         Ok(CellScene { cell, servers, link, volume, program, _folder: folder })
     }
 
-    /// What our client of it needs to know: root.afs is at the root of the mount, as afsd.fuse has it.
+    /// The facts of it that our client needs: root.afs is at the root of the mount, as afsd.fuse has it.
     pub(crate) fn client(&self) -> ClientOf {
         ClientOf {
             config: self.cell.folder("srv").join("etc"),
@@ -207,7 +207,7 @@ impl CellScene {
         }
     }
 
-    /// Where clients have no delay: beside the servers.
+    /// The place where clients have no delay: beside the servers.
     pub(crate) fn near(&self) -> Place<'_> {
         Place::In(&self.servers)
     }
@@ -242,7 +242,7 @@ impl CellScene {
         &self.cell
     }
 
-    /// Where clients have the link's delay.
+    /// The place where clients have the link's delay.
     pub(crate) fn far(&self) -> Place<'_> {
         Place::In(self.link.a())
     }
@@ -454,7 +454,7 @@ impl Mount {
         Ok(())
     }
 
-    /// Where a program can work in it.
+    /// The path at which a program can work in it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -464,7 +464,7 @@ impl Mount {
         self.path.join(name).display().to_string()
     }
 
-    /// How it was mounted.
+    /// The command that mounted it.
     pub(crate) fn command(&self) -> &str {
         &self.command
     }
@@ -501,7 +501,7 @@ fn is_mounted(at: &Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(1) == Some(at.as_str()))
 }
 
-/// What a program of `workers/paths.rs` has found.
+/// The findings of a program of `workers/paths.rs`.
 #[derive(Clone, Debug)]
 pub(crate) struct Worked {
     /// Of each pass.
@@ -510,7 +510,7 @@ pub(crate) struct Worked {
     pub(crate) bytes: f64,
     /// Files of a pass, if it is about files.
     pub(crate) files: f64,
-    /// How it was started.
+    /// The command that started it.
     pub(crate) command: String,
 }
 

@@ -1,5 +1,5 @@
-//! Where the two ends of a run are: on the loopback interface, or in the namespaces of a fresh emulated link, and what the
-//! kernels of such ends count. What runs there is not known here.
+//! The two ends of a run: on the loopback interface, or in the namespaces of a fresh emulated link, and what the kernels
+//! of such ends count. It does not know what runs there.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,24 +20,24 @@ pub(crate) const QUEUE_MS: u64 = 50;
 /// cores from sender and receiver on a slow host, and neither has it in its CPU time: one call at 12.5 ms had 880 Mbit/s
 /// with 50 us, and 961 with 100 and with 150, and fewer packets were late.
 const ROUND: Duration = Duration::from_micros(100);
-/// What an Rx stream in packets of 1444 bytes can carry of it: 1416 of 1472 bytes (with IP and UDP headers).
+/// The Mbit/s of it that an Rx stream in packets of 1444 bytes can carry: 1416 of 1472 bytes (with IP and UDP headers).
 pub(crate) const CEILING_MBIT: f64 = 962.0;
 /// The port of servers that have a namespace to themselves.
 const PORT: u16 = 7009;
 /// The links' device.
 const DEVICE: &str = "wan0";
 
-/// What the records say of links without loss.
+/// The text of the records about links without loss.
 pub(crate) const LINK_TEXT: &str = "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500, no \
     loss, rounds of 0.1 ms; a fresh link for each run. A run counts only if the link's counters are in order; if not, it is \
     repeated up to twice.";
-/// Where processes run.
+/// The place where processes run.
 pub(crate) const PLACEMENT_LINK: &str = "Client in namespace A, server in namespace B, the emulator's thread \
     (SCHED_FIFO 10) in the bench's process; nothing is pinned, niceness 0, all on the cores of this machine.";
-/// Where processes run without a link.
+/// The place where processes run without a link.
 pub(crate) const PLACEMENT_LOOPBACK: &str = "Server and client are processes of their own on 127.0.0.1, not pinned, niceness 0, on the cores of this machine.";
 
-/// Where a server and its client run.
+/// The place where a server and its client run.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends<'a> {
     pub(crate) client: Place<'a>,
@@ -175,7 +175,7 @@ pub(crate) fn consecutive(first: Ipv4Addr, count: u32) -> impl Iterator<Item = I
     (0..count).map(move |i| Ipv4Addr::from(u32::from(first) + i))
 }
 
-/// What a kernel has counted of UDP so far.
+/// The counters of UDP in a kernel so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct UdpCounters {
     /// Datagrams that were given to programs; those joined by the kernel (GRO) count as one.
@@ -206,7 +206,7 @@ impl UdpCounters {
         UdpCounters { received: value("InDatagrams"), dropped: value("RcvbufErrors") }
     }
 
-    /// What happened since then.
+    /// The difference since then.
     pub(crate) fn since(self, before: UdpCounters) -> UdpCounters {
         UdpCounters {
             received: self.received.saturating_sub(before.received),
@@ -220,7 +220,8 @@ impl UdpCounters {
     }
 }
 
-/// What the devices of a network have carried so far, bytes with all headers. A loopback device receives what it sends.
+/// The bytes that the devices of a network have carried so far, with all headers. A loopback device receives what it
+/// sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NetworkBytes {
     pub(crate) received: u64,
@@ -250,7 +251,7 @@ impl NetworkBytes {
         all
     }
 
-    /// What happened since then.
+    /// The difference since then.
     pub(crate) fn since(self, before: NetworkBytes) -> NetworkBytes {
         NetworkBytes {
             received: self.received.saturating_sub(before.received),

@@ -160,7 +160,7 @@ impl Process {
         Some(kib << 10)
     }
 
-    /// How it has ended, if it has.
+    /// The status with which it has ended, if it has.
     pub(crate) fn try_wait(&mut self) -> Result<Option<ExitStatus>, Error> {
         self.child.try_wait().map_err(|e| Error::setup(format!("waiting for {}: {e}", self.name)))
     }

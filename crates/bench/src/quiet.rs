@@ -1,4 +1,4 @@
-//! Whether the machine is quiet enough to measure on: the load average, and other builds.
+//! The check whether the machine is quiet enough to measure on: the load average, and other builds.
 
 use std::fs;
 use std::process;

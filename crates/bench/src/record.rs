@@ -1,5 +1,5 @@
-//! What an experiment has found: rows of runs, their medians and spread, and what was promised beside it. The files
-//! under `bench/results` are these records as JSON, and the report is made from those files alone.
+//! The findings of an experiment: rows of runs, their medians and spread, and what was promised beside it. The
+//! files under `bench/results` are these records as JSON, and the report is made from those files alone.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,15 +28,15 @@ pub(crate) struct Record {
     /// It was interrupted: rows and goals are missing, which --resume measures.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_unfinished: bool,
-    /// When it was resumed, UTC.
+    /// The times when it was resumed, UTC.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) resumed: Vec<String>,
     /// False: started by --force on a machine with other work.
     pub(crate) was_quiet_at_start: bool,
     pub(crate) setting: Setting,
-    /// Where processes ran.
+    /// The place where processes ran.
     pub(crate) placement: String,
-    /// How it was measured, in sentences.
+    /// The method of measuring, in sentences.
     pub(crate) method: String,
     /// The figure that counts, shown first and in the plot.
     pub(crate) headline: String,
@@ -50,21 +50,21 @@ pub(crate) struct Record {
 /// A goal, and what was measured. A goal that was missed is a result, not a failure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
-    /// What is claimed, with its bound.
+    /// The claim, with its bound.
     pub(crate) claim: String,
     /// None: could not be measured.
     pub(crate) measured: Option<f64>,
     pub(crate) unit: String,
     pub(crate) bound: f64,
     pub(crate) is_met: bool,
-    /// What to know beside it.
+    /// A note beside it.
     pub(crate) note: String,
 }
 
-/// What was measured in one way, several times.
+/// The measurements that were made in one way, several times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// What tells it from the others: pairs of name and value.
+    /// The labels that tell it from the others: pairs of name and value.
     pub(crate) labels: Vec<(String, String)>,
     /// Valid runs that were wanted.
     pub(crate) wanted: usize,
@@ -77,18 +77,18 @@ pub(crate) struct Row {
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// Which repetition, from 1, and which attempt at it.
+    /// The repetition, from 1, and the attempt at it.
     pub(crate) repeat: usize,
     pub(crate) attempt: usize,
     /// Whether it counts: nothing failed, and the link's counters are in order.
     pub(crate) is_valid: bool,
-    /// Why it does not count, or what else was odd.
+    /// The reasons why it does not count, and other oddities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) problems: Vec<String>,
     pub(crate) figures: BTreeMap<String, f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) commands: Vec<String>,
-    /// What the client printed.
+    /// The client's report.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub(crate) report: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,7 @@ impl Record {
         Some(self.row(values)?.figures.get(figure)?.median)
     }
 
-    /// Whether every row has the valid runs that it should have.
+    /// True if every row has the valid runs that it should have.
     pub(crate) fn is_complete(&self) -> bool {
         self.rows.iter().all(|row| row.valid_runs().count() == row.wanted)
     }

@@ -16,14 +16,14 @@ use crate::process::Process;
 /// A build from nothing on two cores takes a few minutes.
 const BUILD_PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Where the programs are.
+/// The places of the programs.
 pub(crate) struct Tools {
     afar: PathBuf,
     oafs_peer: PathBuf,
     bench: PathBuf,
 }
 
-/// Whose Rx a process has.
+/// The maker of a process's Rx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stack {
     /// Ours.
@@ -50,10 +50,10 @@ pub(crate) struct Invocation {
     core: Option<usize>,
 }
 
-/// Where a process runs.
+/// The place where a process runs.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
-    /// Where the bench does.
+    /// The place where the bench runs.
     Here,
     /// In a namespace.
     In(&'a Namespace),

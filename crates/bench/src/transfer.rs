@@ -21,7 +21,7 @@ const END_PATIENCE: Duration = Duration::from_secs(60);
 /// A port for iperf3 where nobody else listens either.
 const IPERF_PORT_LINK: u16 = 5201;
 
-/// When a run counts: so long, after a start that does not. Whole seconds, as the programs take them.
+/// The time in which a run counts: so long, after a start that does not. Whole seconds, as the programs take them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) omit: Duration,

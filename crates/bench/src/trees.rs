@@ -49,7 +49,7 @@ impl Pattern {
         &self.0[start..start + most.min(PATTERN_BYTES)]
     }
 
-    /// Whether these are the bytes of a file at this position.
+    /// True if these are the bytes of a file at this position.
     pub(crate) fn is_at(&self, pos: u64, mut bytes: &[u8]) -> bool {
         let mut pos = pos;
         while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What this program starts of itself, as `afar-bench NAME ...`: the table of such processes, and what they share. They
+//! The processes that this program starts of itself, as `afar-bench NAME ...`: their table, and what they share. They
 //! talk to the bench in lines on their standard streams.
 
 mod calling;

@@ -23,7 +23,7 @@ pub fn measure<R>(f: impl FnOnce() -> R) -> (R, usize) {
     (result, usize::try_from(PEAK.get() - before).unwrap_or(0))
 }
 
-/// Whether [`Counting`] is this program's allocator.
+/// True if [`Counting`] is this program's allocator.
 pub fn is_counting() -> bool {
     measure(|| drop(std::hint::black_box(Box::new(0u64)))).1 > 0
 }

@@ -24,17 +24,17 @@ const SECOND_CHANCES: usize = 3;
 /// Something to be fuzzed.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// How it is called on the command line; also its directory in the corpus.
+    /// Its name on the command line; also its directory in the corpus.
     pub name: &'static str,
-    /// What it tries, in a sentence.
+    /// The subject of it, in a sentence.
     pub about: &'static str,
     /// Takes an input and says what happened, as a [`crate::shape::Shape`]'s number. Panics if something is wrong.
     pub run: fn(&[u8]) -> u64,
-    /// How much an input may cost.
+    /// The bound on an input's cost.
     pub bound: Bound,
 }
 
-/// What an input may cost. A peer that sends few bytes must not make us work or remember much.
+/// The bound on an input's cost. A peer that sends few bytes must not make us work or remember much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
     /// Bytes of memory for each byte of input.
@@ -55,7 +55,7 @@ impl Bound {
     }
 }
 
-/// How long to go on.
+/// The end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// So many inputs, those given included if there are fewer; all of those given run in any case.
@@ -64,7 +64,7 @@ pub enum Limit {
     Time(Duration),
 }
 
-/// Why an input is a failure.
+/// The reason why an input is a failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The target panicked with this message.
@@ -100,13 +100,13 @@ impl fmt::Display for Failure {
 pub struct Crash {
     /// The input.
     pub input: Vec<u8>,
-    /// What is wrong.
+    /// The failure.
     pub failure: Failure,
     /// Inputs run, this one included.
     pub runs: u64,
 }
 
-/// What happened in a run without failure.
+/// The report of a run without failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Inputs run.
@@ -178,10 +178,10 @@ fn is_over(limit: Limit, runs: u64, start: Instant) -> bool {
     }
 }
 
-/// What one input cost, and its shape.
+/// The cost of one input, and its shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// What the target returned.
+    /// The value that the target returned.
     pub feature: u64,
     /// Most memory held at one time, in bytes.
     pub peak: usize,

@@ -1,5 +1,5 @@
-//! What a target returns: a number that is the same whenever the same kind of thing happened. Stands in for the coverage
-//! that an instrumented build would measure: an input with a number not seen before is worth keeping.
+//! The value that a target returns: a number that is the same whenever the same kind of thing happened. Stands in for
+//! the coverage that an instrumented build would measure: an input with a number not seen before is worth keeping.
 
 /// A target's account of an input, built up as it goes. Put in what tells one path through the code from another (which
 /// packet type, which error, how many parts), not the values themselves: otherwise every input is new.

@@ -45,7 +45,7 @@ pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 /// The address of clients.
 pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
 
-/// Whose servers.
+/// The makers of servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Servers {
     /// Debian's OpenAFS.
@@ -54,10 +54,10 @@ pub enum Servers {
     Afar(PathBuf),
 }
 
-/// What a machine of a cell is to be.
+/// The properties that a machine of a cell is to have.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Whose servers it has.
+    /// The makers of its servers.
     pub servers: Servers,
     /// Options of `dafileserver` or of `afar server`.
     pub flags: String,
@@ -89,7 +89,7 @@ pub struct Cell {
     name: String,
 }
 
-/// Why there cannot be a cell on this machine, if so.
+/// Tells why there cannot be a cell on this machine, if so.
 ///
 /// # Errors
 ///
@@ -106,7 +106,7 @@ pub fn available() -> Result<(), String> {
     }
 }
 
-/// Why a cell cannot be mounted by Debian's client on this machine, if so.
+/// Tells why a cell cannot be mounted by Debian's client on this machine, if so.
 ///
 /// # Errors
 ///
@@ -264,7 +264,7 @@ impl Cell {
         Namespace::open(&format!("{}-srv", self.name)).map_err(|error| error.to_string())
     }
 
-    /// Where a machine keeps what is its own: `etc`, `lib`, `log`, `vicepa`.
+    /// The folder of a machine's own files: `etc`, `lib`, `log`, `vicepa`.
     pub fn folder(&self, machine: &str) -> PathBuf {
         Path::new(&format!("{STATE_PREFIX}{}", self.name)).join(machine)
     }
@@ -326,7 +326,7 @@ impl Mount<'_> {
         self.split().1
     }
 
-    /// Whether the client has ended, though nobody has unmounted it, or ends within some seconds: its mount goes before the process.
+    /// True if the client has ended, though nobody has unmounted it, or ends within some seconds: its mount goes before the process.
     pub fn has_ended(&self) -> bool {
         let program = Path::new("/proc").join(self.split().0).join("exe");
         let until = Instant::now() + END_PATIENCE;

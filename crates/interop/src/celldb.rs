@@ -12,7 +12,7 @@ use rx_proto::security::Null;
 use rxgen::xdr::{CharVec, Uuid, XdrArray, XdrString};
 use rxgen::{Interface, Rpc};
 
-/// Which service is called.
+/// The service that is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Talk {
     /// Volume locations.

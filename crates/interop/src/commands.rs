@@ -33,13 +33,13 @@ pub struct Entry {
     pub section: String,
     /// The program and its arguments. There are no spaces in them.
     pub words: Vec<String>,
-    /// What is taken away of what it prints.
+    /// The rules for what is taken away of its output.
     pub rules: Vec<&'static Rule>,
     /// Whether it is run again until it succeeds: servers that start answer later in one cell than in the other.
     pub until: bool,
 }
 
-/// What a command has done.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Its exit status; none if a signal ended it.
@@ -53,7 +53,7 @@ pub struct Outcome {
 /// A command that did one thing in one cell and another in the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Which.
+    /// The command.
     pub entry: Entry,
     /// Lines of the one that are not the other's, with "-" before them, and of the other with "+".
     pub lines: Vec<String>,
@@ -150,7 +150,7 @@ pub fn run(cell: &Cell, entries: &[Entry]) -> Result<Vec<Outcome>, String> {
     entries.iter().map(run_one).collect()
 }
 
-/// What differs between the two, after the rules.
+/// Returns the differences between the two, after the rules.
 ///
 /// # Panics
 ///

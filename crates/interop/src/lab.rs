@@ -17,7 +17,7 @@ use crate::suite::Trouble;
 /// A build may wait for another one, and take a few minutes by itself.
 const BUILD_PATIENCE: Duration = Duration::from_secs(900);
 
-/// What the tests work with. Each thing is there, or a reason why it is not.
+/// The tools of the tests. Each thing is there, or a reason why it is not.
 pub struct Lab {
     root: PathBuf,
     afar: Result<PathBuf, String>,
@@ -76,7 +76,7 @@ impl Lab {
         self.rxdebug.as_ref().map(Command::new).map_err(|reason| Trouble::Skipped(reason.clone()))
     }
 
-    /// Whether links between namespaces can be made.
+    /// Checks that links between namespaces can be made.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Lab {
         self.afar.clone().map(Servers::Afar).map_err(Trouble::Failed)
     }
 
-    /// Whether our program can be built with etcd.
+    /// Checks that our program can be built with etcd.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What lies between our side and the stock one: the loopback interface, or an emulated line between two namespaces.
+//! The network between our side and the stock one: the loopback interface, or an emulated line between two namespaces.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -66,7 +66,7 @@ impl OurMount {
         self.folder.join("mnt")
     }
 
-    /// What it has logged.
+    /// The text that it has logged.
     pub fn said(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }

@@ -56,16 +56,16 @@ fn describe(command: &Command) -> String {
     all.join(OsStr::new(" ")).to_string_lossy().into_owned()
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     /// Its exit status; `None` if a signal ended it.
     pub status: Option<i32>,
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// And to the other one.
+    /// Its standard error.
     pub stderr: String,
-    /// How long it took.
+    /// The time that it took.
     pub took: Duration,
 }
 
@@ -114,7 +114,7 @@ impl Running {
         Ok(Finished { status: status.code(), stdout, stderr, took })
     }
 
-    /// Whether it still runs.
+    /// True if it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.guard.child.try_wait(), Ok(None))
     }

@@ -27,9 +27,9 @@ pub enum Way {
 /// A datagram that came to the proxy.
 #[derive(Debug, Clone)]
 pub struct Datagram {
-    /// Which of the clients it is from or for.
+    /// The client that it is from or for.
     pub client: SocketAddr,
-    /// When it came, since the proxy was started.
+    /// The time when it came, since the proxy was started.
     pub at: Duration,
     /// Its way.
     pub way: Way,
@@ -79,7 +79,7 @@ impl Proxy {
         Ok(Self { address, shared, thread: Some(thread) })
     }
 
-    /// Where clients find it.
+    /// The address at which clients find it.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -89,7 +89,7 @@ impl Proxy {
         self.shared.is_cut.store(cut, Ordering::SeqCst);
     }
 
-    /// What has come so far, in the order in which it came.
+    /// The datagrams that have come so far, in the order in which they came.
     pub fn record(&self) -> Vec<Datagram> {
         self.shared.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -42,7 +42,7 @@ mod fault {
 
 macro_rules! commands {
     ($($number:literal $variant:ident $name:literal { $($field:ident: $kind:ty),* } $meaning:literal)*) => {
-        /// What a call asks for.
+        /// The request of a call.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Request {
             $(#[doc = $meaning] $variant { $(#[doc = "See the table of commands."] $field: $kind),* },)*
@@ -95,7 +95,7 @@ commands! {
 }
 
 impl Request {
-    /// What comes of it if all is well.
+    /// The outcome of it if all is well.
     pub fn outcome(&self) -> Outcome {
         match *self {
             Self::Echo { n } | Self::Source { n } | Self::SlowWrite { n, .. } => {
@@ -132,7 +132,7 @@ impl Request {
     }
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It succeeded.
@@ -147,7 +147,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What comes of so many of these.
+    /// The outcome of so many of these.
     pub fn times(self, count: u32) -> Self {
         match self {
             Self::Ok { bytes } => Self::Ok { bytes: bytes * u64::from(count) },
@@ -269,7 +269,7 @@ fn millis(ms: u32) -> Duration {
 
 // ---- the server
 
-/// What happens at a server.
+/// An event at a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A call has come.
@@ -374,7 +374,7 @@ async fn read_word(call: &mut Call) -> Result<u32, Abort> {
 
 // ---- the client
 
-/// Why a call did not give what it should.
+/// The reason why a call did not give what it should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The call failed.

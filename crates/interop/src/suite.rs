@@ -19,7 +19,7 @@ const WAITING_AT_ONCE: usize = 40;
 /// After so long it is told that a case still runs: if it hangs, nothing else says which it is.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Why a case did not pass.
+/// The reason why a case did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
     /// It cannot run on this machine, for this reason.
@@ -34,13 +34,13 @@ impl From<String> for Trouble {
     }
 }
 
-/// How a case went.
+/// The result of a case.
 pub type Verdict = Result<(), Trouble>;
 
-/// Whether a case needs a processor.
+/// The need of a case for a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
-    /// It does.
+    /// It needs one.
     Busy,
     /// It mostly waits: for a timeout, or for packets on a long line.
     Waiting,

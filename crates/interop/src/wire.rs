@@ -17,7 +17,7 @@ const FIRST_WINDOW: u32 = 16;
 const REASON_PING: u8 = 6;
 const REASON_PING_RESPONSE: u8 = 7;
 
-/// How much of each was seen, to show that a record has something to judge.
+/// The amount of each that was seen, to show that a record has something to judge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
     /// DATA packets from us.

@@ -1,4 +1,4 @@
-//! What a link has done so far, and whether a measurement over it can be trusted. The field names are those
+//! The counters of a link, and whether a measurement over it can be trusted. The field names are those
 //! of the JSON lines, so that recorded runs stay readable.
 
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Counters {
     pub a_to_b: DirectionCounters,
     /// Packets from B to A.
     pub b_to_a: DirectionCounters,
-    /// Why the emulator ended by itself, if it did: a run with this set is invalid.
+    /// The reason why the emulator ended by itself, if it did: a run with this set is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -63,7 +63,7 @@ pub struct DirectionCounters {
     pub reads: u64,
     /// Writes to the receiver's device; fewer than `packets_out` when neighbours left together.
     pub writes: u64,
-    /// How late packets left against plan, on average, in microseconds. (The time a packet waits to be
+    /// The average delay of packets against plan, in microseconds. (The time a packet waits to be
     /// read is not in it: up to the quantum under load.)
     pub late_mean_us: f64,
     /// The latest a packet left against plan, in microseconds.
@@ -79,7 +79,7 @@ impl Counters {
         (self.a_to_b.late_over_200us + self.b_to_a.late_over_200us) as f64 / out.max(1) as f64
     }
 
-    /// Whether a run with these counters is valid: the emulator dropped nothing by itself, had no write
+    /// Checks that a run with these counters is valid: the emulator dropped nothing by itself, had no write
     /// refused, and at most [`LATE_SHARE_MAX`] of the packets left over 200 us late.
     ///
     /// The share means little for a handful of packets. Measure what a run did with [`Counters::since`],
@@ -101,7 +101,7 @@ impl Counters {
         if reasons.is_empty() { Ok(()) } else { Err(Invalid { reasons }) }
     }
 
-    /// What happened between the snapshot `before` and this one. The peaks (`*_max*`) and states
+    /// The difference between the snapshot `before` and this one. The peaks (`*_max*`) and states
     /// (`held_now`, `queue_limit_bytes`) are this snapshot's: peaks are counted since the start.
     pub fn since(&self, before: &Counters) -> Counters {
         Counters {
@@ -140,7 +140,7 @@ impl DirectionCounters {
     }
 }
 
-/// Why a run over the link must be repeated.
+/// The reasons why a run over the link must be repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Invalid {
     /// All that was wrong, at least one thing.
@@ -155,14 +155,14 @@ pub enum Reason {
     EmulatorDrops {
         /// "A to B" or "B to A".
         direction: &'static str,
-        /// How many.
+        /// The number of packets.
         packets: u64,
     },
     /// The receiving device refused packets.
     WriteErrors {
         /// "A to B" or "B to A".
         direction: &'static str,
-        /// How many writes.
+        /// The number of writes.
         writes: u64,
     },
     /// Too many packets left late: the machine stalled or is overloaded.

@@ -117,7 +117,7 @@ impl Direction {
         Some(Burst { packet: first.packet, first: first.segment, end })
     }
 
-    /// When the next packet is due.
+    /// The time when the next packet is due.
     pub(crate) fn next_release_ns(&self) -> Option<u64> {
         self.delay_line.front().map(|held| held.release_ns)
     }

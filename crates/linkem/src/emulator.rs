@@ -27,7 +27,7 @@ const SLEEP_MAX_NS: u64 = 200_000_000;
 /// ppoll may oversleep by 0.1 % of the time given; of longer sleeps the last part is slept separately.
 const LONG_SLEEP_NS: u64 = 2_000_000;
 
-/// How the emulator's thread works; what the link does is in [`LinkOptions`].
+/// The options of the emulator's thread; those of the link are in [`LinkOptions`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmulatorOptions {
     /// Name of the TUN device in both namespaces, 1 to 15 bytes. Default `wan0`.

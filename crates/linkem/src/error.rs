@@ -1,19 +1,19 @@
-//! What can go wrong while a link is made. A running link has no errors of its own: what happens to it is
+//! Errors while a link is made. A running link has no errors of its own: what happens to it is
 //! in its counters (see counters).
 
 use std::fmt;
 use std::io;
 
-/// Why a link could not be made or changed.
+/// The reason why a link could not be made or changed.
 #[derive(Debug)]
 pub enum Error {
     /// An option's value makes no sense; `problem` says what is expected.
     Option {
         /// The option, as on the command line but without dashes.
         name: String,
-        /// What was given.
+        /// The value that was given.
         value: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// A namespace of that name is there already.
@@ -30,9 +30,9 @@ pub enum Error {
     },
     /// A system call failed.
     System {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The emulator's thread has ended, so it cannot take orders any more.

@@ -68,8 +68,8 @@ impl Link {
         &self.b
     }
 
-    /// What the link has done so far. If the emulator failed, its last counters with the failure noted;
-    /// [`Counters::check`] then says so.
+    /// The counters of what the link has done so far. If the emulator failed, its last counters with the
+    /// failure noted; [`Counters::check`] then says so.
     pub fn counters(&self) -> Counters {
         self.emulator.counters()
     }
@@ -112,7 +112,7 @@ impl Link {
     }
 }
 
-/// What a link is to be like; see [`Link::builder`] for what it is if nothing is said.
+/// The options of a link; see [`Link::builder`] for the defaults.
 #[derive(Clone, Debug)]
 #[must_use = "a link is only made by start()"]
 pub struct Builder {
@@ -327,7 +327,7 @@ impl Builder {
     }
 }
 
-/// Whether a link can be made here: root, network namespaces, TUN devices, real-time scheduling and
+/// Checks that a link can be made here: root, network namespaces, TUN devices, real-time scheduling and
 /// iproute2. The error says what is missing, so that a test can skip with a reason.
 pub fn available() -> Result<(), String> {
     if !sys::is_root() {

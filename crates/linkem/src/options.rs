@@ -1,4 +1,4 @@
-//! What a link can be told to do: rate, queue, loss, delay and so on, for each direction, with their names
+//! The options of a link: rate, queue, loss, delay and so on, for each direction, with their names
 //! on the command line. Values only; direction carries them out.
 
 use std::time::Duration;
@@ -14,8 +14,8 @@ const RATE_MAX_MBIT: f64 = 1e6;
 /// Largest queue and token bucket, far above any router's.
 const BYTES_MAX: f64 = 1e12;
 
-/// What one direction of the link does to packets, in this order: queue, rate, loss, delay. So a lost packet
-/// has used the link. Defaults: nothing at all, an unlimited link without delay.
+/// The treatment of packets by one direction of the link, in this order: queue, rate, loss, delay. So a lost
+/// packet has used the link. Defaults: nothing at all, an unlimited link without delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionOptions {
     /// One-way delay after the last bit left the queue; at most an hour. Packets on the way stay in memory.
@@ -124,7 +124,7 @@ impl DirectionOptions {
         })
     }
 
-    /// Whether the values make sense; the error names the first that does not.
+    /// Checks that the values make sense; the error names the first that does not.
     pub fn check(&self) -> Result<(), Error> {
         let share = |name: &str, value: f64| {
             let fits = (0.0..=1.0).contains(&value);
@@ -207,7 +207,7 @@ impl LinkOptions {
 pub struct Setting {
     /// The name without dashes.
     pub name: &'static str,
-    /// What the value is called in the help.
+    /// The name of the value in the help.
     pub value_name: &'static str,
     /// One line of help.
     pub help: &'static str,

@@ -94,7 +94,7 @@ impl Packet {
         fits.then_some(header_len)
     }
 
-    /// How many packets of MTU size this is on the wire; 1 for a plain packet.
+    /// The number of packets of MTU size that this is on the wire; 1 for a plain packet.
     pub(crate) fn segments(&self) -> u32 {
         self.segments
     }

@@ -23,7 +23,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether this process acts as root.
+/// True if this process acts as root.
 pub(crate) fn is_root() -> bool {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::geteuid() == 0 }

@@ -1,4 +1,4 @@
-//! What was measured, for people: medians with their spread, plots as SVG text, and pages that need nothing beside them. Knows
+//! Measurements for people: medians with their spread, plots as SVG text, and pages that need nothing beside them. Knows
 //! nothing of what was measured, nor how.
 
 #![forbid(unsafe_code)]

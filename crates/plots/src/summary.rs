@@ -11,7 +11,7 @@ pub struct Summary {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// How many there were.
+    /// The number of runs.
     pub runs: usize,
 }
 

@@ -53,7 +53,7 @@ const VARIABLES: [(RGBColor, &str, &str); 7] = [
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn Error>>;
 
-/// Whose a series is, which its colour shows.
+/// The maker to whom a series belongs, which its colour shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// afar.
@@ -80,9 +80,9 @@ impl Family {
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What stands left of it.
+    /// The text that stands left of it.
     pub label: String,
-    /// Where it ends.
+    /// The value at which it ends.
     pub value: f64,
     /// The least and the most of the runs.
     pub low: f64,
@@ -200,7 +200,7 @@ fn legend_places(series: &[Series]) -> Vec<(i32, i32)> {
 pub struct Line<'a> {
     /// Each an x and a y, in order of x.
     pub points: &'a [(f64, f64)],
-    /// Which of the colours, 0 or 1.
+    /// The number of the colour, 0 or 1.
     pub colour: usize,
 }
 

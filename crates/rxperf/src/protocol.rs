@@ -13,7 +13,7 @@ pub const MAX_SIZE: u32 = 512 << 10;
 /// Most numbers in a FILE's list: what nobody needs, and 64 KiB.
 pub const MAX_LIST: u32 = 16 << 10;
 
-/// What a call asks for.
+/// The request of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// The client sends so many bytes.
@@ -72,7 +72,7 @@ impl Request {
         }
     }
 
-    /// Whether the reply ends with the magic.
+    /// True if the reply ends with the magic.
     pub const fn has_magic(&self) -> bool {
         !matches!(self, Self::File(_))
     }

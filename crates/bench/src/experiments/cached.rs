@@ -1,4 +1,4 @@
-//! What the client costs when all is in its cache: large files beside the local file system, and small ones beside an empty
+//! The client's cost when all is in its cache: large files beside the local file system, and small ones beside an empty
 //! FUSE mount, with and without PAGs.
 
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! What the client costs when nothing is in its cache, far from our servers: a gigabyte, beside what rxperf carries; the first
+//! The client's cost when nothing is in its cache, far from our servers: a gigabyte, beside what rxperf carries; the first
 //! line of a long file; a tree of files listed.
 
 use std::time::Duration;

@@ -316,7 +316,7 @@ fn once(lab: &Lab, condition: &Condition<'_>, pair: Pair, way: &str) -> Result<R
     Ok(run)
 }
 
-/// How long it took until the network had carried so many bytes, and then nothing more: seconds from now.
+/// The time until the network had carried so many bytes, and then nothing more: seconds from now.
 pub(super) fn until_quiet(
     lab: &Lab,
     carried: impl Fn() -> Result<u64, Error>,

@@ -1,4 +1,4 @@
-//! What connections cost in memory that were used once and wait.
+//! The memory that connections cost that were used once and wait.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How long small cached files take to be read while a large cold one is being fetched through the same mount, far
+//! The time to read small cached files while a large cold one is being fetched through the same mount, far
 //! away; beside the same client when it has nothing else to do, and OpenAFS's. Over a slower link as well, which leaves
 //! the cores something: over the fast one they are full, and a program that wants a moment of them waits, whatever it
 //! reads.

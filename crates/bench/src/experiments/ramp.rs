@@ -1,5 +1,5 @@
-//! How many round trips a first call takes until it has the link, and a second one on the same connection a second
-//! later.
+//! The number of round trips that a first call takes until it has the link, and a second one on the same
+//! connection a second later.
 
 use std::time::Duration;
 

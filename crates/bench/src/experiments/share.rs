@@ -1,5 +1,5 @@
-//! What a flow of ours leaves to others on the same link: to TCP, to more of our own, to one that comes late, and to the
-//! small packets that wait behind it in the queue.
+//! The share that a flow of ours leaves to others on the same link: to TCP, to more of our own, to one that comes late,
+//! and to the small packets that wait behind it in the queue.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How soon a file server with many volumes answers after an orderly stop.
+//! The time until a file server with many volumes answers after an orderly stop.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

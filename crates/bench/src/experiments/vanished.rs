@@ -1,4 +1,4 @@
-//! How long a writer waits for clients that hold promises and answer no more.
+//! The time that a writer waits for clients that hold promises and answer no more.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ const PIECE: usize = 64 << 10;
 
 static ZEROES: [u8; PIECE] = [0; PIECE];
 
-/// How a call gets on.
+/// The progress of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     started: Instant,
@@ -58,20 +58,20 @@ impl Watch {
         self.longest.max(self.stands(now))
     }
 
-    /// How long it takes by now.
+    /// The time that it has taken by now.
     pub(super) fn age(&self, now: Instant) -> Duration {
         now - self.started
     }
 }
 
-/// What is called.
+/// The server that is called.
 #[derive(Clone, Debug)]
 pub(super) struct Callee {
     pub(super) peer: Peer,
     pub(super) service: Service,
 }
 
-/// What it does with bytes.
+/// The use that a service makes of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     /// rxperf: takes and makes them.

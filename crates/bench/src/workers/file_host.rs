@@ -17,7 +17,7 @@ use rxgen::Interface;
 
 use super::Failure;
 
-/// How long after a call that was refused as busy it is made again. A file server of OpenAFS says so (VBUSY) when many calls wait for
+/// The pause before a call that was refused as busy is made again. A file server of OpenAFS says so (VBUSY) when many calls wait for
 /// its threads.
 pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -78,7 +78,7 @@ impl FileHost {
     }
 }
 
-/// Whether a call was refused by a server that has no time for it.
+/// True if a call was refused by a server that has no time for it.
 pub(super) fn is_busy(error: &CallError) -> bool {
     matches!(error, CallError::Aborted { code, .. } if code.0 == VBUSY.0)
 }

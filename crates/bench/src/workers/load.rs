@@ -83,7 +83,7 @@ struct Options {
     volume: Option<u32>,
 }
 
-/// What it prints.
+/// The report that it prints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) seconds: f64,
@@ -99,7 +99,7 @@ pub(crate) struct Report {
 
 /// What all callers share.
 struct Shared {
-    /// When it begins to count.
+    /// The time when it begins to count.
     from: Instant,
     is_over: AtomicBool,
     /// By host: bytes sent, bytes received.

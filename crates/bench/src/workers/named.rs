@@ -89,7 +89,7 @@ impl SecurityClass for Named {
     }
 }
 
-/// What a service accepts such clients by.
+/// The security by which a service accepts such clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NamedServer;
 

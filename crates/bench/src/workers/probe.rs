@@ -21,7 +21,7 @@ use super::{Failure, hear, print};
 
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "probe-worker";
-/// How long a call may take; one that takes longer or fails counts as taking so long.
+/// The time that a call may take; one that takes longer or fails counts as taking so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Calls that may be under way at once: all that fall into the time of the patience, ten a second.
 const AT_ONCE: usize = 320;
@@ -46,7 +46,7 @@ struct Options {
     volume: Option<u32>,
 }
 
-/// What it prints.
+/// The report that it prints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) ms: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What a peer sends to rxkad: to a server a RESPONSE, to a client a CHALLENGE, and to both DATA. The first byte says which.
+//! Packets of a peer to rxkad: to a server a RESPONSE, to a client a CHALLENGE, and to both DATA. The first byte says which.
 
 use crate::shape::Shape;
 use bytes::Bytes;

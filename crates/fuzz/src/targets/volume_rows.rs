@@ -1,4 +1,4 @@
-//! What a volume's disk may have: rows of every kind and records of the log; the first byte says which.
+//! Content that a volume's disk may have: rows of every kind and records of the log; the first byte says which.
 
 use crate::shape::Shape;
 use afs_volume::fuzzing;

@@ -1,12 +1,12 @@
-//! What may differ between two cells in what a command prints, and is taken away before it is compared: a table of named
-//! rules, each with its reason.
+//! Differences that two cells may have in what a command prints, and that are taken away before it is compared: a table
+//! of named rules, each with its reason.
 
 /// Something that may differ.
 #[derive(Debug)]
 pub struct Rule {
-    /// What the list calls it.
+    /// Its name in the list.
     pub name: &'static str,
-    /// Why it may differ.
+    /// The reason why it may differ.
     pub reason: &'static str,
     change: Change,
 }

@@ -16,7 +16,7 @@ const PACE: Duration = Duration::from_micros(100);
 /// After the last datagram the receiver waits until nothing has come for so long.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// What became of the datagrams.
+/// The fate of the datagrams.
 pub(crate) struct Outcome {
     pub(crate) sent: u64,
     pub(crate) lost: u64,
