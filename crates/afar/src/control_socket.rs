@@ -15,7 +15,7 @@ const FOLDER: &str = "/run/afar";
 /// An ordinary user's socket, in the folder of their cache.
 const NAME: &str = "control";
 
-/// The begin of the source of a mount of ours; the socket's path follows.
+/// The beginning of the source of a mount of ours; the socket's path follows.
 pub(crate) const SOURCE: &str = "afs:";
 
 /// The source of a mount whose client answers nowhere.

@@ -23,7 +23,7 @@ pub(crate) struct Suite {
 pub(crate) struct Verb {
     /// Its options; the name is `suite verb`.
     pub(crate) command: Command,
-    /// What it does, in a few words.
+    /// The description, in a few words.
     pub(crate) about: &'static str,
     /// Other names of it, which the help lists in this order.
     pub(crate) aliases: &'static [&'static str],

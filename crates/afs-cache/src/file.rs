@@ -469,7 +469,7 @@ impl CacheFile {
         self.is_forgotten.store(true, Ordering::Release);
     }
 
-    /// Sets whether the backing file is not to be removed when this is closed.
+    /// Sets whether the backing file stays when this is closed.
     pub(crate) fn set_left(&self, is_left: bool) {
         self.is_left.store(is_left, Ordering::Release);
     }

@@ -52,6 +52,6 @@ pub struct FileKey {
     pub volume: u32,
     /// The vnode's number.
     pub vnode: u32,
-    /// Which use of it.
+    /// The use of it.
     pub unique: u32,
 }

@@ -34,13 +34,13 @@ impl Caller {
 
 /// Knows who callers are.
 pub trait Authority: fmt::Debug + Send + Sync + 'static {
-    /// Who is at `peer`, whom the security class calls `security` (empty: nobody in particular).
+    /// The caller at `peer`, whom the security class calls `security` (empty: nobody in particular).
     fn caller(&self, peer: SocketAddr, security: &str) -> Caller;
 
-    /// Whether users of this realm are users of the cell, so that `NAME@REALM` is `NAME`.
+    /// True if users of this realm are users of the cell, so that `NAME@REALM` is `NAME`.
     fn is_local_realm(&self, realm: &str) -> bool;
 
-    /// Whether nobody is asked for authentication (`-noauth`): everyone may do everything then.
+    /// True if nobody is asked for authentication (`-noauth`): everyone may do everything then.
     fn is_noauth(&self) -> bool;
 }
 

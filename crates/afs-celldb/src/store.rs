@@ -79,7 +79,7 @@ pub trait SharedStore: CellStore {
     /// store, so that a caller that hears too little may call again.
     fn watch<'a>(&'a self, prefix: &'a [u8], after: Position) -> StoreFuture<'a, Box<dyn Changes>>;
 
-    /// How many machines the store is on, as far as it was told.
+    /// The number of machines that the store is on, as far as it was told.
     fn machines(&self) -> usize;
 }
 

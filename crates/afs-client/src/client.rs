@@ -326,7 +326,7 @@ impl Client {
         self.inner.pags.are_in_use()
     }
 
-    /// The user of a process, by its user, its real user and its groups.
+    /// The identity of a process, by its user, its real user and its groups.
     pub fn user(&self, uid: u32, real: u32, groups: impl Iterator<Item = u32>) -> User {
         self.inner.pags.user(uid, real, groups)
     }

@@ -110,7 +110,7 @@ pub struct Waiting {
     pub fid: Option<AfsFid>,
     /// The caller; `None`: without a name.
     pub user: Option<String>,
-    /// From where.
+    /// The address of the caller.
     pub client: SocketAddr,
     /// Since when.
     pub since: Instant,

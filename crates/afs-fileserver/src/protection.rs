@@ -63,7 +63,7 @@ pub trait Protection: Send + Sync + 'static {
     /// The names of these ids, in their order; of those that there are not, the number as text.
     fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>>;
 
-    /// Whether the caller administers this server (UserList), which is not a question of groups.
+    /// True if the caller administers this server (UserList), which is not a question of groups.
     fn is_superuser(&self, identity: &str) -> bool;
 }
 

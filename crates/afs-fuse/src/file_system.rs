@@ -45,7 +45,7 @@ const LOCKED_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked how long that was, and after that whether the server is only busy.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether what an answer says was found out since the last notice.
+/// Tells whether what an answer says was found out since the last notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fresh(pub(crate) bool);
 
@@ -103,7 +103,7 @@ pub(crate) struct Kernel {
     pub(crate) can_map_direct: bool,
 }
 
-/// Whether the kernel may read files of the cache by itself.
+/// The setting whether the kernel may read files of the cache by itself.
 #[derive(Debug)]
 pub(crate) struct Passthrough {
     /// Files from this length on; it costs more to open than the page cache does.

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 pub struct Ticket {
     /// The owner, as the library writes principals.
     pub client: String,
-    /// For which service. A referral may have led to another realm than was asked for.
+    /// The service. A referral may have led to another realm than was asked for.
     pub server: String,
     /// The encryption type of the session key.
     pub key_kind: i32,

@@ -44,7 +44,7 @@ pub fn after(prefix: &[u8]) -> Key {
 
 /// The facts that a store has to know of its owner's rows.
 pub trait Schema: fmt::Debug + Send + Sync {
-    /// Whether a row is a reservation: numbers up to which may be given out, that count even where the batch they came
+    /// True if a row is a reservation: numbers up to which may be given out, that count even where the batch they came
     /// in does not.
     fn is_reservation(&self, _key: &Key) -> bool {
         false

@@ -89,7 +89,7 @@ impl fmt::Debug for Config {
 
 /// The authority on who may change volumes.
 pub trait Authority: Send + Sync + 'static {
-    /// Whether the caller whom the security class names so (empty: anonymous) is a superuser of this server.
+    /// True if the caller whom the security class names so (empty: anonymous) is a superuser of this server.
     fn is_superuser(&self, identity: &str) -> bool;
 }
 

@@ -28,12 +28,12 @@ pub enum AclError {
     NotTerminated,
     /// A count or rights that are no number, or a number that cannot be.
     BadNumber {
-        /// Which of the text's words, from 0.
+        /// The index of the text's word, from 0.
         word: usize,
     },
     /// A name that is longer than names are.
     LongName {
-        /// Which of the text's words, from 0.
+        /// The index of the text's word, from 0.
         word: usize,
     },
     /// Fewer entries than are counted.

@@ -79,7 +79,7 @@ impl Setting {
     }
 }
 
-/// True if two revisions, as a setting names them, measure the same: whether no program or bench differs.
+/// True if two revisions, as a setting names them, measure the same: no program or bench differs.
 pub(crate) fn is_same_code(root: &Path, one: &str, other: &str) -> bool {
     let mut git = Command::new("git");
     git.arg("-C").arg(root).args(["diff", "--quiet", one, other, "--", "crates", "Cargo.toml", "Cargo.lock"]);

@@ -80,7 +80,7 @@ pub enum Failure {
     Time {
         /// The shortest of several tries.
         took: Duration,
-        /// What is allowed.
+        /// The limit.
         limit: Duration,
     },
 }

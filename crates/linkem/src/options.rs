@@ -45,7 +45,7 @@ pub struct DirectionOptions {
     pub jitter_iid: bool,
     /// Share of packets held back by `reorder_by`, 0 to 1.
     pub reorder: f64,
-    /// How long those are held back.
+    /// The delay of those.
     pub reorder_by: Duration,
     /// Share of packets delivered twice, 0 to 1.
     pub duplicate: f64,

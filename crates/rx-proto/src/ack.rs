@@ -62,8 +62,8 @@ reasons! {
     9 IDLE
 }
 
-/// A peer of our own's capabilities, in the fifth word of the trailer (docs/rx-extensions.md): the letters "afr", then
-/// eight capability bits. Stock peers look at four words and ignore it.
+/// The capabilities of a peer of our own, in the fifth word of the trailer (docs/rx-extensions.md): the letters "afr",
+/// then eight capability bits. Stock peers look at four words and ignore it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Announcement(u8);
 
@@ -129,8 +129,8 @@ impl<'a> AckTable<'a> {
         self.described == 0
     }
 
-    /// Whether packet `first + offset` has been received; `None` if the table does not speak of it: then it is
-    /// neither lost nor received.
+    /// Tells whether packet `first + offset` has been received; `None` if the table does not speak of it: then
+    /// it is neither lost nor received.
     pub fn is_received(&self, offset: u32) -> Option<bool> {
         if offset >= self.described {
             return None;

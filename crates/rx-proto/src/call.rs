@@ -288,7 +288,7 @@ impl Call {
         if self.is_pending { self.progress_at } else { self.heard_at }
     }
 
-    /// When [`Self::expired`] may change, or a ping is due.
+    /// The time when [`Self::expired`] may change, or a ping is due.
     pub(crate) fn liveness_deadline(&self) -> Instant {
         let mut at = self.keepalive_due().min(self.alive_at() + self.limits.dead_after());
         if let Some(idle) = self.limits.idle {

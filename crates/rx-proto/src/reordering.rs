@@ -54,7 +54,7 @@ impl Reordering {
         }
     }
 
-    /// What was lost in a row has all been repaired.
+    /// Notes that all that was lost in a row has been repaired.
     pub(crate) const fn handle_recovered(&mut self) {
         self.recoveries_left = self.recoveries_left.saturating_sub(1);
         if self.recoveries_left == 0 {

@@ -25,7 +25,8 @@ pub trait SecurityClass: Send + Debug {
     /// The number of the class.
     fn index(&self) -> SecurityIndex;
 
-    /// How much plain text fits into a packet body of `body` bytes. All packets of a call but the last carry as much.
+    /// The bytes of plain text that fit into a packet body of `body` bytes. All packets of a call but the last carry as
+    /// much.
     fn plaintext_capacity(&self, body: usize) -> usize {
         body
     }

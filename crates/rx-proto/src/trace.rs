@@ -48,7 +48,7 @@ pub struct Trace {
 /// Something that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The time; of a span, its begin.
+    /// The time; of a span, its beginning.
     pub at: Instant,
     /// The event.
     pub what: What,
@@ -67,12 +67,12 @@ pub enum What {
     AckSent(AckSent),
     /// A DATA packet went out again.
     Resent {
-        /// Which.
+        /// The packet.
         seq: Seq,
     },
     /// A DATA packet was found lost.
     Lost {
-        /// Which.
+        /// The packet.
         seq: Seq,
     },
     /// No ACK came for a whole timeout: all under way counts as lost.

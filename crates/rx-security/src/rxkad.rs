@@ -32,7 +32,7 @@ mod tests;
 /// rxkad's number.
 pub const INDEX: SecurityIndex = SecurityIndex(2);
 
-/// The level of protection of packets (Security notes 2.5).
+/// The parts of packets that are protected (Security notes 2.5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Level {
     /// The caller's name, and the place of each packet: a checksum in the header.

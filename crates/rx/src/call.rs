@@ -138,8 +138,8 @@ impl Call {
         rtt.is_known().then(|| (rtt.smoothed(), rtt.min()))
     }
 
-    /// Whether the peer has announced itself as one of our own (docs/rx-extensions.md): then one call carries all that the path
-    /// does, and else at most 32 packets, or 255, at a time. `None` before the peer has said anything of itself.
+    /// Tells whether the peer has announced itself as one of our own (docs/rx-extensions.md): then one call carries all that
+    /// the path does, and else at most 32 packets, or 255, at a time. `None` before the peer has said anything of itself.
     pub fn peer_is_own(&self) -> Option<bool> {
         let state = self.shard().lock();
         match state.endpoint.path_of(self.handle)?.peer_kind() {

@@ -44,7 +44,7 @@ pub struct EndpointConfig {
     /// Whether it begins as a server whose services are still to come: a call of a missing service gets no answer until
     /// [`Endpoint::set_starting`] says otherwise. Default false: it is refused.
     pub is_starting: bool,
-    /// How often counters and gauges are published through the `metrics` facade; `None` leaves that to
+    /// The time between two publications of counters and gauges through the `metrics` facade; `None` leaves that to
     /// [`Endpoint::publish_metrics`]. Default 1 s, far below the time between two looks of an exporter: it costs a lock of
     /// each shard, some system calls, and a wake-up of an idle program.
     pub publish_every: Option<Duration>,

@@ -27,7 +27,7 @@ pub enum CallError {
         peer: SocketAddr,
         /// The service called.
         service: ServiceId,
-        /// What was wrong.
+        /// The code of what was wrong.
         code: AbortCode,
     },
     /// The deadline given by the caller has passed; the call was aborted.
@@ -57,7 +57,7 @@ pub enum CallError {
     StreamTooLong {
         /// The peer.
         peer: SocketAddr,
-        /// How many bytes the caller takes.
+        /// The number of bytes that the caller takes.
         limit: usize,
     },
     /// This end's endpoint was shut down.
@@ -127,16 +127,16 @@ pub enum RpcError {
     Call {
         /// The procedure.
         rpc: &'static str,
-        /// Why.
+        /// The reason.
         source: CallError,
     },
-    /// What came is no reply of this procedure.
+    /// The bytes that came are no reply of this procedure.
     Reply {
         /// The procedure.
         rpc: &'static str,
         /// The peer.
         peer: SocketAddr,
-        /// What is wrong with it.
+        /// The problem with it.
         source: DecodeError,
     },
 }

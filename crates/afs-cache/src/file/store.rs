@@ -9,7 +9,7 @@ use afs_store::{Batch, lock, write};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// The changes that are to be stored, in the order in which it is to be done.
+/// The changes that are to be stored, in the order in which they are to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dirty {
     /// The version that was written on.

@@ -1,4 +1,4 @@
-//! The following of an image: how it keeps up with a store that other machines change too.
+//! Following: how an image keeps up with a store that other machines change too.
 //!
 //! One task watches the store and gives the image what others have changed. Another one asks the store, whenever a look-up
 //! wants to know, which revision is the newest (a *round*), and waits until the image has it (both are in `follower.rs`). What a round has

@@ -23,7 +23,7 @@ const BACKUP_SITE: u8 = 8;
 const READ_WRITE_EXISTS: u32 = 0x1000;
 const BACKUP_EXISTS: u32 = 0x4000;
 
-/// The attributes by which entries are asked for; all of it must hold.
+/// The attributes by which entries are asked for; all of them must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// A site on the server with this address.
@@ -39,7 +39,7 @@ pub struct Attributes {
 pub struct Match {
     /// Its place.
     pub slot: u32,
-    /// The site and the volume's name that have matched, as it is sent (VLDB notes 13).
+    /// The site and the volume's name that have matched, as they are sent (VLDB notes 13).
     pub match_index: i32,
 }
 

@@ -166,14 +166,14 @@ pub type ServerUuid = [u8; 16];
 pub enum Server {
     /// Nothing, or not any more.
     Free {
-        /// What the last one's counter was, so that the next does not repeat it.
+        /// The counter of the last one, so that the next does not repeat it.
         uniquifier: u32,
     },
     /// A server that was named by an address in an entry, and has not registered.
     Address(u32),
     /// A server that has registered.
     Registered {
-        /// Who it is.
+        /// Its UUID.
         uuid: ServerUuid,
         /// Goes up with each change of the addresses.
         uniquifier: u32,

@@ -16,7 +16,7 @@ pub enum ServerQuery {
     Address(u32),
     /// Its number, counted from 1, as it was sent.
     Index(i32),
-    /// Who it is.
+    /// The UUID.
     Uuid(ServerUuid),
 }
 

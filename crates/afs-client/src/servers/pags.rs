@@ -129,9 +129,9 @@ impl Pags {
         }
     }
 
-    /// The user of a process, by its user, its real user and its groups. A program with a set-uid bit that acts as the superuser counts as
-    /// the PAG's owner, if they have started it: somebody else who has a way to the number would else have their files looked at by such a
-    /// program.
+    /// The identity of a process, by its user, its real user and its groups. A program with a set-uid bit that acts as the superuser
+    /// counts as the PAG's owner, if they have started it: somebody else who has a way to the number would else have their files looked at
+    /// by such a program.
     pub(crate) fn user(&self, uid: u32, real: u32, mut groups: impl Iterator<Item = u32>) -> User {
         let user = User::of(uid);
         if !self.are_in_use() {

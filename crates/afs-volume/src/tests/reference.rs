@@ -150,7 +150,7 @@ pub(super) fn run(volume: &Arc<Volume>, operation: &Operation, now: u32) -> Resu
     result.map(|status: Option<VnodeStatus>| status.map(|status| status.id)).map_err(|error| name_of(&error))
 }
 
-/// What it should do to the tree, when the volume has answered with `made`.
+/// Does to the tree what the operation should do, when the volume has answered with `made`.
 pub(super) fn expect(tree: &mut Tree, operation: &Operation, made: Option<VnodeId>) -> Result<(), String> {
     let fail = |what: &str| Err(what.to_owned());
     match operation {
@@ -272,7 +272,7 @@ fn rename(tree: &mut Tree, d: VnodeId, n: &[u8], to: VnodeId, m: &[u8]) -> Resul
     Ok(())
 }
 
-/// What has a name, if the operation is one that makes something.
+/// The vnode that has a name, if the operation is one that makes something.
 pub(super) fn made_by(operation: &Operation, found: &Tree) -> Option<VnodeId> {
     let (Operation::Create(d, n) | Operation::MakeDir(d, n) | Operation::Symlink(d, n, _)) = operation else {
         return None;

@@ -17,7 +17,7 @@ pub enum Fault {
     BadLink {
         /// The chain.
         bucket: usize,
-        /// Where it leads to.
+        /// The slot to which it leads.
         to: Slot,
     },
     /// A chain comes to a slot that some chain has been to.

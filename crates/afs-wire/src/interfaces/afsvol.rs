@@ -54,7 +54,7 @@ wire_bits! {
         0x1000 CREATE_VOLUME_ID;
     }
 
-    /// The input of the digests of `GetArrived`.
+    /// The parts of vnodes of which `GetArrived` makes its digests.
     ArrivedFlags(i32) {
         /// Of the data too, not of the attributes alone.
         0x1 WITH_DATA;

@@ -110,9 +110,9 @@ wire_struct! {
         last_any_exit: AfsTime,
         /// The time when it failed last.
         last_error_exit: AfsTime,
-        /// With what code.
+        /// The code of that failure.
         error_code: i32,
-        /// By what signal.
+        /// The signal of that failure.
         error_signal: i32,
         /// Its troubles.
         flags: BnodeFlags,

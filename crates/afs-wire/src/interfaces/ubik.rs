@@ -36,7 +36,7 @@ wire_struct! {
         now: AfsTime,
         /// The time when it last voted yes.
         last_yes_time: AfsTime,
-        /// For whom.
+        /// The server that it voted for then.
         last_yes_host: HostAddr,
         /// Whether that one was the sync site.
         last_yes_state: i32,

@@ -1,5 +1,5 @@
-//! What a direction does to packets, checked without devices: arrivals go in at chosen times, departures are
-//! taken out at the times planned.
+//! Tests of what a direction does to packets, checked without devices: arrivals go in at chosen times,
+//! departures are taken out at the times planned.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How a record of a DEBUG reply is written down: its fields, in order, once; from that follow the structure, its size,
+//! The notation for records of DEBUG replies: its fields, in order, once; from that follow the structure, its size,
 //! its bytes and the list of its names. Which records there are is in `debug`.
 
 use crate::abort::AbortCode;

@@ -1,4 +1,5 @@
-//! What a real server said reads as it should, and writes back byte by byte. The bytes are from a capture of OpenAFS
+//! Tests that what a real server said reads as it should, and writes back byte by byte. The bytes are from a capture of
+//! OpenAFS
 //! 1.8.9's rxdebug; zeros at the end are left out.
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Who is who to a cell, and what becomes of a token that ends.
+//! Tests of who is who to a cell, and of what becomes of a token that ends.
 
 use super::ends::LOOK_EVERY;
 use super::*;
