@@ -1,6 +1,7 @@
-//! The interface of a congestion controller: what it is told, how much may be in flight on a path, and how fast to send.
-//! The path counts and paces (see `path`, `pacer`); loss is found in `transmit`; controllers are in the files below. To add one:
-//! implement [`Controller`], name it in [`ControllerKind`], and look at what it does in `congestion/simulation.rs`.
+//! The interface of a congestion controller: what it is told, and what it answers, namely how much may be in flight on a path,
+//! and how fast to send. The path counts and paces (see `path`, `pacer`); loss is found in `transmit`; controllers are in the
+//! files below. To add one: implement [`Controller`], name it in [`ControllerKind`], and look at what it does in
+//! `congestion/simulation.rs`.
 
 use crate::pacer::CATCH_UP;
 use crate::time::Instant;

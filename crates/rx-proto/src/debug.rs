@@ -134,7 +134,7 @@ record! {
     DebugStats {
         /// Packet buffers free.
         n_free_packets: i32
-        /// The number of buffers that were taken away from calls.
+        /// The number of times that buffers were taken away from calls.
         packet_reclaims: i32
         /// Calls served since the start.
         calls_executed: i32
