@@ -16,12 +16,14 @@ const GAUGES: Gauges = Gauges {
         "afs_client_memory_bytes",
         "Memory that the client uses, by share. For a table, this is the number of its entries times their usual size.",
     ),
-    limit: ("afs_client_memory_limit_bytes", "How large each share of the client may become, by share."),
+    limit: ("afs_client_memory_limit_bytes", "How much memory the client may use, by share."),
 };
 
 /// The gauges of users' tokens: name, meaning.
-const TOKENS: (&str, &str) =
-    ("afs_client_tokens", "Tokens that users have given to the client, by state: good, ended.");
+const TOKENS: (&str, &str) = (
+    "afs_client_tokens",
+    "Tokens that users have given to the client, by state. An ended token has expired, or a server has refused it.",
+);
 
 /// The exporter, installed if an address was given: to be called before anything counts.
 pub(crate) fn begin(address: Option<SocketAddr>) -> Option<(Exporter, SocketAddr)> {

@@ -113,7 +113,7 @@ pub(crate) const GAUGES: Gauges = Gauges {
         "afs_server_memory_bytes",
         "Memory that the servers use, by share. For a table, this is the number of its entries times their usual size.",
     ),
-    limit: ("afs_server_memory_limit_bytes", "How large each share of the servers may become, by share."),
+    limit: ("afs_server_memory_limit_bytes", "How much memory the servers may use, by share."),
 };
 
 fn size(bytes: u64) -> usize {

@@ -1,5 +1,5 @@
-//! Waiting for something with an end in time, in a process that may stand still meanwhile: it is stopped, its machine is, or others have
-//! the cores.
+//! Waiting for something with a deadline, in a process that may be stopped for a while: by a signal, with its machine, or because others
+//! have the cores.
 
 use std::pin::pin;
 use std::task::Poll;
