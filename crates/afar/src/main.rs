@@ -179,7 +179,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "rxplot",
         is_classic: false,
-        about: "draws the trace of a call that rxperf wrote",
+        about: "draws the trace of a call from a file that 'rxperf --trace' wrote",
         run: rxplot::run,
     },
     Entry {
