@@ -22,6 +22,8 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("afar-celldb-{name}-{}", std::process::id()));
+        // Left by an earlier process of this number.
+        drop(std::fs::remove_dir_all(&folder));
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder)
     }

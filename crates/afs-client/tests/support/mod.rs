@@ -114,6 +114,8 @@ impl Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("afs-client-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
+        // Left by an earlier process of this number.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -170,7 +172,9 @@ fn seconds(sim: &Sim) -> u32 {
 
 fn open_partition(folder: &Path, disk: Option<&SimulatedDisk>) -> Partition {
     let Some(disk) = disk else {
-        return Partition::open(folder, afs_volume::Config::default()).unwrap();
+        // What is still under way in virtual time when a test ends keeps the partition open, whose thread would make the folder anew.
+        let config = afs_volume::Config { has_thread: false, ..afs_volume::Config::default() };
+        return Partition::open(folder, config).unwrap();
     };
     // Small, so that there are checkpoints within a test, and as a simulated disk is copied at each sync.
     let config = afs_volume::Config {

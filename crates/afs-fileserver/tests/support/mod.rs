@@ -134,6 +134,8 @@ impl Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("afar-fileserver-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
+        // Left by an earlier process of this number.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(path.join("vicepa")).unwrap();
         Self(path)
     }
@@ -153,8 +155,9 @@ impl Cell {
 
     /// The same with other settings.
     pub(crate) fn with(configure: impl FnOnce(&mut Config)) -> Self {
-        let open = |folder: &Path| Partition::open(folder, afs_volume::Config::default()).unwrap();
-        Self::on(open, configure)
+        // What is still under way in virtual time when a test ends keeps the partition open, whose thread would make the folder anew.
+        let config = afs_volume::Config { has_thread: false, ..afs_volume::Config::default() };
+        Self::on(|folder| Partition::open(folder, config).unwrap(), configure)
     }
 
     /// The same on a disk of the test's.

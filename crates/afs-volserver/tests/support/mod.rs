@@ -23,6 +23,9 @@ use rx_proto::security::Null;
 use rxgen::xdr::XdrString;
 use rxgen::{Abort, Rpc};
 
+/// What any single step may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
 pub(crate) const A: PartitionId = PartitionId(0);
 pub(crate) const B: PartitionId = PartitionId(1);
 pub(crate) const RW: VolumeId = VolumeId(536_870_918);
@@ -60,14 +63,24 @@ impl Peers for Anonymous {
     }
 }
 
+/// A folder that goes with its owner.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
 pub(crate) struct Lab {
-    folder: PathBuf,
     pub(crate) connection: Connection,
     pub(crate) partitions: Partitions,
     pub(crate) service: VolumeService,
     pub(crate) everybody: Arc<Everybody>,
     pub(crate) told: Arc<Changed>,
     _server: Endpoint,
+    /// Dropped last: partitions write when they close.
+    _folder: Folder,
 }
 
 impl Lab {
@@ -76,15 +89,19 @@ impl Lab {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
-        Self::on(change, |folder| Partition::open(folder, afs_volume::Config::default()).unwrap())
+        // A call that is still under way when a test ends keeps the partition open, whose thread would make the folder anew.
+        let config = afs_volume::Config { has_thread: false, ..afs_volume::Config::default() };
+        Self::on(change, |folder| Partition::open(folder, config.clone()).unwrap())
     }
 
     pub(crate) fn on(change: impl FnOnce(&mut Config), open: impl Fn(&Path) -> Partition) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("afs-volserver-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
+        let folder = Folder(std::env::temp_dir().join(name));
+        // Left by an earlier process of this number.
+        let _ = std::fs::remove_dir_all(&folder.0);
         let open = |id: PartitionId| {
-            let path = folder.join(format!("{}", id.0));
+            let path = folder.0.join(format!("{}", id.0));
             std::fs::create_dir_all(&path).unwrap();
             (id, open(&path))
         };
@@ -101,7 +118,7 @@ impl Lab {
             VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), peers, runtime, config);
         server.add_service(service.config(vec![Arc::new(Null)]));
         let connection = client.connect(server.local_addr(), ServiceId(4), Box::new(Null));
-        Self { folder, connection, partitions, service, everybody, told, _server: server }
+        Self { connection, partitions, service, everybody, told, _server: server, _folder: folder }
     }
 
     /// As another server has it to send to.
@@ -112,7 +129,7 @@ impl Lab {
     }
 
     pub(crate) async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, AbortCode> {
-        let reply = tokio::time::timeout(Duration::from_secs(20), self.connection.rpc(&args)).await;
+        let reply = tokio::time::timeout(PATIENCE, self.connection.rpc(&args)).await;
         reply.expect("an answer in time").map_err(|error| error.code())
     }
 
@@ -149,12 +166,6 @@ impl Lab {
 
     pub(crate) fn told(&self) -> Vec<VolumeId> {
         std::mem::take(&mut *self.told.0.lock().unwrap())
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.folder));
     }
 }
 

@@ -84,6 +84,8 @@ impl Folder {
     pub(super) fn new(what: &str) -> Self {
         let name = format!("afar-fuzz-{what}-{}-{:?}", std::process::id(), std::thread::current().id());
         let path = std::env::temp_dir().join(name);
+        // Left by an earlier process of this number.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("there is room for a partition");
         Self(path)
     }
