@@ -9,8 +9,8 @@ use afs_volume::disk::SimulatedDisk;
 use afs_volume::{Partition, SetStatus, VnodeId, Volume, VolumeState, fsck};
 use afs_wire::abort::{VOLSERBADNAME, VOLSERREAD_DUMPERROR};
 use afs_wire::afsvol::{
-    AttachFlags, ConvertROtoRWvolume, CreateVolume, Dump, GetStatus, Restore, RestoreCookie, RestoreFlags,
-    SetFlags, SetIdsTypes, VolumeFlags,
+    AttachFlags, ConvertROtoRWvolume, CreateVolume, Dump, GetStatus, Monitor, Restore, RestoreCookie,
+    RestoreFlags, SetFlags, SetIdsTypes, VolumeFlags,
 };
 use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeId, VolumeType};
 use rand::rngs::StdRng;
@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use rx_proto::abort::AbortCode;
 use rxgen::xdr::CharVec;
 use support::dumps::{FULL, filled, read, stamp, store};
-use support::{A, Lab, RW, text};
+use support::{A, Lab, PATIENCE, RW, text};
 
 const NEW: VolumeId = VolumeId(536_870_940);
 const BROKEN: AbortCode = AbortCode(VOLSERREAD_DUMPERROR.0);
@@ -47,6 +47,20 @@ impl Lab {
         // The server may end the call before it has all.
         let _ = call.write_all(stream).await;
         call.reply::<Restore>().await.map(drop).map_err(|error| error.code())
+    }
+
+    /// Waits until some of what is sent to a transaction has been read.
+    async fn wait_until_read(&self, trans: TransId) {
+        let is_read = async {
+            loop {
+                let seen = self.call(Monitor {}).await.unwrap().entries.into_vec();
+                if seen.iter().any(|seen| seen.tid == trans && seen.read_next > 0) {
+                    break;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_read).await.expect("something is read in time");
     }
 
     async fn finish(&self, trans: TransId) {
@@ -213,6 +227,7 @@ async fn a_client_that_goes_away_in_the_middle_leaves_the_volume_as_it_was() {
     let mut call = lab.connection.call().await.unwrap();
     call.send_request(&order(trans, "user.new")).await.unwrap();
     call.write_all(&good[..good.len() / 2]).await.unwrap();
+    lab.wait_until_read(trans).await;
     drop(call);
     for _ in 0..1000 {
         // While the call is on its way to its end the transaction is in use.
@@ -238,6 +253,7 @@ async fn the_end_of_a_transaction_breaks_off_a_restore_that_waits_for_its_sender
     let mut call = lab.connection.call().await.unwrap();
     call.send_request(&order(trans, "user.new")).await.unwrap();
     call.write_all(&good[..good.len() / 2]).await.unwrap();
+    lab.wait_until_read(trans).await;
     lab.end(trans).await;
     assert_eq!(lab.volume(NEW).header().vnode_count, 0);
     assert_eq!(call.reply::<Restore>().await.map(drop).unwrap_err().code(), AbortCode(-1));

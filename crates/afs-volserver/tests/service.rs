@@ -390,7 +390,7 @@ async fn what_is_not_served_is_refused_as_by_servers_without_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_nobody_uses_ends() {
-    let lab = Lab::with(|config| config.idle_limit = Duration::from_millis(100));
+    let lab = Lab::with(|config| config.idle_limit = Duration::from_secs(1));
     lab.create(RW, "user.x").await;
     let trans = lab.begin(RW, AttachFlags::BUSY).await;
     let ended = async {
@@ -398,7 +398,7 @@ async fn a_transaction_that_nobody_uses_ends() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
     assert_eq!(lab.state(RW), VolumeState::Online);
     lab.fails(GetName { trans }, ENOENT).await;
 }

@@ -5,6 +5,7 @@
 use crate::alloc;
 use crate::mutate::mutate;
 use crate::rng::Rng;
+use rustix::time::{ClockId, clock_gettime};
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
@@ -18,7 +19,7 @@ const MAX_KEPT: usize = 4096;
 /// Every second input is made from one of so many newest: what was just found leads on.
 const NEWEST: usize = 16;
 
-/// How often an input that took too long is tried again before it counts: the machine may have been busy.
+/// How often an input that took too long is tried again before it counts: a busy machine also makes its work slower.
 const SECOND_CHANCES: usize = 3;
 
 /// Something to be fuzzed.
@@ -41,7 +42,7 @@ pub struct Bound {
     pub bytes_per_byte: usize,
     /// Bytes of memory on top.
     pub bytes: usize,
-    /// Time, however long the input.
+    /// CPU time of the thread, however long the input: what others do on the machine does not count.
     pub time: Duration,
 }
 
@@ -117,7 +118,7 @@ pub struct Report {
     pub kept: usize,
     /// The most memory that an input held, in bytes; 0 if the allocator does not count.
     pub peak: usize,
-    /// The longest that an input took.
+    /// The most CPU time that an input took.
     pub slowest: Duration,
 }
 
@@ -185,7 +186,7 @@ pub struct Cost {
     pub feature: u64,
     /// Most memory held at one time, in bytes.
     pub peak: usize,
-    /// Time taken.
+    /// CPU time taken.
     pub took: Duration,
 }
 
@@ -210,11 +211,18 @@ pub fn check(target: &Target, input: &[u8]) -> Result<Cost, Failure> {
     Ok(cost)
 }
 
+/// The CPU time of this thread.
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let whole = Duration::from_secs(time.tv_sec.try_into().unwrap_or(0));
+    whole + Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0))
+}
+
 fn once(target: &Target, input: &[u8]) -> Result<Cost, Failure> {
-    let start = Instant::now();
+    let start = cpu_time();
     let (result, peak) = alloc::measure(|| catch_unwind(|| (target.run)(input)));
     let feature = result.map_err(|panic| Failure::Panic(message(&*panic)))?;
-    Ok(Cost { feature, peak, took: start.elapsed() })
+    Ok(Cost { feature, peak, took: cpu_time().saturating_sub(start) })
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

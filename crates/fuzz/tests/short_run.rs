@@ -1,7 +1,7 @@
 //! Each target for a moment, with a fixed seed, as part of the tests; and that the frame finds what it must find.
 
 use afar_fuzz::alloc::{Counting, is_counting};
-use afar_fuzz::engine::{Bound, Failure, Limit, Report, Target, check, fuzz};
+use afar_fuzz::engine::{Bound, Failure, Limit, Report, Target, check, cpu_time, fuzz};
 use afar_fuzz::shape::Shape;
 use afar_fuzz::targets::{CANARY, TARGETS, find};
 use std::path::Path;
@@ -98,11 +98,14 @@ fn memory_beyond_the_bound_is_a_failure() {
 
 #[test]
 fn time_beyond_the_bound_is_a_failure() {
-    let sleep = |input: &[u8]| {
-        std::thread::sleep(Duration::from_millis(input.len() as u64));
+    let work = |input: &[u8]| {
+        let (begun, time) = (cpu_time(), Duration::from_millis(input.len() as u64));
+        while cpu_time() - begun < time {
+            std::hint::spin_loop();
+        }
         0
     };
     let bound = Bound { time: Duration::from_millis(5), ..Bound::DEFAULT };
-    let failure = check(&Target { name: "time", about: "", run: sleep, bound }, &[0; 20]).unwrap_err();
+    let failure = check(&Target { name: "time", about: "", run: work, bound }, &[0; 20]).unwrap_err();
     assert!(matches!(failure, Failure::Time { took, .. } if took >= Duration::from_millis(20)), "{failure}");
 }

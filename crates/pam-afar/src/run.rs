@@ -84,13 +84,22 @@ mod tests {
             return None;
         }
         let folder = std::env::temp_dir().join(format!("pam-afar-{name}-{}", std::process::id()));
+        // Left by an earlier process of this number.
+        drop(fs::remove_dir_all(&folder));
         fs::create_dir(&folder).unwrap();
         let program = folder.join("program");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let root = User::from_uid(nix::unistd::Uid::from_raw(0)).unwrap().unwrap();
         let environment = [("FOLDER".to_owned(), folder.display().to_string())];
-        Some((run_as(&root, 0x4100_0009, &program, &environment, patience), folder))
+        let result = loop {
+            match run_as(&root, 0x4100_0009, &program, &environment, patience) {
+                // A child that another test has just made has the program open as we have written it, until it executes its own.
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::sleep(PAUSE),
+                result => break result,
+            }
+        };
+        Some((result, folder))
     }
 
     #[test]

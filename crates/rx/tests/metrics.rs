@@ -20,7 +20,8 @@ const SLOW: ServiceId = ServiceId(2);
 const REFUSING: ServiceId = ServiceId(3);
 
 async fn slow(mut call: ServerCall) -> Result<(), Abort> {
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // Long enough that no wait on a busy machine is taken for it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     call.write_all(b"late").await.map_err(support::abort)
 }
 
@@ -71,11 +72,11 @@ async fn calls_arrive_as_counters_and_histograms_with_role_service_and_result() 
     assert_eq!(kept.number("rx_calls_ended result=aborted role=server service=3"), 1.0);
     assert_eq!(kept.samples("rx_call_seconds result=ok role=client service=1").len(), 3);
     let slow = kept.samples("rx_call_seconds result=ok role=server service=2");
-    assert!(slow.len() == 2 && slow.iter().all(|s| (0.05..30.0).contains(s)), "{slow:?}");
+    assert!(slow.len() == 2 && slow.iter().all(|s| (1.0..30.0).contains(s)), "{slow:?}");
     let mut waits = kept.samples("rx_handler_wait_seconds service=2");
     waits.sort_by(f64::total_cmp);
     assert!(
-        waits.len() == 2 && waits[0] < 0.05 && waits[1] >= 0.04,
+        waits.len() == 2 && waits[0] < 0.5 && waits[1] >= 0.5,
         "the second waited for the first: {waits:?}"
     );
     assert_eq!(kept.samples("rx_send_wait_seconds role=client service=1").len(), 3);

@@ -16,7 +16,7 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 
 /// What any single step may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) const ECHO: ServiceId = ServiceId(1);
 
