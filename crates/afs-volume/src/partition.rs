@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 mod opening;
@@ -88,6 +88,8 @@ struct Inner {
     changing: Mutex<()>,
     /// Wakes the thread, to end.
     ended: Arc<(Mutex<bool>, Condvar)>,
+    /// The thread, if there is one.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -103,6 +105,13 @@ impl Drop for Inner {
     fn drop(&mut self) {
         *lock(&self.ended.0) = true;
         self.ended.1.notify_all();
+        // What the thread is doing needs the store, and the folder that is free for others afterwards. If it is the thread that drops the
+        // partition, it does nothing else any more.
+        if let Some(thread) = lock(&self.thread).take()
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
         // What fails here is found at the next start, like the end of a process.
         let open = read(&self.open);
         let uses = open.volumes.values().try_for_each(|volume| volume.write_uses());
@@ -137,6 +146,7 @@ impl Partition {
             open: RwLock::new(open),
             changing: Mutex::new(()),
             ended: Arc::default(),
+            thread: Mutex::default(),
             config,
         });
         let this = Self { inner };
@@ -151,7 +161,8 @@ impl Partition {
             let thread = thread::Builder::new()
                 .name("volumes".into())
                 .spawn(move || maintenance(&weak, &ended, every));
-            thread.map_err(VolumeError::io("cannot start a thread"))?;
+            let thread = thread.map_err(VolumeError::io("cannot start a thread"))?;
+            *lock(&this.inner.thread) = Some(thread);
         }
         Ok(this)
     }

@@ -1,7 +1,7 @@
 //! A process that is killed under load, again and again, on a real file system: what it said was done is there, opening
 //! takes less than a second in the median, and all fits together.
 
-use afs_volume::{Config, Partition, VnodeId, VolumeError, fsck};
+use afs_volume::{Config, Partition, SyncPolicy, VnodeId, VolumeError, fsck};
 use afs_wire::ids::VolumeId;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -150,11 +150,14 @@ fn the_log_does_not_grow_with_each_kill() {
 #[test]
 fn a_partition_is_open_once() {
     let folder = Folder::new("lock");
-    // A thread that is at work keeps a partition open for a while that was dropped.
-    let config = Config { has_thread: false, ..Config::default() };
-    let first = Partition::open(&folder.0, config.clone()).unwrap();
-    let error = Partition::open(&folder.0, config.clone()).unwrap_err();
-    assert!(matches!(error, VolumeError::Io { .. }), "{error}");
-    drop(first);
-    Partition::open(&folder.0, config).unwrap();
+    // Its thread is at work most of the time.
+    let config = Config { sync: SyncPolicy::Every(Duration::from_micros(100)), ..Config::default() };
+    for round in 0..200 {
+        let first = Partition::open(&folder.0, config.clone());
+        let first =
+            first.unwrap_or_else(|error| panic!("it is free when it was closed, round {round}: {error}"));
+        let error = Partition::open(&folder.0, config.clone()).unwrap_err();
+        assert!(matches!(error, VolumeError::Io { .. }), "{error}");
+        drop(first);
+    }
 }

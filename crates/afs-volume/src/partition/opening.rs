@@ -191,8 +191,11 @@ pub(super) fn maintenance(inner: &Weak<Inner>, ended: &(Mutex<bool>, Condvar), e
         if *woken.unwrap_or_else(std::sync::PoisonError::into_inner).0 {
             return;
         }
-        let Some(inner) = inner.upgrade() else { return };
-        let Open { shared, volumes, .. } = read(&inner.open).clone();
+        // Without the partition, which can be closed meanwhile: that waits for this to be done.
+        let Some(Open { shared, volumes, .. }) = inner.upgrade().map(|inner| read(&inner.open).clone())
+        else {
+            return;
+        };
         let _ = maintain(&shared, volumes.values());
     }
 }
