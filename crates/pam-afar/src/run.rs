@@ -75,7 +75,6 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
     /// Runs a script as `aklog`; `None` without the rights for that.
@@ -88,8 +87,10 @@ mod tests {
         drop(fs::remove_dir_all(&folder));
         fs::create_dir(&folder).unwrap();
         let program = folder.join("program");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        // By another process: one that a test beside this starts at this moment would have it open for writing, and that cannot be run.
+        let mut write = Command::new("sh");
+        write.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""]);
+        assert!(write.arg(&program).arg(script).status().unwrap().success());
         let root = User::from_uid(nix::unistd::Uid::from_raw(0)).unwrap().unwrap();
         let environment = [("FOLDER".to_owned(), folder.display().to_string())];
         let result = loop {

@@ -375,7 +375,7 @@ fn a_shell_in_a_pag_has_no_privilege_and_one_number() {
         return;
     }
     let helper = scene.cell.folder.join("afar-pagsh");
-    fs::copy(&scene.program, &helper).unwrap();
+    mounted::copy_program(&helper);
     if !Command::new("setcap").arg("cap_setgid+ep").arg(&helper).status().unwrap().success() {
         return mounted::skip(NAME, "this file system keeps no capabilities");
     }
