@@ -31,9 +31,9 @@ nightly:
 	@scripts/packages.sh
 	@scripts/tools.sh
 	$(RUST) cargo build --release -p afar
-	AFAR_FSX_OPERATIONS=100000 $(RUST) cargo test --release -p afar --test posix random_operations
+	AFAR_FSX_OPERATIONS=100000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test posix random_operations
 	AFAR_CELL_SEEDS=3000 $(RUST) cargo test --release -p afs-client --test whole_cell
-	AFAR_IS_BUILT=1 AFAR_FSX_OPERATIONS=100000 $(RUST) cargo test --release -p afar-interop --test cells programs/fsx
+	AFAR_IS_BUILT=1 AFAR_FSX_OPERATIONS=100000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar-interop --test cells programs/fsx
 	AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar --test work a_file_of_a_gibibyte
 	AFAR_IS_BUILT=1 AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar-interop --test cells programs/a_large_file
 	AFAR_ROUNDS=10000 $(RUST) cargo test --release -p afar --test rounds

@@ -1,11 +1,11 @@
 #!/bin/bash
 # fsx.sh MOUNTED LOCAL [SEED]   fsx, which does random things to a file and knows what must come of them: 20,000 operations, or
-# AFAR_FSX_OPERATIONS. Most are on a file of 256 KiB, as its authors have it, and some on one that is large enough for the kernel to
-# read it by itself. Its program is FSX, as scripts/tools.sh builds it.
+# AFAR_FSX_OPERATIONS, from seed 1, or AFAR_SEED. Most are on a file of 256 KiB, as its authors have it, and some on one that is large
+# enough for the kernel to read it by itself. Its program is FSX, as scripts/tools.sh builds it.
 . "$(dirname "${BASH_SOURCE[0]}")"/common.sh
 FSX=${FSX:-$HERE/../../target/tools/bin/fsx}
 [ -x "$FSX" ] || die "there is no $FSX: scripts/tools.sh builds it"
-seed=${1:-$$}
+seed=${1:-${AFAR_SEED:-1}}
 echo "seed $seed"
 
 # fsx OPERATIONS LENGTH LONGEST
