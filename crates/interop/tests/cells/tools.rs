@@ -221,7 +221,8 @@ fn afsio_locks(lab: &Lab, servers: &Servers) -> Verdict {
     let in_the_way = "failed to change lock status";
     // Debian's waits without end for what somebody else has.
     let debians = |verb: &str, gets_it: bool| -> Verdict {
-        let words = [&["timeout", "3"], &AFSIO[..], &[verb, "-fid", &fid]].concat();
+        let patience = if gets_it { "60" } else { "3" };
+        let words = [&["timeout", patience], &AFSIO[..], &[verb, "-fid", &fid]].concat();
         let output = scene.cell.command(&words).output().map_err(told("Debian's afsio"))?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         match (output.status.code(), said.is_empty()) {

@@ -1,7 +1,7 @@
 //! What we send to stock peers, recorded on the way and judged by the rules of the protocol (`afar_interop::wire`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afar_interop::lab::Lab;
 use afar_interop::network::{Kind, Network};
@@ -30,6 +30,9 @@ const REQUESTS: &[Request] = &[
     Request::SlowWrite { n: 20_000, chunk: 1000, ms: 5 },
     Request::Status { n: 1_000_000 },
 ];
+
+/// How long the last packets of a record may be on their way.
+const LAST_WITHIN: Duration = Duration::from_secs(6);
 
 /// A record is judged for each direction, with and without losses, and with the stock side's largest window.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
@@ -63,9 +66,7 @@ fn our_client(lab: &Lab, drop_every: usize, stock: &[&str]) -> Verdict {
             let made = service::outcome(&connection, &pattern, request);
             expect_outcome(request, &soon("a call", made).await?, &request.outcome())?;
         }
-        // For the last ACK.
-        sleep(Duration::from_millis(300)).await;
-        judge(&proxy, Way::ToServer, drop_every)
+        judge_soon(&proxy, Way::ToServer, drop_every).await
     })
 }
 
@@ -79,16 +80,30 @@ fn our_server(lab: &Lab, drop_every: usize, stock: &[&str]) -> Verdict {
             let client = stock_client(lab, &network, proxy.address(), stock, request)?;
             expect_said(request, &client.finish(PATIENCE)?, &request.outcome())?;
         }
-        sleep(Duration::from_millis(300)).await;
-        judge(&proxy, Way::ToClient, drop_every)
+        judge_soon(&proxy, Way::ToClient, drop_every).await
     })
+}
+
+/// Waits for the last ACK and the last answer to a ping, which come late from a busy machine.
+async fn judge_soon(proxy: &Proxy, ours: Way, drop_every: usize) -> Verdict {
+    let until = Instant::now() + LAST_WITHIN;
+    loop {
+        sleep(Duration::from_millis(300)).await;
+        let verdict = judge(proxy, ours, drop_every);
+        if verdict.is_ok() || Instant::now() >= until {
+            return verdict;
+        }
+    }
 }
 
 fn judge(proxy: &Proxy, ours: Way, drop_every: usize) -> Verdict {
     let seen = wire::judge(&proxy.record(), ours)?;
     let Seen { data, resent, acks, with_holes, .. } = seen;
     let is_lossy = drop_every > 0;
-    if data < 400 || acks < 40 || (is_lossy && (resent == 0 || with_holes == 0)) || (!is_lossy && resent > 20)
+    if data < 400
+        || acks < 40
+        || (is_lossy && (resent == 0 || with_holes == 0))
+        || (!is_lossy && resent > data / 4)
     {
         return failed(format!("the record is not what it was made for: {seen:?}"));
     }

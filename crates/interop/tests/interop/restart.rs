@@ -15,8 +15,7 @@ use rx_proto::security::Null;
 use tokio::time::sleep;
 
 use crate::sides::{
-    PATIENCE, bind, bind_at, expect_outcome, expect_said, failed, soon, stock_client, stock_server,
-    stock_server_at,
+    PATIENCE, bind, bind_at, expect_outcome, expect_said, failed, soon, stock_client, stock_server_at,
 };
 
 /// All cases of this module.
@@ -31,9 +30,14 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 
 const REQUEST: Request = Request::Echo { n: 500 };
 
+/// The port of one of the three servers here. It is below those that the system gives out: nobody gets it while the server is away.
+fn own_port(number: u16) -> u16 {
+    20_000 + 3 * (std::process::id() % 3000) as u16 + number
+}
+
 fn stock_between(lab: &Lab) -> Verdict {
     let network = Network::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &network, &[])?;
+    let server = stock_server_at(lab, &network, own_port(0), &[])?;
     network.at_ours(async || {
         let endpoint = bind(&network, EndpointConfig::default())?;
         let connection = endpoint.connect(network.stock(server.port()), service::SERVICE, Box::new(Null));
@@ -58,7 +62,7 @@ fn stock_between(lab: &Lab) -> Verdict {
 /// Many calls run in a row while the server is away for a second, of which the network does not tell.
 fn stock_unnoticed(lab: &Lab) -> Verdict {
     let network = Network::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &network, &[])?;
+    let server = stock_server_at(lab, &network, own_port(1), &[])?;
     let proxy = Proxy::start(network.stock(server.port()), 0)?;
     let is_back = AtomicBool::new(false);
     network.at_ours(async || {
@@ -101,7 +105,7 @@ fn ours_unnoticed(lab: &Lab) -> Verdict {
             service::offer(&endpoint);
             Ok(endpoint)
         };
-        let first = serve(0)?;
+        let first = serve(own_port(2))?;
         let address: SocketAddr = first.local_addr();
         let proxy = Proxy::start(address, 0)?;
         let client = stock_client(lab, &network, proxy.address(), &["--times", "20000"], REQUEST)?;
