@@ -311,8 +311,8 @@ async fn a_file_system_that_has_failed_takes_its_volumes_offline_and_they_are_ba
     let client = client();
     let files = machine.volume(&client, VOLUME, "hurt", 0).await;
     let fid = put(&files, VOLUME, "before", vec![1; BYTES]).await.unwrap();
-    // With the setting as it is, all of it is on the disk within a second, or what the disk needs for it.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    // With the setting as it is, all of it is on the disk within a second, or what a disk that is busy needs for it.
+    tokio::time::sleep(Duration::from_secs(15)).await;
     let partition = machine.partition().display().to_string();
     machine.shell(&format!(
         "echo 1 > /sys/fs/ext4/$(basename $(findmnt -no SOURCE {partition}))/trigger_fs_error"

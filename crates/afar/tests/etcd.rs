@@ -411,12 +411,18 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
 
     let import = afar("import", &["--replace"]);
     let import = tokio::task::spawn_blocking(move || run(import));
-    let mut made = Vec::new();
-    while !import.is_finished() {
-        let name = format!("busy{}", made.len());
-        let id = make(made.len() % 2, &name).await.unwrap().id;
-        made.push((name, id));
-    }
+    let change = async |changer: usize| {
+        let mut made = Vec::new();
+        while !import.is_finished() {
+            let name = format!("busy{changer}-{}", made.len());
+            let id = make((changer + made.len()) % 2, &name).await.unwrap().id;
+            made.push((name, id));
+        }
+        made
+    };
+    // Four at a time: while one is slow, the others leave no second without a change.
+    let (first, second, third, fourth) = tokio::join!(change(0), change(1), change(2), change(3));
+    let made = [first, second, third, fourth].concat();
     let refused = import.await.unwrap();
     assert!(
         !refused.status.success() && said(&refused).contains("servers change the PTDB"),
@@ -440,7 +446,7 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
     for server in 0..2 {
         assert_eq!(find(server, "kept").await.unwrap(), kept);
         assert_eq!(find(server, "new0").await.unwrap().0, kept.0 + 1);
-        assert_eq!(find(server, "busy0").await.unwrap(), ViceId::ANONYMOUS);
+        assert_eq!(find(server, "busy0-0").await.unwrap(), ViceId::ANONYMOUS);
     }
 }
 
@@ -500,7 +506,7 @@ fn a_role_that_is_stopped_sends_clients_to_another_server_at_once() {
         let began = Instant::now();
         let output = command.output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", said(&output));
-        assert!(began.elapsed() < Duration::from_secs(5), "{words:?} took {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(10), "{words:?} took {:?}", began.elapsed());
         said(&output)
     };
     let afar = env!("CARGO_BIN_EXE_afar");

@@ -372,7 +372,7 @@ fn the_cache_is_flushed_while_programs_open_files() {
         let mut is_flushed = true;
         while is_flushed && Instant::now() < until {
             let mut command = Command::new("timeout");
-            command.args(["-k", "1", "20", env!("CARGO_BIN_EXE_afar"), "fs", "flushall"]);
+            command.args(["-k", "1", "120", env!("CARGO_BIN_EXE_afar"), "fs", "flushall"]);
             is_flushed = command.current_dir(&up.mount).status().unwrap().success();
         }
         ends.store(true, Ordering::Relaxed);
@@ -424,11 +424,17 @@ fn a_server_that_is_down_is_told_of_until_it_is_back() {
     up.says(&["checkservers", "-cell", "other.test"], "All servers are running.\n");
     other.signal("STOP");
     let down = format!("These servers unavailable due to network or server problems:  {}.\n", other.address);
-    up.check(&["checkservers", "-cell", "other.test"], 1, &down, "");
-    // What is known of it is told at once.
     let began = Instant::now();
-    up.check(&["checkservers", "-all", "-fast"], 1, &down, "");
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    up.check(&["checkservers", "-cell", "other.test"], 1, &down, "");
+    let waited = began.elapsed();
+    // What is known of it is told at once, without such a wait: the quickest of three, as the machine may be busy.
+    let fast = (0..3).map(|_| {
+        let began = Instant::now();
+        up.check(&["checkservers", "-all", "-fast"], 1, &down, "");
+        began.elapsed()
+    });
+    let fast = fast.min().unwrap();
+    assert!(fast < waited / 2, "{fast:?}, and {waited:?} when it asks");
     let json = up.command(&["fs", "checkservers", "-all", "-fast", "-json"]).output().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["unavailable"], serde_json::json!([other.address]));

@@ -315,15 +315,26 @@ fn a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refu
         command.args([SERVICE, &more.to_string()]);
         succeed(command).trim().parse().unwrap()
     };
-    let overhead = get(11_000) - 11_000;
-    assert_eq!(get(LONGEST - overhead), LONGEST);
+    // A ticket has 19 bytes more if it begins in a later second than its owner logged in.
+    let mut overhead = get(11_000) - 11_000;
+    let mut get_of = |length: usize| {
+        for _ in 0..10 {
+            let got = get(length - overhead);
+            if got == length {
+                return;
+            }
+            overhead = overhead + got - length;
+        }
+        panic!("no ticket of {length} bytes");
+    };
+    get_of(LONGEST);
     let output = mounted::run(scene.afar(ALICE, &["aklog"]));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains("servers of OpenAFS do not answer"), "{said}");
     assert!(scene.can(ALICE, WRITE), "{}", scene.cell.log("mnt"));
     assert!(!scene.can(BOB, READ));
     scene.run(ALICE, &["unlog"]);
-    assert_eq!(get(LONGEST - overhead + 1), LONGEST + 1);
+    get_of(LONGEST + 1);
     let said = fail(scene.afar(ALICE, &["aklog"]), 4);
     assert!(said.contains("its length, is of no use to AFS"), "{said}");
     assert!(scene.tokens(ALICE).is_empty());
@@ -397,7 +408,7 @@ fn a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good() {
     const NAME: &str = "a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good";
     let Some(scene) = Scene::new(NAME) else { return };
     scene.private_folder(ALICE);
-    scene.kinit_as(ALICE, "alice", &["-l", "4s"]);
+    scene.kinit_as(ALICE, "alice", &["-l", "15s"]);
     scene.run(ALICE, &["aklog"]);
     assert!(scene.can(ALICE, WRITE));
     scene.until(ALICE, WRITE, false);
@@ -413,7 +424,7 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
     const NAME: &str = "what_was_written_when_a_token_ended_is_stored_with_the_next_one";
     let Some(scene) = Scene::new(NAME) else { return };
     scene.private_folder(ALICE);
-    scene.kinit_as(ALICE, "alice", &["-l", "4s"]);
+    scene.kinit_as(ALICE, "alice", &["-l", "15s"]);
     scene.run(ALICE, &["aklog"]);
     // A program has the file open when the token ends, writes then, and is told at the end that this is not stored.
     let mut command = scene.command(ALICE, Path::new("bash"));

@@ -41,10 +41,16 @@ const SMALL: (usize, usize) = (800, 12_000);
 /// Of the small ones, how many are looked at after each kill.
 const SMALL_LOOKED_AT: usize = 10;
 
-/// From the start of the process until it serves.
+/// From the start of the process until it serves: by the clock in the median, and in processor time in nine of ten. What else the machine does
+/// takes no processor time of the server's.
 const START_MAX: Duration = Duration::from_secs(1);
+/// The same by the clock at most: far more, for busy machines.
+const START_MAX_ONCE: Duration = Duration::from_secs(30);
 /// Until a client is told that its promises are off: some round trips, and far more for slow machines.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+const TOLD_WITHIN: Duration = Duration::from_secs(60);
+/// Changes that are acknowledged before a kill, at least, and how long they may take.
+const CHANGES_MIN: u64 = 15;
+const CHANGES_WITHIN: Duration = Duration::from_secs(60);
 
 /// A file as its writer knows it.
 #[derive(Debug, Clone, PartialEq)]
@@ -394,8 +400,9 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
     let client = client();
     let mut watcher = Watcher { server: client.file_server(address, &admin), client, kept: BTreeMap::new() };
     let acknowledged = Arc::new(AtomicU64::new(0));
-    let (mut starts, mut promises, mut untold) = (Vec::new(), 0, 0);
+    let (mut starts, mut efforts, mut promises, mut untold) = (Vec::new(), Vec::new(), 0, 0);
     for kill in 0..kills {
+        let enough = acknowledged.load(Ordering::Relaxed) + CHANGES_MIN;
         let before = watcher.keep(root).await;
         let watched = writers.iter().flat_map(|(_, writer)| writer.files.iter().take(WATCHED_FILES));
         let watched: Vec<AfsFid> = watched.map(|file| file.fid).collect();
@@ -415,7 +422,11 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
                 watcher
             }
         });
+        let begun = Instant::now();
         tokio::time::sleep(Duration::from_millis(random.random_range(20..200))).await;
+        while acknowledged.load(Ordering::Relaxed) < enough && begun.elapsed() < CHANGES_WITHIN {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         is_dead.store(true, Ordering::Relaxed);
         server.kill();
         for task in tasks {
@@ -430,6 +441,7 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
         let begun = Instant::now();
         server = ServerProcess::start_at(&state, address, &[]);
         starts.push(begun.elapsed());
+        efforts.push(processor_time(server.pid()));
         // It has not called since: the server knows from before whom to tell.
         assert!(
             watcher.client.hears(TOLD_WITHIN, |heard| *heard == Heard::ForgetAll(Some(uuid))).await,
@@ -453,17 +465,29 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
     }
     lasting.verify_all().await;
     starts.sort();
+    efforts.sort();
     let (median, longest) = (starts[starts.len() / 2], starts[starts.len() - 1]);
+    let (effort, largest) = (efforts[(efforts.len() - 1) * 9 / 10], efforts[efforts.len() - 1]);
     let acknowledged = acknowledged.load(Ordering::Relaxed);
     println!(
-        "{acknowledged} changes acknowledged; starts took {median:?} in the median, {longest:?} at most; {promises} promises for \
-         files of writers were held at a kill, of which {untold} files had changed and nobody had been told"
+        "{acknowledged} changes acknowledged; starts took {median:?} in the median, {longest:?} at most, and {effort:?} of a processor in \
+         nine of ten, {largest:?} at most; {promises} promises for files of writers were held at a kill, of which {untold} files had \
+         changed and nobody had been told"
     );
     assert!(acknowledged > kills * 10, "too little was written for this to mean anything");
     assert!(promises > kills, "too little was watched for this to mean anything");
-    // Of what else the machine does, a start or two may have had to wait for.
-    let most = starts[(starts.len() - 1) * 9 / 10];
-    assert!(most < START_MAX && longest < 5 * START_MAX, "a server is back within a second: {starts:?}");
+    let is_soon = median < START_MAX && longest < START_MAX_ONCE;
+    let is_cheap = effort < START_MAX && largest < 5 * START_MAX;
+    assert!(is_soon && is_cheap, "a server is back within a second: {starts:?}, {efforts:?} of a processor");
+}
+
+/// The processor time that a process has taken, in steps of 10 ms.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Behind its name, which may have spaces, the 12th field is the time in the program and the 13th that in the kernel.
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let ticks = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap());
+    Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
 /// Lets the volume have as much as there is room for.

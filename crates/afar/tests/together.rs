@@ -14,9 +14,6 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a mount says when it has answered a server although its kernel had not forgotten yet, after a second.
-const LATE: &str = "answered before the kernel's copies are gone";
-
 /// Makes, replaces, moves and removes in a directory where another does the same.
 fn change(shared: &Path, name: &str, rounds: usize) {
     for round in 0..rounds {
@@ -43,33 +40,32 @@ fn two_mounts_change_one_directory_and_neither_waits_for_the_others_kernel() {
     if !can_mount(NAME) {
         return;
     }
-    let cell = Cell::new("together");
-    let mounts = ["one", "two"].map(|name| cell.mount(name));
-    fs::create_dir(mounts[0].1.join("shared")).unwrap();
-    let shared = mounts.each_ref().map(|(_, place)| place.join("shared"));
-    let both = Barrier::new(2);
-    std::thread::scope(|scope| {
-        for (shared, name) in shared.iter().zip(["one", "two"]) {
-            let both = &both;
-            scope.spawn(move || {
-                both.wait();
-                change(shared, name, ROUNDS);
-                both.wait();
-                // What the other had done when it was done.
-                let names = fs::read_dir(shared).unwrap().map(|entry| entry.unwrap().file_name());
-                let names: BTreeSet<_> = names.map(|name| name.into_string().unwrap()).collect();
-                let expected = ["one", "two"].map(|name| (0..ROUNDS).map(move |r| format!("{name}-{r}")));
-                assert_eq!(names, expected.into_iter().flatten().collect());
-                for file in names {
-                    assert_eq!(fs::read_to_string(shared.join(&file)).unwrap(), file[..3]);
-                }
-            });
-        }
+    mounted::answers_in_time(|| {
+        let cell = Cell::new("together");
+        let mounts = ["one", "two"].map(|name| cell.mount(name));
+        fs::create_dir(mounts[0].1.join("shared")).unwrap();
+        let shared = mounts.each_ref().map(|(_, place)| place.join("shared"));
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for (shared, name) in shared.iter().zip(["one", "two"]) {
+                let both = &both;
+                scope.spawn(move || {
+                    both.wait();
+                    change(shared, name, ROUNDS);
+                    both.wait();
+                    // What the other had done when it was done.
+                    let names = fs::read_dir(shared).unwrap().map(|entry| entry.unwrap().file_name());
+                    let names: BTreeSet<_> = names.map(|name| name.into_string().unwrap()).collect();
+                    let expected = ["one", "two"].map(|name| (0..ROUNDS).map(move |r| format!("{name}-{r}")));
+                    assert_eq!(names, expected.into_iter().flatten().collect());
+                    for file in names {
+                        assert_eq!(fs::read_to_string(shared.join(&file)).unwrap(), file[..3]);
+                    }
+                });
+            }
+        });
+        ["one", "two"].map(|name| format!("{name}:\n{}", cell.log(name))).concat()
     });
-    for name in ["one", "two"] {
-        let log = cell.log(name);
-        assert!(!log.contains(LATE), "{name}:\n{log}");
-    }
 }
 
 /// `fsync` is of a file, not of a descriptor: programs sync by name what another process has open to be written.
@@ -96,25 +92,26 @@ fn a_file_that_is_open_is_replaced_without_waiting_for_the_kernel() {
     if !can_mount(NAME) {
         return;
     }
-    let cell = Cell::new("replaced");
-    let (_mount, place) = cell.mount("one");
-    // Small ones the kernel has in its page cache; large ones it reads from the mount's cache where it can.
-    for (name, length) in [("small", 4096), ("large", 2 << 20)] {
-        let path = place.join(name);
-        fs::write(&path, vec![1; length]).unwrap();
-        let mut open = File::open(&path).unwrap();
-        for round in 2..6 {
-            let new = place.join("new");
-            fs::write(&new, vec![round; length]).unwrap();
-            fs::rename(&new, &path).unwrap();
-            let mut before = Vec::new();
-            std::io::Read::read_to_end(&mut open, &mut before).unwrap();
-            assert!(before == vec![round - 1; length], "{name}, round {round}");
-            open = File::open(&path).unwrap();
+    mounted::answers_in_time(|| {
+        let cell = Cell::new("replaced");
+        let (_mount, place) = cell.mount("one");
+        // Small ones the kernel has in its page cache; large ones it reads from the mount's cache where it can.
+        for (name, length) in [("small", 4096), ("large", 2 << 20)] {
+            let path = place.join(name);
+            fs::write(&path, vec![1; length]).unwrap();
+            let mut open = File::open(&path).unwrap();
+            for round in 2..6 {
+                let new = place.join("new");
+                fs::write(&new, vec![round; length]).unwrap();
+                fs::rename(&new, &path).unwrap();
+                let mut before = Vec::new();
+                std::io::Read::read_to_end(&mut open, &mut before).unwrap();
+                assert!(before == vec![round - 1; length], "{name}, round {round}");
+                open = File::open(&path).unwrap();
+            }
         }
-    }
-    let log = cell.log("one");
-    assert!(!log.contains(LATE), "{log}");
+        cell.log("one")
+    });
 }
 
 /// Each open begins after the other's close, and sees what that has stored: so does each write behind the end.
@@ -180,7 +177,8 @@ fn who_reads_a_file_that_another_mount_rewrites_gets_no_zeros() {
             });
             let until = Instant::now() + Duration::from_secs(2);
             let mut whole = 0;
-            while Instant::now() < until {
+            // On a busy machine it takes longer until one comes between two writes.
+            while Instant::now() < until || (whole == 0 && Instant::now() < until + mounted::PATIENCE) {
                 // Before it is made there is nothing to be read.
                 let Ok(mut file) = File::open(read_in.join(&name)) else { continue };
                 // Their errors end the other thread too.

@@ -124,7 +124,7 @@ fn a_session_has_its_own_token_in_commands_and_one_that_has_ended_is_told() {
     assert!(success, "{said}");
     works(&scene, ROOT, "pts createuser carol");
 
-    scene.kinit_as(BOB, "bob", &["-l", "2s"]);
+    scene.kinit_as(BOB, "bob", &["-l", "10s"]);
     scene.run(BOB, &["aklog"]);
     while scene.tokens(BOB)[0]["is_expired"] != true {
         std::thread::sleep(std::time::Duration::from_millis(200));
