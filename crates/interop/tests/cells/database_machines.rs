@@ -21,14 +21,15 @@ use rx_security::{Level, Token, UnixTime};
 use rxgen::xdr::{DecodeError, Decoder, Opaque, Xdr, XdrString};
 
 use crate::databases::{PATIENCE, STATE, end, program};
-use crate::fuse::{self, Local};
+use crate::fuse::{self, Crashes, Local};
 use crate::scene::{Scene, told};
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let lab = Arc::clone(lab);
     let name = "database_machines/openafs_goes_on_while_one_of_three_is_down";
-    vec![Case::new(name, Weight::Waiting, move || one_is_down(&lab))]
+    let check = move || fuse::despite_a_crash(|crashes| one_is_down(&lab, crashes));
+    vec![Case::new(name, Weight::Waiting, check)]
 }
 
 /// The configuration of such a server, in its machine.
@@ -164,7 +165,7 @@ const REALM: &str = "INTEROP.TEST";
 /// What a file has in it.
 const BYTES: usize = 100_000;
 
-fn one_is_down(lab: &Lab) -> Verdict {
+fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
     kdc::available().map_err(Trouble::Skipped)?;
     cell::can_mount().map_err(Trouble::Skipped)?;
     available(lab)?;
@@ -193,14 +194,18 @@ fn one_is_down(lab: &Lab) -> Verdict {
 
     let place = |mount: &Path| mount.join(CELL_NAME).join("scratch");
     let old = scene.cell.mount("old")?;
-    fs::write(place(old.path()).join("before"), vec![1; BYTES])
-        .map_err(told("a file, with three servers"))?;
+    crashes.within(&old, || {
+        fs::write(place(old.path()).join("before"), vec![1; BYTES])
+            .map_err(told("a file, with three servers"))
+    })?;
     let alice = users.aklog(&scene.cell, machine, "alice", 1001)?;
     write_as(&scene, server, of_staff, &alice, "by-alice").map_err(|trouble| said(&trouble, "alice"))?;
 
     databases.kill(SITES[0])?;
     // Clients that were there before go on, and so do changes.
-    fs::write(place(old.path()).join("after"), vec![2; BYTES]).map_err(told("a file, with two servers"))?;
+    crashes.within(&old, || {
+        fs::write(place(old.path()).join("after"), vec![2; BYTES]).map_err(told("a file, with two servers"))
+    })?;
     for line in ["pts adduser bob staff", "pts createuser carol", &format!("vos create {server} a new")] {
         scene.cell.expect(&format!("{line} -localauth"))?;
     }
@@ -217,14 +222,17 @@ fn one_is_down(lab: &Lab) -> Verdict {
     scene.volume(server, "newest", &everybody)?;
     fuse::mount_point(&scene, server, root, "newest", "newest")?;
     let fresh = scene.cell.mount("fresh")?;
-    for (name, byte) in [("before", 1), ("after", 2)] {
-        let read = fs::read(place(fresh.path()).join(name)).map_err(told("a file, with a fresh client"))?;
-        if read != vec![byte; BYTES] {
-            return Err(format!("{name} has {} other bytes", read.len()).into());
+    crashes.within(&fresh, || {
+        for (name, byte) in [("before", 1), ("after", 2)] {
+            let read =
+                fs::read(place(fresh.path()).join(name)).map_err(told("a file, with a fresh client"))?;
+            if read != vec![byte; BYTES] {
+                return Err(format!("{name} has {} other bytes", read.len()).into());
+            }
         }
-    }
-    let file = fresh.path().join(CELL_NAME).join("newest/file");
-    fs::write(&file, "text").map_err(told("a file in a new volume, with a fresh client"))?;
+        let file = fresh.path().join(CELL_NAME).join("newest/file");
+        fs::write(&file, "text").map_err(told("a file in a new volume, with a fresh client"))
+    })?;
 
     // The server that comes back has what was changed meanwhile.
     databases.begin(SITES[0].0)?;

@@ -2,6 +2,7 @@
 //! be equal, also for a client that comes later and has nothing in its cache. And `afsio`, as far as that of 1.8.9 works: it
 //! crashes on new names, and damages files over 64 MiB.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use afar_interop::cell::{self, ADDRESS, CELL_NAME, Servers};
+use afar_interop::cell::{self, ADDRESS, CELL_NAME, Mount, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict};
 use afs_testclient::{AccessList, Credentials};
@@ -81,21 +82,43 @@ pub(crate) fn mount_point(
     })
 }
 
-/// `afsd.fuse` of Debian crashes now and then (SIGSEGV); that is not what is looked for, so it may do so once.
-fn workload(lab: &Lab, servers: &Servers) -> Verdict {
-    cell::can_mount().map_err(Trouble::Skipped)?;
-    let mut has_crashed = false;
-    let done = work(lab, servers, &mut has_crashed);
-    match done {
-        Err(problem) if has_crashed => {
+/// Whether an `afsd.fuse` has crashed while something was done in its mount.
+#[derive(Default)]
+pub(crate) struct Crashes(Cell<bool>);
+
+impl Crashes {
+    /// Does something in a mount; notes that the client has crashed, if it fails for that.
+    pub(crate) fn within<T>(
+        &self,
+        mount: &Mount<'_>,
+        work: impl FnOnce() -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let done = work();
+        if done.is_err() && mount.has_ended() {
+            self.0.set(true);
+        }
+        done
+    }
+}
+
+/// `afsd.fuse` of Debian crashes now and then (SIGSEGV); that is not what is looked for, so it may do so once: then all is done once more.
+pub(crate) fn despite_a_crash<T>(work: impl Fn(&Crashes) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    let crashes = Crashes::default();
+    match work(&crashes) {
+        Err(problem) if crashes.0.get() => {
             println!("afsd.fuse has crashed ({problem:?}); once more");
-            work(lab, servers, &mut false)
+            work(&Crashes::default())
         }
         done => done,
     }
 }
 
-fn work(lab: &Lab, servers: &Servers, has_crashed: &mut bool) -> Verdict {
+fn workload(lab: &Lab, servers: &Servers) -> Verdict {
+    cell::can_mount().map_err(Trouble::Skipped)?;
+    despite_a_crash(|crashes| work(lab, servers, crashes))
+}
+
+fn work(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdict {
     let scene = scene(lab, servers)?;
     let local = Local::new()?;
     let seed = 20_260_617;
@@ -104,13 +127,10 @@ fn work(lab: &Lab, servers: &Servers, has_crashed: &mut bool) -> Verdict {
         let there = mount.path().join(CELL_NAME).join("scratch");
         play(&local.0, seed).map_err(told("on the local disk"))?;
         let made = look(&local.0).map_err(told("looking at the local disk"))?;
-        let in_mount = || -> Verdict {
+        crashes.within(&mount, || {
             play(&there, seed).map_err(told("in the mount"))?;
             same(&made, &look(&there).map_err(told("looking at the mount"))?)
-        };
-        let done = in_mount();
-        *has_crashed = done.is_err() && mount.has_ended();
-        done?;
+        })?;
         made
     };
     if made.len() < DIRECTORIES * FILES / 2 {
@@ -118,7 +138,7 @@ fn work(lab: &Lab, servers: &Servers, has_crashed: &mut bool) -> Verdict {
     }
     let mount = scene.cell.mount("two")?;
     let there = mount.path().join(CELL_NAME).join("scratch");
-    same(&made, &look(&there).map_err(told("looking at the second mount"))?)
+    crashes.within(&mount, || same(&made, &look(&there).map_err(told("looking at the second mount"))?))
 }
 
 fn afsio(lab: &Lab, servers: &Servers) -> Verdict {

@@ -19,7 +19,7 @@ use afar_interop::suite::{Case, Trouble, Verdict};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use crate::fuse;
+use crate::fuse::{self, Crashes};
 use crate::scene::{Scene, for_both, told};
 
 /// Moves: there and back five times.
@@ -144,6 +144,10 @@ fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
 
 fn under_programs(lab: &Lab, servers: &Servers) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
+    fuse::despite_a_crash(|crashes| move_under_programs(lab, servers, crashes))
+}
+
+fn move_under_programs(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdict {
     let scene = fuse::scene(lab, servers)?;
     let other: Ipv4Addr = scene.cell.join(3, &Machine::new(lab.our_servers()?))?;
     let ours = OurMount::start(&scene.cell, &lab.afar()?, &[])?;
@@ -151,25 +155,31 @@ fn under_programs(lab: &Lab, servers: &Servers) -> Verdict {
     let scratch = |mount: &Path| mount.join(CELL_NAME).join("scratch");
     let (our_scratch, stock_scratch) = (scratch(&ours.path()), scratch(stock.path()));
     let programs = [("ours", our_scratch.join("ours")), ("afsd.fuse", stock_scratch.join("stock"))];
-    let done = while_programs_work(programs, MOVES, |has_ended| {
-        for number in 0..MOVES {
-            thread::sleep(BETWEEN);
-            if has_ended() {
-                break;
+    let work = || {
+        while_programs_work(programs, MOVES, |has_ended| {
+            for number in 0..MOVES {
+                thread::sleep(BETWEEN);
+                if has_ended() {
+                    break;
+                }
+                let (from, to) = if number % 2 == 0 { (ADDRESS, other) } else { (other, ADDRESS) };
+                scene.cell.expect(&format!("vos move scratch {from} a {to} a -localauth"))?;
             }
-            let (from, to) = if number % 2 == 0 { (ADDRESS, other) } else { (other, ADDRESS) };
-            scene.cell.expect(&format!("vos move scratch {from} a {to} a -localauth"))?;
+            Ok(())
+        })
+    };
+    crashes.within(&stock, || {
+        let programs = work().map_err(|trouble| match trouble {
+            Trouble::Failed(why) => Trouble::Failed(format!("{why}\nthe client: {}", ours.said())),
+            skipped => skipped,
+        })?;
+        // Each client finds what the other has written.
+        for (program, folder) in programs.iter().zip([stock_scratch.join("ours"), our_scratch.join("stock")])
+        {
+            program.check_at(&folder)?;
         }
         Ok(())
-    });
-    let programs = done.map_err(|trouble| match trouble {
-        Trouble::Failed(why) => Trouble::Failed(format!("{why}\nthe client: {}", ours.said())),
-        skipped => skipped,
     })?;
-    // Each client finds what the other has written.
-    for (program, folder) in programs.iter().zip([stock_scratch.join("ours"), our_scratch.join("stock")]) {
-        program.check_at(&folder)?;
-    }
     Ok(ours.stop()?)
 }
 

@@ -55,8 +55,18 @@ fn compare(lab: &Lab) -> Verdict {
         mount.stop()?;
         ours
     };
-    let mount = scene.cell.mount("theirs")?;
-    let theirs = run(mount.command(&program), &mount.inside().join(CELL_NAME).join("scratch"))?;
+    let theirs = fuse::despite_a_crash(|crashes| {
+        let mount = scene.cell.mount("theirs")?;
+        let folder = mount.inside().join(CELL_NAME).join("scratch");
+        crashes.within(&mount, || {
+            let theirs = run(mount.command(&program), &folder)?;
+            // What it did not live to see has failed, and is no comparison.
+            match mount.path().join(CELL_NAME).is_dir() {
+                true => Ok(theirs),
+                false => Err("afsd.fuse has gone".to_owned().into()),
+            }
+        })
+    })?;
     println!(
         "posix: of {} cases {} fail in our mount and {} in afsd.fuse's",
         ours.failed.len() + ours.held.len(),

@@ -125,10 +125,13 @@ fn thousands(lab: &Lab, servers: &Servers) -> Verdict {
     let second = OurMount::start(&mounted.scene.cell, &lab.afar()?, &[])?;
     let there = second.path().join(CELL_NAME).join("scratch");
     same(&made, &look(&there).map_err(told("looking at the second mount"))?)?;
-    let theirs = mounted.scene.cell.mount("theirs")?;
-    let there = theirs.path().join(CELL_NAME).join("scratch");
-    same(&made, &look(&there).map_err(told("looking at the mount of afsd.fuse"))?)?;
-    drop(theirs);
+    fuse::despite_a_crash(|crashes| {
+        let theirs = mounted.scene.cell.mount("theirs")?;
+        let there = theirs.path().join(CELL_NAME).join("scratch");
+        crashes.within(&theirs, || {
+            same(&made, &look(&there).map_err(told("looking at the mount of afsd.fuse"))?)
+        })
+    })?;
     second.stop()?;
     mounted.end()
 }
