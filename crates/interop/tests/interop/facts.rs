@@ -103,7 +103,7 @@ fn judge(proxy: &Proxy, ours: Way, drop_every: usize) -> Verdict {
     if data < 400
         || acks < 40
         || (is_lossy && (resent == 0 || with_holes == 0))
-        || (!is_lossy && resent > data / 4)
+        || (!is_lossy && resent > data / 20)
     {
         return failed(format!("the record is not what it was made for: {seen:?}"));
     }
