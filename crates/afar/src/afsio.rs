@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 
 /// How long servers that do not answer, and volumes that are busy, are waited for: a person sits before it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes of a MiB, as rates are told.
 const MEBIBYTE: f64 = 1_048_576.0;
@@ -239,12 +239,12 @@ impl Target {
 
 /// What did not work: a code as OpenAFS's tool has it, and what was being done.
 #[derive(Debug)]
-struct Complaint {
+struct AfsioError {
     code: Code,
     what: String,
 }
 
-impl Complaint {
+impl AfsioError {
     fn new(code: Code, what: impl Into<String>) -> Self {
         Self { code, what: what.into() }
     }
@@ -300,31 +300,31 @@ impl Session {
 fn run(given: &Given, work: Work) -> u8 {
     match try_run(given, work) {
         Ok(()) => 0,
-        Err(Complaint { code, what }) => {
+        Err(AfsioError { code, what }) => {
             eprintln!("afsio: {code} ({what})");
             FAILURE
         }
     }
 }
 
-fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
+fn try_run(given: &Given, work: Work) -> Result<(), AfsioError> {
     let started = Instant::now();
-    let mut config = config(given).map_err(|what| Complaint::new(Code::EINVAL, what))?;
+    let mut config = config(given).map_err(|what| AfsioError::new(Code::EINVAL, what))?;
     let cell = config.cell.to_string();
     let tokens = if given.has("localauth") { Vec::new() } else { tokens() };
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Complaint::of_system(&error, "starting threads"))?;
+        .map_err(|error| AfsioError::of_system(&error, "starting threads"))?;
     runtime.block_on(async {
         // A path may lead to a cell that only the DNS knows.
         let seed = TokioRuntime::current().seed();
-        let seed = seed.map_err(|error| Complaint::of_system(&error, "getting random numbers"))?;
+        let seed = seed.map_err(|error| AfsioError::of_system(&error, "getting random numbers"))?;
         config.dns = Some(Arc::new(SystemResolver::new(seed)));
         let client = Client::start(config)
             .await
-            .map_err(|error| Complaint::of_client(&error, "starting the client"))?;
+            .map_err(|error| AfsioError::of_client(&error, "starting the client"))?;
         let user = User::of(rustix::process::getuid().as_raw());
         for (cell, name, token) in tokens {
             // One for a cell that this client does not know is of no use here.
@@ -340,7 +340,7 @@ fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
         };
         let done = tokio::select! {
             done = session.work(given, &work) => done,
-            _ = tokio::signal::ctrl_c() => Err(Complaint::new(Code::EINTR, "interrupted")),
+            _ = tokio::signal::ctrl_c() => Err(AfsioError::new(Code::EINTR, "interrupted")),
         };
         // Servers are told that this client is gone, so that none waits for it later.
         client.shut_down().await;
@@ -357,7 +357,7 @@ fn tokens() -> Vec<(String, String, Token)> {
 }
 
 impl Session {
-    async fn work(&self, given: &Given, work: &Work) -> Result<(), Complaint> {
+    async fn work(&self, given: &Given, work: &Work) -> Result<(), AfsioError> {
         match work {
             Work::Read(target) => {
                 let to = given.value("to").map(PathBuf::from);
@@ -392,8 +392,8 @@ impl Session {
     }
 }
 
-fn parse_length(text: &str) -> Result<u64, Complaint> {
-    let invalid = || Complaint::new(Code::EINVAL, format!("invalid value for synthesize length {text}"));
+fn parse_length(text: &str) -> Result<u64, AfsioError> {
+    let invalid = || AfsioError::new(Code::EINVAL, format!("invalid value for synthesize length {text}"));
     // A file of more has no length that fits into a signed number, as system calls have them.
     text.trim().parse().ok().filter(|length| *length <= i64::MAX.unsigned_abs()).ok_or_else(invalid)
 }
@@ -409,7 +409,7 @@ fn config(given: &Given) -> Result<Config, String> {
     };
     // A port of its own: 7001 is for the mount of this machine, if there is one.
     config.bind = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    config.patience = PATIENCE;
+    config.patience = TIMEOUT;
     config.fakestat = false;
     // As there: encrypted, unless it is not wanted.
     config.level = if given.has("clear") { Level::Clear } else { Level::Crypt };

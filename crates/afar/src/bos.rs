@@ -20,7 +20,7 @@ use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::{Wish, log_in};
+use crate::login::{LoginOptions, log_in};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::Login;
@@ -227,12 +227,15 @@ fn run(given: &Given, verb: fn(&Bos, &Given) -> u8) -> u8 {
 fn open(given: &Given) -> Result<Bos, String> {
     let server = given.word("server").unwrap_or_default();
     let address = hosts::find(server).ok_or_else(|| format!("can't find address for host '{server}'"))?;
-    let wish =
-        Wish { noauth: given.has("noauth"), localauth: given.has("localauth"), clear: given.has("clear") };
-    let default = if wish.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
+    let options = LoginOptions {
+        noauth: given.has("noauth"),
+        localauth: given.has("localauth"),
+        clear: given.has("clear"),
+    };
+    let default = if options.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
     let folder = given.word("config").unwrap_or(default);
     let mut cell = String::new();
-    if !wish.noauth {
+    if !options.noauth {
         match CellServers::find_anywhere(Path::new(folder), given.word("cell")) {
             Ok(found) => cell = found.name,
             Err(CellError::NoFolder) => return Err(format!("can't open cell database ({folder})")),
@@ -247,11 +250,11 @@ fn open(given: &Given) -> Result<Bos, String> {
     }
     let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
     let (seed, caller) = opened.map_err(|error| format!("cannot open a socket: {error}"))?;
-    let login = log_in(wish, Path::new(folder), &cell, seed).unwrap_or_else(|missing| {
+    let login = log_in(options, Path::new(folder), &cell, seed).unwrap_or_else(|missing| {
         missing.explain("bos");
         Login::anonymous()
     });
-    if !login.is_authenticated() && !wish.noauth {
+    if !login.is_authenticated() && !options.noauth {
         eprintln!("bos: running unauthenticated");
     }
     let overseer =

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long a cache in use is waited for: a client whose mount is gone ends within a second, unless it has much to store.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -16,7 +16,7 @@ const LOCK: &str = "lock";
 
 /// Waits until nobody has the cache of this folder, or patience is over: then opening it says what is wrong.
 pub(crate) async fn wait(folder: &Path) {
-    wait_at_most(folder, PATIENCE).await;
+    wait_at_most(folder, TIMEOUT).await;
 }
 
 async fn wait_at_most(folder: &Path, patience: Duration) {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long the DNS is waited for. A person sits before it.
-const DNS_PATIENCE: Duration = Duration::from_secs(10);
+const DNS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where database servers listen that the DNS names without a port; only their addresses count here.
 const DATABASE_PORT: u16 = 7003;
@@ -116,9 +116,9 @@ async fn servers_of(
 ) -> Result<Vec<Ipv4Addr>, NotFound> {
     let mut below = |bound: u32| chance.random_range(0..bound.max(1));
     let asked = look_up(resolver, cell, DATABASE_PORT, &mut below);
-    match tokio::time::timeout(DNS_PATIENCE, asked).await {
+    match tokio::time::timeout(DNS_TIMEOUT, asked).await {
         Ok(found) => Ok(found?.servers.iter().map(|server| *server.socket.ip()).collect()),
-        Err(_) => Err(NotFound::Silent(NoAnswer(format!("no answer within {} s", DNS_PATIENCE.as_secs())))),
+        Err(_) => Err(NotFound::Silent(NoAnswer(format!("no answer within {} s", DNS_TIMEOUT.as_secs())))),
     }
 }
 

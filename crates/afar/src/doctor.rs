@@ -39,7 +39,7 @@ static COMMAND: Command = Command {
 const BUFFER_BYTES: u64 = 16 << 20;
 
 /// What a server gets to answer in.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Less free space than this in the cache's file system is hardly of use.
 const FREE_BYTES: u64 = 1 << 30;
@@ -383,9 +383,9 @@ async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
             tasks.push(tokio::spawn(async move {
                 let to = SocketAddr::from((address, Vl::PORT));
                 let connection = endpoint.connect(to, ServiceId(Vl::SERVICE_ID), Box::new(Null));
-                connection.set_limits(CallLimits { dead: PATIENCE, ..CallLimits::default() });
+                connection.set_limits(CallLimits { dead: TIMEOUT, ..CallLimits::default() });
                 let began = tokio::time::Instant::now();
-                let asked = tokio::time::timeout(PATIENCE, connection.rpc(&ProbeServer {})).await;
+                let asked = tokio::time::timeout(TIMEOUT, connection.rpc(&ProbeServer {})).await;
                 // A server that refuses answers, too.
                 let answers = matches!(
                     asked,

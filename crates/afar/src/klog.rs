@@ -109,10 +109,10 @@ fn log_in(given: &Given, printer: &Printer) -> Result<(), Refusal> {
     };
     let mut credentials = match first_ticket(given, &kerberos, &principal, life) {
         Ok(credentials) => credentials,
-        Err(Trouble::Password(error)) => {
+        Err(Failure::Password(error)) => {
             return Err(failed(&format_args!("the password cannot be read: {error}"), status::OTHER));
         }
-        Err(Trouble::Kerberos(error)) => {
+        Err(Failure::Kerberos(error)) => {
             complain!(printer, "klog: Unable to authenticate in realm {realm}\n");
             complain_of(printer, "klog", &error, "asking for the first ticket");
             return Err(Refusal(1));
@@ -132,7 +132,7 @@ fn own_name() -> Option<String> {
     Some(User::from_uid(geteuid().as_raw().into()).ok()??.name)
 }
 
-enum Trouble {
+enum Failure {
     Password(io::Error),
     Kerberos(Error),
 }
@@ -142,16 +142,16 @@ fn first_ticket<'a>(
     kerberos: &'a Kerberos,
     principal: &str,
     life: TicketLife,
-) -> Result<Credentials<'a>, Trouble> {
+) -> Result<Credentials<'a>, Failure> {
     if let Some(keytab) = given.word("keytab") {
-        return kerberos.log_in_by_keytab(principal, keytab, life).map_err(Trouble::Kerberos);
+        return kerberos.log_in_by_keytab(principal, keytab, life).map_err(Failure::Kerberos);
     }
     let password = match given.word("password") {
         Some(password) => Some(Zeroizing::new(password.to_owned())),
-        None if given.has("pipe") => Some(line_of(io::stdin().lock()).map_err(Trouble::Password)?),
+        None if given.has("pipe") => Some(line_of(io::stdin().lock()).map_err(Failure::Password)?),
         None => None,
     };
-    kerberos.log_in_by_password(principal, password.as_ref(), life).map_err(Trouble::Kerberos)
+    kerberos.log_in_by_password(principal, password.as_ref(), life).map_err(Failure::Kerberos)
 }
 
 /// A line, without its end.

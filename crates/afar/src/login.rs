@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 /// How long the client is waited for: it has the token or has it not, and asks no server for it. A command that mends a cell in which
 /// clients hang goes on without.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why there is no token to call servers with. The command goes on anonymously, as with OpenAFS's tools.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl fmt::Display for NoToken {
 
 /// As whom, and how well protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct LoginOptions {
     /// `-noauth`.
     pub(crate) noauth: bool,
     /// `-localauth`.
@@ -83,15 +83,20 @@ pub(crate) struct Wish {
 
 /// The identity that is wished for, in a cell. The folder is that of the servers' configuration, where the keys are; the seed is of good
 /// randomness.
-pub(crate) fn log_in(wish: Wish, folder: &Path, cell: &str, seed: [u8; 32]) -> Result<Login, NoToken> {
-    if wish.noauth {
+pub(crate) fn log_in(
+    options: LoginOptions,
+    folder: &Path,
+    cell: &str,
+    seed: [u8; 32],
+) -> Result<Login, NoToken> {
+    if options.noauth {
         return Ok(Login::anonymous());
     }
-    let level = if wish.clear { Level::Clear } else { Level::Crypt };
-    if wish.localauth {
+    let level = if options.clear { Level::Clear } else { Level::Crypt };
+    if options.localauth {
         superuser(folder, level, seed)
     } else {
-        let client = Client::for_tokens_within(CLIENT_PATIENCE).map_err(NoToken::of)?;
+        let client = Client::for_tokens_within(CLIENT_TIMEOUT).map_err(NoToken::of)?;
         token_for(&client, cell).map(|(_, token)| Login::with_token(token, level))
     }
 }
@@ -104,7 +109,7 @@ pub(crate) fn superuser(folder: &Path, level: Level, seed: [u8; 32]) -> Result<L
 
 /// The caller's tokens that are good, each with its cell and the name of its owner there.
 pub(crate) fn all_tokens() -> Result<Vec<(String, String, Token)>, NoToken> {
-    let client = Client::for_tokens_within(CLIENT_PATIENCE).map_err(NoToken::of)?;
+    let client = Client::for_tokens_within(CLIENT_TIMEOUT).map_err(NoToken::of)?;
     let held = client.call(&control::ListTokens {}).map_err(NoToken::of)?.tokens.into_vec();
     let of = |held: HeldToken| {
         let cell = held.cell.to_string();

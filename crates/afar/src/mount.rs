@@ -38,7 +38,7 @@ const THREADS_MAX: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The time that work for which nobody waits may take when all else has ended.
-pub(crate) const END_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
@@ -121,7 +121,7 @@ fn start(given: &Given) -> Result<(), String> {
     let allow_other = (is_root || given.has("allow-other")) && !given.has("private");
     let outcome = runtime.block_on(run_until_told(plan, allow_other));
     // A thread that sends the kernel a notice may wait for a request, which is answered when the task for it is dropped.
-    runtime.shutdown_timeout(END_PATIENCE);
+    runtime.shutdown_timeout(END_TIMEOUT);
     outcome
 }
 

@@ -25,7 +25,7 @@ use crate::calls::Caller;
 use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
-use crate::login::{self, Wish};
+use crate::login::{self, LoginOptions};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::ptdb::ProtectionDb;
@@ -253,8 +253,8 @@ fn log_in(given: &Given, folder: &Path, cell: &str, seed: [u8; 32]) -> Result<Lo
     let (localauth, noauth) = (given.has("localauth"), given.has("noauth"));
     let encrypt = given.has("encrypt") && !localauth;
     let no_tokens = Code::ACFG_NO_SECURITY_CLASS;
-    let wish = Wish { noauth: noauth && !localauth, localauth, clear: given.has("clear") };
-    let missing = match login::log_in(wish, folder, cell, seed) {
+    let options = LoginOptions { noauth: noauth && !localauth, localauth, clear: given.has("clear") };
+    let missing = match login::log_in(options, folder, cell, seed) {
         Ok(login) if login.is_authenticated() || !encrypt => return Ok(login),
         Ok(_) => None,
         Err(missing) => Some(missing),

@@ -177,7 +177,7 @@ fn start(cli: &Cli) -> Result<(), String> {
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
     let outcome = runtime.block_on(run_until_told(&config, &state, &runner, (mount.as_deref(), cli.realm)));
     // As in `afar mount`.
-    runtime.shutdown_timeout(crate::mount::END_PATIENCE);
+    runtime.shutdown_timeout(crate::mount::END_TIMEOUT);
     outcome
 }
 

@@ -59,7 +59,7 @@ use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::{Wish, log_in};
+use crate::login::{LoginOptions, log_in};
 use crate::printer::{Printer, complain};
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
@@ -125,9 +125,12 @@ fn run(given: &Given, verb: fn(&Vos, &Given) -> Done) -> u8 {
 
 /// Finds the cell, and a way to its servers.
 fn open(given: &Given) -> Result<Vos, Stop> {
-    let wish =
-        Wish { noauth: given.has("noauth"), localauth: given.has("localauth"), clear: given.has("clear") };
-    let default = if wish.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
+    let options = LoginOptions {
+        noauth: given.has("noauth"),
+        localauth: given.has("localauth"),
+        clear: given.has("clear"),
+    };
+    let default = if options.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
     let folder = given.word("config").unwrap_or(default);
     let cell = CellServers::find_anywhere(Path::new(folder), given.word("cell")).map_err(|error| {
         error.explain("vos");
@@ -155,7 +158,7 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         eprintln!("vos: cannot open a socket: {error}");
         Stop::EXITED
     })?;
-    let login = log_in(wish, Path::new(folder), &cell.name, seed).unwrap_or_else(|missing| {
+    let login = log_in(options, Path::new(folder), &cell.name, seed).unwrap_or_else(|missing| {
         missing.explain("vos");
         eprintln!("vos: Could not get afs tokens, running unauthenticated.");
         Login::anonymous()

@@ -100,7 +100,7 @@ fn a_ticket_that_is_over_or_has_not_begun_is_said_to_be_so() {
     const NAME: &str = "a_ticket_that_is_over_or_has_not_begun_is_said_to_be_so";
     let Some(scene) = Scene::new(NAME) else { return };
     scene.kinit_as(ALICE, "alice", &["-l", "2s"]);
-    let until = Instant::now() + mounted::PATIENCE;
+    let until = Instant::now() + mounted::TIMEOUT;
     while scene.can(ALICE, "klist -s") {
         assert!(Instant::now() < until, "its ticket does not end");
         std::thread::sleep(Duration::from_millis(200));

@@ -150,7 +150,7 @@ fn a_slow_read_of_the_caches_disk_stops_no_stat() {
         let (sender, answers) = std::sync::mpsc::channel();
         let there = &there;
         scope.spawn(move || sender.send(fs::metadata(there.join("none")).is_err()));
-        let answer = answers.recv_timeout(mounted::PATIENCE);
+        let answer = answers.recv_timeout(mounted::TIMEOUT);
         one.signal("CONT");
         assert_eq!(waiting, FILES, "the disk is not waited for");
         assert_eq!(answer, Ok(true), "nothing is answered while the disk is waited for");

@@ -4,7 +4,7 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{PATIENCE, can_mount, is_root, needs};
+use mounted::{TIMEOUT, can_mount, is_root, needs};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl Drop for Holder {
 
 /// Waits until a mount shows this.
 fn shows(path: &Path, bytes: &[u8], what: &str) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let seen = fs::read(path);
         if seen.as_ref().is_ok_and(|seen| seen == bytes) {
@@ -174,7 +174,7 @@ os.write(removed, b'mine, too')",
     drop(one);
     let (one, here) = cell.mount("one");
     cell.logs("one", &["ERROR", "put aside"]);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let (mut data, texts) = loop {
         let (data, texts) = put_aside(&cell.cache("one"));
         if data.len() >= 2 {

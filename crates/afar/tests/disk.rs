@@ -23,7 +23,7 @@ const VOLUME: VolumeId = VolumeId(536_870_915);
 const OTHER: VolumeId = VolumeId(536_870_918);
 /// Of the files that fill a partition; more than what is kept in the metadata.
 const BYTES: usize = 500_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A mount namespace with a file system of its own at STATE/vicepa, and a server's configuration beside it.
 struct Machine {
@@ -116,7 +116,7 @@ impl Machine {
 
     /// Waits for a line of the log with all of these in it.
     fn logs(&self, parts: &[&str]) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let log = fs::read_to_string(self.log_file()).unwrap();
             if log.lines().any(|line| parts.iter().all(|part| line.contains(part))) {
@@ -219,7 +219,7 @@ async fn a_full_file_system_is_told_and_what_is_there_is_served() {
         files.remove_file(AfsFid::root_of(VOLUME), &name).await.unwrap();
     }
     // Their space comes back within seconds.
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut attempt = 0;
     while let Err(code) = put(&files, VOLUME, &format!("again{attempt}"), vec![9; BYTES]).await {
         assert_eq!(code, VDISKFULL.0);
@@ -319,7 +319,7 @@ async fn a_file_system_that_has_failed_takes_its_volumes_offline_and_they_are_ba
     ));
 
     let eio = abort::from_errno(Errno(5), true).0;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let code = loop {
         match put(&files, VOLUME, "lost", vec![2; 100]).await {
             Err(code) if code != abort::from_errno(Errno(17), true).0 => break code,
@@ -371,7 +371,7 @@ async fn storage_runs_out_and_comes_back(name: &str, is_always: bool) {
         (machine.partition().display().to_string(), format!("{}.store", machine.partition().display()));
     machine.shell(&format!("! dd if=/dev/zero of={store}/filler bs=64k 2> {store}.dd"));
 
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let code = loop {
         let byte = told.len() as u8;
         match put(&files, VOLUME, &format!("f{}", told.len()), vec![byte; BYTES]).await {
@@ -477,7 +477,7 @@ fn databases_are_changed_again_when_a_full_disk_has_room() {
     assert!(machine.pts(&["examine", "first"]), "look-ups are answered");
     assert!(!machine.pts(&["createuser", "another"]));
     machine.shell(&format!("rm '{}'", fill.display()));
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !machine.pts(&["createuser", "after"]) {
         assert!(Instant::now() < until, "changes are not made again");
         std::thread::sleep(Duration::from_millis(200));

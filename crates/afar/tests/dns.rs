@@ -5,7 +5,7 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{Folder, PATIENCE, Process, Running, can_mount, is_root, own_address, run};
+use mounted::{Folder, Process, Running, TIMEOUT, can_mount, is_root, own_address, run};
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
@@ -24,7 +24,7 @@ fn start_name_server(folder: &Folder, address: Ipv4Addr, lines: &str) -> Running
     let mut command = Command::new("dnsmasq");
     command.arg(format!("--conf-file={}", conf.display())).stdin(Stdio::null());
     let mut server = Running(command.spawn().unwrap());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     // It takes TCP's port when it has UDP's. (To try whether that can be had would take it away from the server.)
     while TcpStream::connect((address, 53)).is_err() {
         assert_eq!(server.0.try_wait().unwrap(), None, "it has ended");

@@ -27,10 +27,10 @@ const CHANGERS: usize = 6;
 const LOOKERS: usize = 4;
 
 /// How long a client waits for a server before it asks the next.
-const SERVER_PATIENCE: Duration = Duration::from_secs(3);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long it may take until all is well after a fault has ended.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long after etcd has a leader each server takes changes again: in most cases, and always. A machine may be busy with much else.
 const MOSTLY: Duration = Duration::from_secs(2);
@@ -87,7 +87,7 @@ impl Servers {
         match thing {
             Thing::Volume(id) => {
                 let asked = GetEntryByIDN { volid: VolumeId(id), kind: VolumeType(-1) };
-                match timeout(SERVER_PATIENCE, self.vl[server].rpc(&asked)).await.ok()? {
+                match timeout(SERVER_TIMEOUT, self.vl[server].rpc(&asked)).await.ok()? {
                     Ok(_) => Some(true),
                     Err(error) if error.code() == Some(VL_NOENT.0) => Some(false),
                     Err(_) => None,
@@ -95,7 +95,7 @@ impl Servers {
             }
             Thing::User(number, id) => {
                 let names = XdrArray::new(vec![CharVec::from_text(format!("u{number}")).unwrap()]).unwrap();
-                let answer = timeout(SERVER_PATIENCE, self.pt[server].rpc(&NameToID { names })).await.ok()?;
+                let answer = timeout(SERVER_TIMEOUT, self.pt[server].rpc(&NameToID { names })).await.ok()?;
                 answer.ok().map(|reply| reply.ids[0].0 == id)
             }
         }
@@ -103,7 +103,7 @@ impl Servers {
 
     /// The same as clients do it: one server after another, until one answers.
     async fn look_up(&self, first: usize, thing: Thing) -> bool {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut server = first;
         loop {
             if let Some(is_there) = self.ask(server % self.vl.len(), thing).await {
@@ -144,7 +144,7 @@ impl Servers {
 
 /// What a call came to: its answer, or the code, or nothing within the time.
 async fn said<T>(call: impl Future<Output = Result<T, afs_testclient::Error>>) -> Result<T, Option<i32>> {
-    match timeout(SERVER_PATIENCE, call).await {
+    match timeout(SERVER_TIMEOUT, call).await {
         Ok(answer) => answer.map_err(|error| error.code()),
         Err(_) => Err(None),
     }
@@ -205,7 +205,7 @@ async fn look(servers: Servers, known: Arc<Known>, seed: u64) {
 
 /// Waits until etcd has a leader, then until each server takes a change again: how long that took each.
 async fn wait_for_changes(etcd: &Etcd, servers: &Servers, known: &Known) -> Vec<Duration> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while etcd.leader().is_none() {
         assert!(Instant::now() < until, "etcd has no leader");
     }
@@ -277,7 +277,7 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
     cell.restart(0);
     for server in 0..3 {
         for thing in &made {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             let mut is_there = own.ask(server, *thing).await;
             // On a busy machine an answer may be late.
             while is_there.is_none() && Instant::now() < until {

@@ -43,10 +43,10 @@ const NAME_LIFE: Duration = Duration::from_secs(2);
 const NO_MEMORY: &str = "memory_seconds = 0\n";
 
 /// How long a client waits for a server.
-const SERVER_PATIENCE: Duration = Duration::from_secs(3);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long it may take until all is well when the faults are over.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// UNOQUORUM: nothing was changed.
 const NO_QUORUM: i32 = 5376;
@@ -146,7 +146,7 @@ impl Log {
 
 /// What a call came to: its answer or a code; `None` if nobody knows.
 async fn said<T>(call: impl Future<Output = Result<T, afs_testclient::Error>>) -> Option<Result<T, i32>> {
-    match timeout(SERVER_PATIENCE, call).await.ok()? {
+    match timeout(SERVER_TIMEOUT, call).await.ok()? {
         Ok(answer) => Some(Ok(answer)),
         Err(error) => error.code().map(Err),
     }
@@ -261,7 +261,7 @@ async fn run(servers: Vec<Asked>, log: Arc<Log>, seed: u64, begun: Instant) {
 
 /// Looks a name up at a server until it answers.
 async fn look_up_at_last(server: &Asked, log: &Log, name: u64) -> Operation {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let number = log.call(name);
         if let Some(operation) = server.look_up(name).await {

@@ -48,7 +48,7 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
         .unwrap();
     let mut input = writer.stdin.take().unwrap();
     input.write_all(b"text\n").unwrap();
-    let until = Instant::now() + mounted::PATIENCE;
+    let until = Instant::now() + mounted::TIMEOUT;
     while fs::metadata(there.join("written")).map_or(0, |metadata| metadata.len()) < 5 {
         assert!(Instant::now() < until, "nothing is written");
         std::thread::sleep(Duration::from_millis(20));
@@ -67,7 +67,7 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
     interrupt(writer, "a close");
     cell.servers.signal("CONT");
     // What the close did not wait for is stored.
-    let until = Instant::now() + mounted::PATIENCE;
+    let until = Instant::now() + mounted::TIMEOUT;
     while fs::read(here.join("written")).unwrap_or_default() != b"text\n" {
         assert!(Instant::now() < until, "what was written is not stored");
         std::thread::sleep(Duration::from_millis(200));
@@ -150,7 +150,7 @@ with open(folder + '/done-' + who, 'w') as done:
             }
             let has_failed = self.workers.iter_mut().any(|worker| worker.try_wait().unwrap().is_some());
             assert!(!has_failed, "{when}: what is done fails");
-            assert!(begin.elapsed() < mounted::PATIENCE * 2, "{when}: nothing is done any more");
+            assert!(begin.elapsed() < mounted::TIMEOUT * 2, "{when}: nothing is done any more");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -280,7 +280,7 @@ os.fsync(file)",
         Stdio::null(),
     );
     let stopped = format!("/proc/{}/stat", syncing.id());
-    let until = Instant::now() + mounted::PATIENCE;
+    let until = Instant::now() + mounted::TIMEOUT;
     while !fs::read_to_string(&stopped).unwrap().contains(") T ") {
         assert!(Instant::now() < until, "nothing is written");
         std::thread::sleep(Duration::from_millis(20));
@@ -424,7 +424,7 @@ fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
     two.signal("CONT");
     assert_eq!(read(), "newer");
     // The kernel finds by a name what it found before until it has been told to forget it.
-    let until = Instant::now() + mounted::PATIENCE;
+    let until = Instant::now() + mounted::TIMEOUT;
     while fs::read_to_string(there.join("named")).unwrap() != "new" {
         assert!(Instant::now() < until, "the name stays");
         std::thread::sleep(Duration::from_millis(5));

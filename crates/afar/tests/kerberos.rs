@@ -5,7 +5,7 @@ mod mounted;
 
 use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
 use mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
-use mounted::{PATIENCE, Process, Running, open, succeed};
+use mounted::{Process, Running, TIMEOUT, open, succeed};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -91,7 +91,7 @@ fn tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart
         scene.kinit(ALICE);
         scene.run(ALICE, &["aklog"]);
         let write = format!("echo {kind} > \"$1/scratch/alice/file\"");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !scene.can(ALICE, &write) {
             assert!(Instant::now() < until, "{kind}: {}", scene.cell.log("mnt"));
             std::thread::sleep(Duration::from_millis(200));
@@ -199,7 +199,7 @@ fn a_cache_of_a_kcm_daemon_is_as_good_as_a_file() {
     scene.kdc.prepare(&mut command);
     let _daemon = Running(command.stdin(Stdio::null()).spawn().unwrap());
     let socket = run.join(".heim_org.h5l.kcm-socket");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !socket.exists() {
         assert!(Instant::now() < until, "it does not listen");
         std::thread::sleep(Duration::from_millis(50));
@@ -238,7 +238,7 @@ fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
     assert!(added.ends_with("aes128-cts-hmac-sha1-96\n"), "{added}");
     assert_eq!(listed().as_array().unwrap().len(), before + 1);
     scene.kinit(ALICE);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         scene.run(ALICE, &["aklog"]);
         if scene.can(ALICE, WRITE) {
@@ -269,7 +269,7 @@ fn a_key_that_the_servers_lack_makes_its_users_nobody_until_it_is_there() {
     scene.cell.logs("mnt", &["alice", "a server refuses it"]);
     let config = scene.cell.folder.join("state/etc/server").display().to_string();
     succeed(mounted::afar(["key", "add", &keytab.display().to_string(), "-config", &config]));
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !scene.can(ALICE, WRITE) {
         assert!(Instant::now() < until, "{}", scene.cell.log("mnt"));
         std::thread::sleep(Duration::from_millis(200));
@@ -451,7 +451,7 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
     let mut command = scene.afar(ALICE, &["aklog"]);
     command.current_dir(&second);
     succeed(command);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let mut command = scene.command(ALICE, Path::new("cat"));
         command.arg(second.join("scratch/alice/file"));

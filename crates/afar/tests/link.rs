@@ -2,7 +2,7 @@
 
 mod mounted;
 
-use mounted::{Folder, PATIENCE, Process, can_mount, needs, script};
+use mounted::{Folder, Process, TIMEOUT, can_mount, needs, script};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -79,6 +79,6 @@ fn a_clone_and_a_tree_of_files_are_whole_over_a_link_that_loses_one_datagram_in_
     println!("cloned in {cloned:?}, written in {written:?}, read in {read:?}; {lost:?} datagrams lost");
     assert!(lost.iter().all(|lost| *lost > 50), "hardly anything was lost: {lost:?}");
     link.set(|direction| direction.loss = 0.0).unwrap();
-    assert!(begin.elapsed() < PATIENCE * 4, "it takes longer than losses account for");
+    assert!(begin.elapsed() < TIMEOUT * 4, "it takes longer than losses account for");
     assert!(one.stop().success() && two.stop().success() && servers.stop().success());
 }

@@ -13,7 +13,7 @@ use mounted::{Folder, Process, afar, can_mount, is_root, run, script, skip};
 use serde_json::Value;
 
 /// How long it may take until something is there again.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a program may wait longer than its server is away, on a machine that is never late.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -90,7 +90,7 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
     // The first has what can be written, so it is not that one.
     for machine in [2, 3] {
         script(&root, &format!("kill -9 $(ip netns pids afar-up-{machine})"));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let made = loop {
             let mut vos = afar(["vos", "create", "10.99.77.1", "a", &format!("made{machine}")]);
             vos.arg("-config").arg(folder.join("state/etc/server")).arg("-localauth");
@@ -154,7 +154,7 @@ fn restart(machine: u8, state: &Path) -> Duration {
     assert!(restarted.status.success() && restarted.stderr.is_empty(), "{}", restarted.stderr.escape_ascii());
     let is_new = |now: Vec<u64>| now.iter().zip(&before).all(|(now, before)| now != before);
     while !starts().is_some_and(is_new) {
-        assert!(begun.elapsed() < PATIENCE, "the server of machine {machine} does not come back");
+        assert!(begun.elapsed() < TIMEOUT, "the server of machine {machine} does not come back");
         std::thread::sleep(Duration::from_millis(10));
     }
     begun.elapsed()
@@ -227,7 +227,7 @@ fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_
         let workers: Vec<_> = folders.iter().map(PathBuf::as_path).zip(&rounds).map(begin).collect();
         let all_go_on = || {
             let before = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while rounds
                 .iter()
                 .zip(before)

@@ -3,7 +3,7 @@
 
 mod mounted;
 
-use mounted::{Folder, PATIENCE, Process, afar, can_mount, number, own_address, up};
+use mounted::{Folder, Process, TIMEOUT, afar, can_mount, number, own_address, up};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -68,7 +68,7 @@ fn watched_up(folder: &Folder, memory: &str) -> (Watched, PathBuf) {
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < until, "{what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -3,7 +3,7 @@
 
 mod mounted;
 
-use mounted::{Folder, PATIENCE, Process, can_mount, is_root, needs, own_address, run};
+use mounted::{Folder, Process, TIMEOUT, can_mount, is_root, needs, own_address, run};
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -130,7 +130,7 @@ fn a_cell_of_ones_own_in_the_home_folder() {
     // As many do it who know FUSE.
     user.shell("fusermount3 -u afs");
     let mut process = process;
-    assert!(process.wait(PATIENCE).is_some_and(|status| status.success()), "unmounting it ends it");
+    assert!(process.wait(TIMEOUT).is_some_and(|status| status.success()), "unmounting it ends it");
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn who_reads_a_file_that_another_mount_rewrites_gets_no_zeros() {
             let until = Instant::now() + Duration::from_secs(2);
             let mut whole = 0;
             // On a busy machine it takes longer until one comes between two writes.
-            while Instant::now() < until || (whole == 0 && Instant::now() < until + mounted::PATIENCE) {
+            while Instant::now() < until || (whole == 0 && Instant::now() < until + mounted::TIMEOUT) {
                 // Before it is made there is nothing to be read.
                 let Ok(mut file) = File::open(read_in.join(&name)) else { continue };
                 // Their errors end the other thread too.
@@ -258,7 +258,7 @@ fn a_name_that_was_just_found_is_not_found_when_another_mount_has_removed_it() {
 #[test]
 fn a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone() {
     const NAME: &str = "a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone";
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     if !can_mount(NAME) {
         return;
     }
@@ -283,7 +283,7 @@ fn a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone() 
             fs::remove_file(&others).unwrap();
             is_removed.store(true, Ordering::Relaxed);
         });
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while mine.exists() {
             assert!(Instant::now() < until, "round {round}: the name stays");
             std::thread::sleep(Duration::from_millis(5));

@@ -5,7 +5,7 @@
 
 mod mounted;
 
-use mounted::PATIENCE;
+use mounted::TIMEOUT;
 use mounted::realm::{ALICE, Scene};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl Build {
         let mut command = self.scene.afar(ALICE, &["aklog"]);
         command.current_dir(&second);
         mounted::succeed(command);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let mut command = self.scene.command(ALICE, Path::new("cat"));
             command.arg(second.join("scratch/alice/log"));
@@ -120,7 +120,7 @@ fn a_build_whose_ticket_ends_says_why_and_loses_nothing_that_it_has_written() {
     let Some(build) = Build::new(NAME) else { return };
     let (_, life) = seconds();
     // It ends where it may open a file no more.
-    let output = build.run(life + PATIENCE.as_secs());
+    let output = build.run(life + TIMEOUT.as_secs());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(4..=7)), "{:?} {said}", output.status);
     assert!(said.contains("Permission denied"), "{said}");

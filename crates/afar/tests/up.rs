@@ -355,7 +355,7 @@ fn closing_the_terminal_unmounts_and_stops() {
     let mount = folder.join("mnt");
     fs::write(mount.join("afar.local/scratch/file"), "text").unwrap();
     process.signal("HUP");
-    assert!(process.wait(mounted::PATIENCE).is_some_and(|status| status.success()));
+    assert!(process.wait(mounted::TIMEOUT).is_some_and(|status| status.success()));
     assert!(fs::read_dir(&mount).unwrap().next().is_none(), "something is mounted there");
     // With nohup it goes on.
     let address = own_address();

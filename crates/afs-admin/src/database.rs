@@ -16,7 +16,7 @@ use crate::login::Login;
 
 /// How long a call waits for servers that elect the one that takes changes, or that are starting. Elections of stock servers take
 /// up to a minute and more, but happen rarely; somebody who waits for a command wants to hear of it sooner.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The servers of a database, called as one identity: by one login, or by one that is made for each connection.
 pub struct DatabaseServers {
@@ -65,7 +65,7 @@ impl DatabaseServers {
     ///
     /// [`Error::Call`] with what a server has answered; [`Error::NoServer`] when none could.
     pub async fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Error> {
-        let mut rotation = Rotation::new(self.runtime.now(), PATIENCE);
+        let mut rotation = Rotation::new(self.runtime.now(), TIMEOUT);
         let mut failures: Vec<(usize, RpcError)> = Vec::new();
         loop {
             let now = self.runtime.now();

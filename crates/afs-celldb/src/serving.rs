@@ -40,13 +40,13 @@ where
 }
 
 /// Lets others run.
-pub(crate) fn give_way() -> impl Future<Output = ()> + Send {
-    GiveWay(false)
+pub(crate) fn yield_once() -> impl Future<Output = ()> + Send {
+    YieldOnce(false)
 }
 
-struct GiveWay(bool);
+struct YieldOnce(bool);
 
-impl Future for GiveWay {
+impl Future for YieldOnce {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

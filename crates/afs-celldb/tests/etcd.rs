@@ -21,7 +21,7 @@ use tokio::time::sleep;
 static WRITERS: AtomicU64 = AtomicU64::new(1);
 
 /// How long it may take until something is there that was to come.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn is_here(test: &str) -> bool {
     match available() {
@@ -63,7 +63,7 @@ async fn taken(vldb: &Database<Vldb>) -> u32 {
     let begun = Instant::now();
     loop {
         match take(vldb).await {
-            Err(VlError::NoQuorum) if begun.elapsed() < PATIENCE => sleep(Duration::from_millis(20)).await,
+            Err(VlError::NoQuorum) if begun.elapsed() < TIMEOUT => sleep(Duration::from_millis(20)).await,
             result => return result.unwrap(),
         }
     }
@@ -74,7 +74,7 @@ async fn made(vldb: &Database<Vldb>, id: u32) {
     let begun = Instant::now();
     loop {
         match make(vldb, id).await {
-            Err(VlError::NoQuorum) if begun.elapsed() < PATIENCE => sleep(Duration::from_millis(20)).await,
+            Err(VlError::NoQuorum) if begun.elapsed() < TIMEOUT => sleep(Duration::from_millis(20)).await,
             result => return result.unwrap(),
         }
     }
@@ -90,7 +90,7 @@ async fn has(vldb: &Database<Vldb>, id: u32) -> bool {
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < TIMEOUT, "{what}");
         sleep(Duration::from_millis(20)).await;
     }
 }

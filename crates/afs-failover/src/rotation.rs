@@ -8,7 +8,7 @@ use crate::verdict::Verdict;
 
 /// The time for which an offline volume, or a server that does not serve yet, is waited for: longer than a start or a salvage of
 /// one volume usually takes, far shorter than an administrator.
-pub(crate) const OFFLINE_PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const OFFLINE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The first wait for a busy server; each next is twice as long.
 const WAIT_FIRST: Duration = Duration::from_millis(250);
@@ -166,7 +166,7 @@ impl Rotation {
         }
         let offline_since = self.offline_since.filter(|_| said(Verdict::Offline));
         let is_offline =
-            offline_since.is_some_and(|since| self.is_worked_on || now.since(since) < OFFLINE_PATIENCE);
+            offline_since.is_some_and(|since| self.is_worked_on || now.since(since) < OFFLINE_TIMEOUT);
         if let Some(since) = offline_since.map(|since| self.looked_at.unwrap_or(since))
             && (self.is_of_volume && is_patient)
             && now.since(since) >= LOOK_WHILE_OFFLINE

@@ -7,11 +7,11 @@ use rx_proto::abort::AbortCode;
 use rx_proto::time::Instant;
 use rxgen::Abort;
 
-use crate::rotation::{ANEW_MAX, LOOK_WHILE_OFFLINE, OFFLINE_PATIENCE, WAIT_MAX};
+use crate::rotation::{ANEW_MAX, LOOK_WHILE_OFFLINE, OFFLINE_TIMEOUT, WAIT_MAX};
 use crate::verdict::VOLUME_CODES;
 use crate::{Candidate, Rotation, Step, Verdict, of_call, of_code};
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 fn at(millis: u64) -> Instant {
     Instant::ORIGIN + Duration::from_secs(1000) + Duration::from_millis(millis)
@@ -99,7 +99,7 @@ fn rx_codes_and_what_nobody_has_named() {
 
 #[test]
 fn sites_are_tried_in_order_and_one_that_is_down_is_passed_over() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     let sites = [up(1), down(2, at(0)), up(3)];
     assert_eq!(rotation.step(at(0), &sites), Step::Try(1));
     rotation.note(at(0), 1, Verdict::OtherSite);
@@ -108,7 +108,7 @@ fn sites_are_tried_in_order_and_one_that_is_down_is_passed_over() {
 
 #[test]
 fn a_busy_volume_is_asked_again_ever_less_often_until_patience_ends() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     let mut now = at(0);
     let mut pauses = Vec::new();
     loop {
@@ -125,12 +125,12 @@ fn a_busy_volume_is_asked_again_ever_less_often_until_patience_ends() {
     assert_eq!(pauses[..3], [250, 500, 1000].map(Duration::from_millis));
     assert_eq!(pauses.last(), Some(&WAIT_MAX));
     let waited = now.since(at(0));
-    assert!(waited >= PATIENCE && waited < PATIENCE + 2 * WAIT_MAX, "{waited:?}");
+    assert!(waited >= TIMEOUT && waited < TIMEOUT + 2 * WAIT_MAX, "{waited:?}");
 }
 
 #[test]
 fn a_busy_replica_is_left_for_another_at_once() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     let sites = [up(1), up(2)];
     rotation.note(at(0), 1, Verdict::Wait);
     assert_eq!(rotation.step(at(0), &sites), Step::Try(2));
@@ -140,7 +140,7 @@ fn a_busy_replica_is_left_for_another_at_once() {
 
 #[test]
 fn an_offline_volume_is_waited_for_only_shortly() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     let mut now = at(0);
     let steps = std::iter::from_fn(|| match rotation.step(now, &[up(1)]) {
         Step::Try(1) => {
@@ -155,7 +155,7 @@ fn an_offline_volume_is_waited_for_only_shortly() {
         other => panic!("{other:?}"),
     });
     assert!(steps.count() > 4);
-    assert!(now.since(at(0)) < OFFLINE_PATIENCE + WAIT_MAX);
+    assert!(now.since(at(0)) < OFFLINE_TIMEOUT + WAIT_MAX);
 }
 
 /// In the last part of a move OpenAFS's server says of the volume that it is offline, for as long as what has changed of it takes to
@@ -163,8 +163,8 @@ fn an_offline_volume_is_waited_for_only_shortly() {
 #[test]
 fn a_volume_that_is_offline_for_as_long_as_it_is_moved_is_waited_for() {
     let away = Duration::from_secs(60);
-    for (is_worked_on, expected) in [(true, PATIENCE), (false, OFFLINE_PATIENCE)] {
-        let mut rotation = Rotation::of_volume(at(0), PATIENCE, away);
+    for (is_worked_on, expected) in [(true, TIMEOUT), (false, OFFLINE_TIMEOUT)] {
+        let mut rotation = Rotation::of_volume(at(0), TIMEOUT, away);
         let (mut now, mut looks) = (at(0), 0);
         loop {
             match rotation.step(now, &[up(1)]) {
@@ -187,7 +187,7 @@ fn a_volume_that_is_offline_for_as_long_as_it_is_moved_is_waited_for() {
 
 #[test]
 fn a_volume_that_no_server_has_is_looked_for_as_long_as_it_is_moved() {
-    let mut rotation = Rotation::of_volume(at(0), PATIENCE, PATIENCE);
+    let mut rotation = Rotation::of_volume(at(0), TIMEOUT, TIMEOUT);
     let mut now = at(0);
     loop {
         rotation.note(now, 1, Verdict::LookAgain);
@@ -205,14 +205,14 @@ fn a_volume_that_no_server_has_is_looked_for_as_long_as_it_is_moved() {
 
 #[test]
 fn servers_that_are_away_are_waited_for_only_as_long_as_the_caller_says() {
-    let mut rotation = Rotation::of_volume(at(0), PATIENCE, Duration::from_secs(30));
+    let mut rotation = Rotation::of_volume(at(0), TIMEOUT, Duration::from_secs(30));
     rotation.note(at(12_000), 1, Verdict::Down);
     let gone = [down(1, at(12_000))];
     assert_eq!(rotation.step(at(12_000), &gone), Step::Wait(at(30_000)));
     assert_eq!(rotation.step(at(30_000), &gone), Step::GiveUp);
-    let mut later = Rotation::of_volume(at(42_000), PATIENCE, Duration::from_secs(30));
+    let mut later = Rotation::of_volume(at(42_000), TIMEOUT, Duration::from_secs(30));
     assert_eq!(later.step(at(42_000), &gone), Step::GiveUp, "they are known to be away for as long");
-    let mut rotation = Rotation::of_volume(at(0), PATIENCE, Duration::from_secs(30));
+    let mut rotation = Rotation::of_volume(at(0), TIMEOUT, Duration::from_secs(30));
     rotation.note(at(31_000), 1, Verdict::Wait);
     assert!(
         matches!(rotation.step(at(31_000), &[up(1)]), Step::Wait(_)),
@@ -222,7 +222,7 @@ fn servers_that_are_away_are_waited_for_only_as_long_as_the_caller_says() {
 
 #[test]
 fn a_volume_that_has_moved_is_looked_up_at_once_and_then_with_pauses() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     rotation.note(at(0), 1, Verdict::LookAgain);
     assert_eq!(rotation.step(at(0), &[up(1)]), Step::LookAgain(at(0)));
     rotation.note_looked(false);
@@ -241,21 +241,21 @@ fn a_volume_that_has_moved_is_looked_up_at_once_and_then_with_pauses() {
 
 #[test]
 fn a_server_that_has_never_answered_is_not_waited_for() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     let fresh = Candidate { server: 1, down_since: None, has_answered: false };
     assert_eq!(rotation.step(at(0), &[fresh]), Step::Try(1));
     rotation.note(at(12_000), 1, Verdict::Down);
     let dead = Candidate { down_since: Some(at(12_000)), ..fresh };
     assert_eq!(rotation.step(at(12_000), &[dead]), Step::GiveUp);
-    let mut next = Rotation::new(at(13_000), PATIENCE);
+    let mut next = Rotation::new(at(13_000), TIMEOUT);
     assert_eq!(next.step(at(13_000), &[dead]), Step::GiveUp, "nor tried again at once by the next");
-    let mut later = Rotation::new(at(120_000), PATIENCE);
+    let mut later = Rotation::new(at(120_000), TIMEOUT);
     assert_eq!(later.step(at(120_000), &[dead]), Step::Try(1), "but after a while");
 }
 
 #[test]
 fn a_server_that_was_there_is_waited_for_and_asked_when_it_is_back() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     rotation.note(at(0), 1, Verdict::Down);
     assert!(rotation.is_ambiguous(), "it may have done what it was asked for");
     let gone = [down(1, at(0))];
@@ -270,7 +270,7 @@ fn a_server_that_was_there_is_waited_for_and_asked_when_it_is_back() {
 
 #[test]
 fn a_broken_connection_is_replaced_a_few_times() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     for _ in 0..ANEW_MAX {
         rotation.note(at(0), 1, Verdict::Anew);
         assert_eq!(rotation.step(at(0), &[up(1)]), Step::Try(1));
@@ -281,7 +281,7 @@ fn a_broken_connection_is_replaced_a_few_times() {
 
 #[test]
 fn a_ticket_is_replaced_once() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     rotation.note(at(0), 1, Verdict::Login);
     assert_eq!(rotation.step(at(0), &[up(1)]), Step::Try(1));
     rotation.note(at(0), 1, Verdict::Login);
@@ -291,7 +291,7 @@ fn a_ticket_is_replaced_once() {
 
 #[test]
 fn an_answer_ends_it_whatever_others_might_say() {
-    let mut rotation = Rotation::new(at(0), PATIENCE);
+    let mut rotation = Rotation::new(at(0), TIMEOUT);
     rotation.note(at(0), 1, Verdict::Wait);
     rotation.note(at(0), 2, Verdict::Fail);
     assert_eq!(rotation.step(at(0), &[up(1), up(2), up(3)]), Step::GiveUp);

@@ -14,7 +14,7 @@ use fuse_dev::NodeId;
 
 /// How long the other files of a notice wait for those that take long. A server takes a break for acknowledged after as long, whether the
 /// kernel has forgotten or not.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long they wait for one when that is over: many times as long as it takes if there is nothing to wait for.
 const LEAST: Duration = Duration::from_millis(5);
@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<N: Clone + Send + 'static> DataInvalidations<N> {
     pub(crate) fn new(tell: impl Fn(NodeId) + Send + Sync + 'static) -> Self {
-        Self { tell: Arc::new(tell), patience: PATIENCE, least: LEAST, notifier: None, slow: Slow::default() }
+        Self { tell: Arc::new(tell), patience: TIMEOUT, least: LEAST, notifier: None, slow: Slow::default() }
     }
 
     /// Has the kernel forget what it has of these files. The notice is kept until all are told of; this returns when those are that do not

@@ -31,10 +31,10 @@ const READ_AHEAD_KIB: u32 = 1024;
 const BACKGROUND_MAX: u16 = 64;
 
 /// How long a mount gets to end once it is unmounted, if it is not in use.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long an unmounting waits before the requests that are in flight are given up.
-const UNMOUNT_PATIENCE: Duration = Duration::from_secs(2);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The options of a mount.
 #[derive(Debug, Clone)]
@@ -223,8 +223,7 @@ impl Mount {
             // A request of a program that has ended may wait for a server, a notice for the request, and the kernel for the notice.
             let (unmounting, has_unmounted) = mpsc::channel::<()>();
             let in_flight = Arc::clone(&fs.in_flight);
-            let waits =
-                move || has_unmounted.recv_timeout(UNMOUNT_PATIENCE) == Err(RecvTimeoutError::Timeout);
+            let waits = move || has_unmounted.recv_timeout(UNMOUNT_TIMEOUT) == Err(RecvTimeoutError::Timeout);
             std::thread::spawn(move || {
                 while waits() {
                     in_flight.end();
@@ -234,7 +233,7 @@ impl Mount {
             drop(unmounting);
             was_free?
         };
-        let end = Instant::now() + END_PATIENCE;
+        let end = Instant::now() + END_TIMEOUT;
         while was_free && !session.is_over() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -20,7 +20,7 @@ use crate::first_start::{close_folder, make_folder, pending_administrator};
 use crate::server::StartError;
 
 /// How long a start waits for etcd, which may be starting too after a power cut. Then systemd tries again.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -142,7 +142,7 @@ pub(crate) async fn open<I: Image>(
         };
         let may_come = store.shared().is_some()
             && matches!(error, OpenError::Store { .. } | OpenError::Unfinished { .. });
-        if !may_come || begun.elapsed() > START_PATIENCE {
+        if !may_come || begun.elapsed() > START_TIMEOUT {
             return Err(StartError::Database(error.to_string()));
         }
         if told.replace(std::mem::discriminant(&error)) != Some(std::mem::discriminant(&error)) {

@@ -25,7 +25,7 @@ const BOUNDS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1
 /// Requests that are answered at once.
 const MAX_REQUESTS: usize = 8;
 /// How long a request may take to come, and its answer to go.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest request line and headers.
 const MAX_REQUEST_BYTES: usize = 8192;
 
@@ -175,7 +175,7 @@ impl Exporter {
                 let (this, before, pages) = (self.clone(), Arc::clone(&before), Arc::clone(&pages));
                 tokio::spawn(async move {
                     // Who is too slow is left alone.
-                    drop(tokio::time::timeout(PATIENCE, this.answer(stream, &*before, &pages)).await);
+                    drop(tokio::time::timeout(TIMEOUT, this.answer(stream, &*before, &pages)).await);
                     drop(place);
                 });
             }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// How long it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The files of a member's and a client's certificates.
 const CERTIFICATES: &str = "
@@ -127,7 +127,7 @@ impl Etcd {
         let begun = Instant::now();
         while !etcd.control(&["endpoint", "health"]).0 {
             assert!(
-                begun.elapsed() < PATIENCE,
+                begun.elapsed() < TIMEOUT,
                 "etcd has no leader: {}",
                 etcd.control(&["endpoint", "health"]).1
             );
@@ -272,7 +272,7 @@ impl Etcd {
     pub fn wait_for(&self, member: usize) {
         let begun = Instant::now();
         while TcpStream::connect((self.host(member), self.port(member))).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "member {member} does not come back");
+            assert!(begun.elapsed() < TIMEOUT, "member {member} does not come back");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

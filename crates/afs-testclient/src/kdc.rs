@@ -18,7 +18,7 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 const PORT: u16 = 8888;
 
 /// How long it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A password that all users here have.
 pub const PASSWORD: &str = "a-password";
@@ -132,7 +132,7 @@ impl Kdc {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().map_err(|error| format!("krb5kdc cannot be started: {error}"))?);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !self.answers() {
             if Instant::now() > until {
                 let log = fs::read_to_string(self.folder.join("kdc.log")).unwrap_or_default();

@@ -53,7 +53,7 @@ const STALL: Duration = Duration::from_secs(600);
 const LOOK_FOR_END_EVERY: Duration = Duration::from_millis(100);
 
 /// How long the end of a transaction waits for a call in it to stop: what came of a dump has to be removed.
-const PATIENCE_AT_END: Duration = Duration::from_secs(10);
+const TIMEOUT_AT_END: Duration = Duration::from_secs(10);
 
 /// Calls worked on at once. Each holds a thread while it waits for the disk; `vos` runs a handful.
 const MAX_CALLS: usize = 64;
@@ -288,7 +288,7 @@ impl VolumeService {
     async fn take_to_end(&self, id: TransId) -> Result<Transaction, Abort> {
         let shared = &self.shared;
         let runtime = &shared.runtime;
-        let until = runtime.now() + PATIENCE_AT_END;
+        let until = runtime.now() + TIMEOUT_AT_END;
         loop {
             let taken = shared.transactions().take(shared.now(), id, "EndTrans");
             match taken {

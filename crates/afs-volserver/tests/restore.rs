@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use rx_proto::abort::AbortCode;
 use rxgen::xdr::CharVec;
 use support::dumps::{FULL, filled, read, stamp, store};
-use support::{A, Lab, PATIENCE, RW, text};
+use support::{A, Lab, RW, TIMEOUT, text};
 
 const NEW: VolumeId = VolumeId(536_870_940);
 const BROKEN: AbortCode = AbortCode(VOLSERREAD_DUMPERROR.0);
@@ -60,7 +60,7 @@ impl Lab {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, is_read).await.expect("something is read in time");
+        tokio::time::timeout(TIMEOUT, is_read).await.expect("something is read in time");
     }
 
     async fn finish(&self, trans: TransId) {

@@ -39,7 +39,7 @@ pub(crate) const KINDS: [(&str, Stack); 3] =
     [("afar", Stack::Afar), ("OpenAFS", Stack::OpenAfs), ("OpenAFS again", Stack::OpenAfs)];
 
 /// How long preparations may take: volumes, access lists.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Both cells, up for a whole experiment. One that does not start is an error of its runs only.
 pub(crate) struct Cells {
@@ -144,7 +144,7 @@ impl Served {
             .map_err(Error::Run)?;
         let number = said.split_whitespace().nth(1).unwrap_or_default().to_string();
         let prepare = self.client(lab, "prepare", [&number, &self.keys()]);
-        prepare.start(self.place(), &lab.interrupt)?.finish(PATIENCE)?;
+        prepare.start(self.place(), &lab.interrupt)?.finish(TIMEOUT)?;
         Ok(number)
     }
 
@@ -178,7 +178,7 @@ impl Served {
         let report = serde_json::from_str(&report)
             .map_err(|e| Error::run(format!("the client said {report}: {e}")))?;
         client.say("done")?;
-        client.finish(PATIENCE)?;
+        client.finish(TIMEOUT)?;
         Ok(Measured { report, server_cpu_s: after.0 - before.0, client_cpu_s: after.1 - before.1 })
     }
 }

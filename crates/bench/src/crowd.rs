@@ -36,9 +36,9 @@ const PROBE_EVERY_MS: u64 = 100;
 /// Probes before the first that counts: they make the connection, and the path's first round trips.
 const WARM_UP: u32 = 5;
 /// How long a process may take to begin: 63 endpoints have to be bound, and as many files made, at the lowest priority.
-const READY_PATIENCE: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a generator may take to sum up.
-const END_PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Hosts that do the same, on behalf of one user or each of their own.
 pub(crate) struct Group {
@@ -103,7 +103,7 @@ impl Crowd {
     pub(crate) fn run(&self, lab: &Lab, ends: Ends<'_>, server: &Invocation) -> Result<Seen, Error> {
         let server = server.clone().nice(SERVER_NICENESS);
         let mut serving = server.start(ends.server, &lab.interrupt)?;
-        let ready = serving.wait_for_line("ready ", READY_PATIENCE)?;
+        let ready = serving.wait_for_line("ready ", READY_TIMEOUT)?;
         let port = ready.parse().map_err(|_| Error::run(format!("{server}: '{ready}' is no port")))?;
         let address = SocketAddr::from((ends.host, port));
         let mut seen = self.run_at(lab, ends, &Target { process: serving.id(), address, volume: None })?;
@@ -124,7 +124,7 @@ impl Crowd {
         if self.probes > 0 {
             add_addresses(clients, ONE_MORE_HOST, 1)?;
             let mut process = start(lab, &self.probe(lab, target), ends.client, &mut seen)?;
-            process.wait_for_line("ready", READY_PATIENCE)?;
+            process.wait_for_line("ready", READY_TIMEOUT)?;
             probe(&mut process, WARM_UP)?;
             seen.idle = probe(&mut process, self.idle_probes)?;
             probing = Some(process);
@@ -136,7 +136,7 @@ impl Crowd {
             }
         }
         for (_, process) in &mut loading {
-            process.wait_for_line("ready", READY_PATIENCE)?;
+            process.wait_for_line("ready", READY_TIMEOUT)?;
         }
         for (_, process) in &mut loading {
             process.say("go")?;
@@ -152,7 +152,7 @@ impl Crowd {
         seen.add(&before, &Look::now(target, &generators, ends)?);
         seen.groups = self.groups.iter().map(|_| load::Report::default()).collect();
         for (group, process) in loading {
-            let report = parse(&process.finish(END_PATIENCE)?, "a load-worker")?;
+            let report = parse(&process.finish(END_TIMEOUT)?, "a load-worker")?;
             merge(&mut seen.groups[group], report);
         }
         if let Some(process) = &mut probing {
@@ -262,7 +262,7 @@ fn probe(process: &mut Process, count: u32) -> Result<probe::Report, Error> {
 /// What a probe that was told to make so many calls has seen.
 fn answer(process: &mut Process, count: u32) -> Result<probe::Report, Error> {
     let length = Duration::from_millis(PROBE_EVERY_MS) * count;
-    let text = process.wait_for_line("probed ", length + probe::PATIENCE + END_PATIENCE)?;
+    let text = process.wait_for_line("probed ", length + probe::TIMEOUT + END_TIMEOUT)?;
     let report: probe::Report = parse(&text, "a probe-worker")?;
     if report.ms.len() == count as usize {
         return Ok(report);

@@ -20,8 +20,8 @@ const CALL_BYTES: &str = "4000000000";
 /// How often afar's client notes its bytes, ms. iperf3 does so every second.
 const SAMPLE_MS: &str = "100";
 /// How long a server may take to listen, and a client to end after its time.
-const READY_PATIENCE: Duration = Duration::from_secs(10);
-const END_PATIENCE: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Something that sends all the time.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub(crate) fn run(lab: &Lab, ends: Ends<'_>, plan: &[Planned]) -> Result<Seen, E
     };
     if plan.iter().any(|planned| matches!(planned.flow, Flow::Afar { .. })) {
         let mut server = start(&lab.tools.rxperf_server(Stack::Afar, ends.port), ends.server)?;
-        server.wait_for_line("ready ", READY_PATIENCE)?;
+        server.wait_for_line("ready ", READY_TIMEOUT)?;
         servers.push(server);
     }
     let mut clients = Vec::new();
@@ -81,7 +81,7 @@ pub(crate) fn run(lab: &Lab, ends: Ends<'_>, plan: &[Planned]) -> Result<Seen, E
                 let (host, port) = (ends.host.to_string(), port.to_string());
                 let mut server =
                     start(&lab.tools.iperf3().and(["-s", "-1", "--forceflush", "-p", &port]), ends.server)?;
-                server.wait_for_line("Server listening", READY_PATIENCE)?;
+                server.wait_for_line("Server listening", READY_TIMEOUT)?;
                 servers.push(server);
                 let client = lab.tools.iperf3().and(["-c", &host, "-p", &port, "-J", "-i", "1"]);
                 client.and(["-C", control, "-t", &seconds])
@@ -97,7 +97,7 @@ pub(crate) fn run(lab: &Lab, ends: Ends<'_>, plan: &[Planned]) -> Result<Seen, E
     }
     let mut flows = Vec::new();
     for ((planned, client), (process, begin)) in plan.iter().zip(&clients).zip(running) {
-        let output = process.finish(planned.length + END_PATIENCE)?;
+        let output = process.finish(planned.length + END_TIMEOUT)?;
         let report: Value = serde_json::from_str(&output)
             .map_err(|e| Error::run(format!("{client}: what it printed is no JSON: {e}")))?;
         let samples = match planned.flow {

@@ -38,11 +38,11 @@ use crate::tools::{Invocation, Place, Stack};
 use crate::workers::{files, mirror, paths};
 
 /// How long servers or a mount may take to be ready.
-const READY_PATIENCE: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one may take to end: it stores what is not stored.
-const END_PATIENCE: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a program may take in a mount: the slowest moves some 40 MB at 2.8 MB/s, or makes 10,000 files.
-const WORK_PATIENCE: Duration = Duration::from_secs(600);
+const WORK_TIMEOUT: Duration = Duration::from_secs(600);
 /// Of a client's cache: more than all that is read here.
 const CACHE_SIZE: &str = "20G";
 /// The options of afsd.fuse, as `interop/cell/client-up.sh` gives them, and the number of files of its cache: more than the cache has
@@ -124,7 +124,7 @@ impl Scene {
         let up = Invocation::new(lab.tools.afar()).on_core(core);
         let up = up.and(["up", "--no-mount", "--state", &state, "--bind", &address]);
         let mut server = up.start(Place::In(link.b()), &lab.interrupt)?;
-        server.wait_for_line("ready ", READY_PATIENCE)?;
+        server.wait_for_line("ready ", READY_TIMEOUT)?;
         Ok(Scene { server, link, command: up.to_string() })
     }
 
@@ -192,7 +192,7 @@ impl CellScene {
         let keys = cell.folder("srv").join("etc/server").display().to_string();
         let prepare = lab.tools.bench().and([files::NAME, "prepare", &ADDRESS.to_string(), &volume, &keys]);
         let servers = cell.servers().map_err(Error::Run)?;
-        prepare.start(Place::In(&servers), &lab.interrupt)?.finish(READY_PATIENCE)?;
+        prepare.start(Place::In(&servers), &lab.interrupt)?.finish(READY_TIMEOUT)?;
         let link = spec.start()?;
         join(&cell, &link)?;
         Ok(CellScene { cell, servers, link, volume, program, _folder: folder })
@@ -433,18 +433,18 @@ impl Mount {
     pub(crate) fn session(&self, lab: &Lab) -> Result<Process, Error> {
         let mut session =
             self.in_pag(lab, "sh -c 'echo ready; exec sleep 1000000'").start(Place::Here, &lab.interrupt)?;
-        session.wait_for_line("ready", READY_PATIENCE)?;
+        session.wait_for_line("ready", READY_TIMEOUT)?;
         Ok(session)
     }
 
     fn wait_until_ready(&mut self, line: &str) -> Result<(), Error> {
         let process = self.process.as_mut().expect("it has just been started");
-        process.wait_for_line(line, READY_PATIENCE).map(drop)
+        process.wait_for_line(line, READY_TIMEOUT).map(drop)
     }
 
     /// afsd.fuse says nothing when it is ready.
     fn wait_until_mounted(&mut self, lab: &Lab) -> Result<(), Error> {
-        let deadline = std::time::Instant::now() + READY_PATIENCE;
+        let deadline = std::time::Instant::now() + READY_TIMEOUT;
         while !is_mounted(&self.at) {
             if std::time::Instant::now() > deadline {
                 return Err(Error::run(format!("{} does not mount", self.command)));
@@ -477,8 +477,8 @@ impl Mount {
     /// Unmounts it and waits for its end, by which all that was written is stored.
     pub(crate) fn stop(mut self) -> Result<(), Error> {
         match self.process.take() {
-            Some(process) if self.ends_well => process.stop(END_PATIENCE),
-            Some(process) => process.stop_however(END_PATIENCE),
+            Some(process) if self.ends_well => process.stop(END_TIMEOUT),
+            Some(process) => process.stop_however(END_TIMEOUT),
             None => Ok(()),
         }
     }
@@ -553,8 +553,8 @@ pub(crate) fn work_in_pag<S: AsRef<str>>(
 
 fn measure(lab: &Lab, program: &Invocation) -> Result<Worked, Error> {
     let mut process = program.start(Place::Here, &lab.interrupt)?;
-    let said = process.wait_for_line("end ", WORK_PATIENCE)?;
-    process.finish(END_PATIENCE)?;
+    let said = process.wait_for_line("end ", WORK_TIMEOUT)?;
+    process.finish(END_TIMEOUT)?;
     let report: Value =
         serde_json::from_str(&said).map_err(|e| Error::run(format!("{program} said {said}: {e}")))?;
     let number = |name: &str| report[name].as_f64().unwrap_or(f64::NAN);

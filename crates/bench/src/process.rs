@@ -15,7 +15,7 @@ use crate::interrupt::{Interrupt, POLL};
 use crate::sys;
 
 /// How long a process may take to end after SIGTERM before it is killed.
-const END_PATIENCE: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of standard error that are kept for messages: the last ones.
 const STDERR_KEPT: usize = 2000;
 
@@ -223,7 +223,7 @@ fn cpu_ticks(stat: &str) -> Option<f64> {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let deadline = Instant::now() + END_PATIENCE;
+        let deadline = Instant::now() + END_TIMEOUT;
         // One that was waited for is not signalled: its number may be another's.
         while let Ok(None) = self.child.try_wait() {
             if Instant::now() > deadline {

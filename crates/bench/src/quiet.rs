@@ -10,13 +10,13 @@ use crate::interrupt::Interrupt;
 /// Highest load average of the last minute to start at. Two cores carry sender, receiver and emulator.
 const LOAD_MAX: f64 = 1.0;
 /// How long to wait for the load to fall: our own build raised it, or a crowd before, to 130, which is 1 after five minutes.
-const PATIENCE: Duration = Duration::from_secs(360);
+const TIMEOUT: Duration = Duration::from_secs(360);
 /// Programs that take whole cores for a while.
 const BUILDERS: &[&str] = &["cargo", "rustc", "clippy-driver", "rustdoc", "cc1", "ld", "lld"];
 
 /// Waits for a quiet machine. Returns whether it is: false only if `force` is set, with which it does not wait.
 pub(crate) fn wait(force: bool, interrupt: &Interrupt) -> Result<bool, Error> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut was_told = false;
     loop {
         let builders = other_builders();
@@ -35,7 +35,7 @@ pub(crate) fn wait(force: bool, interrupt: &Interrupt) -> Result<bool, Error> {
             return Err(Error::setup(format!("the machine is not quiet: {problem}. --force starts anyway")));
         }
         if !was_told {
-            eprintln!("afar-bench: {problem}; waiting up to {} s for it to fall", PATIENCE.as_secs());
+            eprintln!("afar-bench: {problem}; waiting up to {} s for it to fall", TIMEOUT.as_secs());
             was_told = true;
         }
         interrupt.sleep(Duration::from_secs(1))?;

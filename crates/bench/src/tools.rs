@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::process::Process;
 
 /// A build from nothing on two cores takes a few minutes.
-const BUILD_PATIENCE: Duration = Duration::from_secs(1800);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// The places of the programs.
 pub(crate) struct Tools {
@@ -73,7 +73,7 @@ impl Tools {
             make.arg("-C").arg(root.join("interop/oafs-peer")).arg(format!("OUT={}", interop.display()));
             for (name, command) in [("cargo build", cargo), ("make oafs-peer", make)] {
                 eprintln!("== {name}");
-                Process::start(command, name, interrupt)?.finish(BUILD_PATIENCE).map_err(fatal)?;
+                Process::start(command, name, interrupt)?.finish(BUILD_TIMEOUT).map_err(fatal)?;
             }
         }
         for (program, remedy) in

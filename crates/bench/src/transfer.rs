@@ -15,9 +15,9 @@ use crate::record::Run;
 use crate::tools::{Invocation, Place, Stack, Tools};
 
 /// How long a server may take to listen.
-const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take beyond the time it was told.
-const END_PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// A port for iperf3 where nobody else listens either.
 const IPERF_PORT_LINK: u16 = 5201;
 
@@ -56,7 +56,7 @@ pub(crate) fn rxperf(
 ) -> Result<Run, Error> {
     let invocation = server(&lab.tools, ends.port);
     let mut serving = invocation.start(ends.server, &lab.interrupt)?;
-    let ready = serving.wait_for_line("ready ", READY_PATIENCE)?;
+    let ready = serving.wait_for_line("ready ", READY_TIMEOUT)?;
     let client = client.clone().and(["-s", &ends.host.to_string(), "-p", &ready]);
     let drops_before = socket_drops(ends)?;
     let calling = client.start(ends.client, &lab.interrupt)?;
@@ -91,7 +91,7 @@ pub(crate) fn iperf3(lab: &Lab, ends: Ends<'_>, arguments: &[&str], window: Wind
     };
     let server = lab.tools.iperf3().and(["-s", "-1", "--forceflush", "-p", &port.to_string()]);
     let mut serving = server.start(ends.server, &lab.interrupt)?;
-    serving.wait_for_line("Server listening", READY_PATIENCE)?;
+    serving.wait_for_line("Server listening", READY_TIMEOUT)?;
     let client = lab.tools.iperf3().and(["-c", &ends.host.to_string(), "-p", &port.to_string(), "-J"]);
     let client = client.and(arguments).and(window.iperf3());
     let calling = client.start(ends.client, &lab.interrupt)?;
@@ -156,7 +156,7 @@ fn watch(server: &Process, client: Process, window: Window, interrupt: &Interrup
     let time = (to.0 - from.0).as_secs_f64().max(1e-9);
     let rate = |from: Option<f64>, to: Option<f64>| Some((to? - from?) / time);
     let (server_cpu, client_cpu) = (rate(from.1, to.1), rate(from.2, to.2));
-    let output = client.finish(END_PATIENCE)?;
+    let output = client.finish(END_TIMEOUT)?;
     Ok(Watched { output, server_cpu, client_cpu })
 }
 

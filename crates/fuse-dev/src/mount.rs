@@ -35,7 +35,7 @@ fn helper() -> &'static str {
 }
 
 /// How long a mount that is in use is waited for: a file that was closed just now is let go in the background.
-const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often it is tried meanwhile.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -167,7 +167,7 @@ impl Mounted {
         if is_gone(&self.device) {
             return Ok(true);
         }
-        let until = Instant::now() + BUSY_PATIENCE;
+        let until = Instant::now() + BUSY_TIMEOUT;
         loop {
             match unmount(&self.path, false) {
                 Ok(()) => return Ok(true),

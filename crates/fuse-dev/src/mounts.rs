@@ -13,7 +13,7 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
 /// How long a file system gets to say what its root is. One that hangs must not make others hang.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A mount, as a line of `/proc/self/mountinfo` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub fn state_of(path: &Path) -> StateOf {
         // It may hang as long as the file system does; its end is of no interest then. Not its attributes: those of a dead one the kernel
         // may still have.
         thread::spawn(move || send.send(access(&ask, Access::READ_OK)));
-        return match receive.recv_timeout(PATIENCE) {
+        return match receive.recv_timeout(TIMEOUT) {
             Ok(Err(Errno::NOTCONN)) => StateOf::Dead(mount),
             // Any other error is an answer: of a file system of another user, for example.
             Ok(_) => StateOf::Mounted(mount),

@@ -21,17 +21,17 @@ const STATE_PREFIX: &str = "/run/afar-cell-";
 
 /// How long a cell may take to come up, or a machine of it: a few seconds, and 30 more where a file server misses its first
 /// look at the databases.
-const UP_PATIENCE: Duration = Duration::from_secs(120);
+const UP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long it may take to go.
-const DOWN_PATIENCE: Duration = Duration::from_secs(60);
+const DOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a client may take to end that has crashed, and how often it is looked.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How long a command may take that is run in a cell. The tools give a silent server some 60 s.
-const COMMAND_PATIENCE: Duration = Duration::from_secs(150);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The setting of a machine without servers.
 const IDLE: &str = "with=none";
@@ -147,7 +147,7 @@ impl Cell {
         remove_stale(&scripts);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let cell = Self { scripts, name: format!("{NAME_PREFIX}{}-{number}", std::process::id()) };
-        cell.script("cell-up.sh", settings, UP_PATIENCE)?;
+        cell.script("cell-up.sh", settings, UP_TIMEOUT)?;
         Ok(cell)
     }
 
@@ -180,7 +180,7 @@ impl Cell {
 
     fn join_with(&self, number: u8, settings: Vec<String>) -> Result<Ipv4Addr, String> {
         let words = [vec![format!("fs{number}")], settings].concat();
-        self.script("cell-join.sh", words, UP_PATIENCE)?;
+        self.script("cell-join.sh", words, UP_TIMEOUT)?;
         Ok(Ipv4Addr::new(10, 88, 0, number))
     }
 
@@ -207,7 +207,7 @@ impl Cell {
     ///
     /// When it cannot be started or does not end.
     pub fn run(&self, words: &[&str]) -> Result<Finished, String> {
-        process::run(&mut self.command(words), COMMAND_PATIENCE)
+        process::run(&mut self.command(words), COMMAND_TIMEOUT)
     }
 
     /// Runs a command, given as a line of words, that has to succeed, and gives what it printed.
@@ -230,7 +230,7 @@ impl Cell {
     ///
     /// When it is not mounted.
     pub fn mount(&self, client: &str) -> Result<Mount<'_>, String> {
-        let said = self.script("client-up.sh", vec![client.to_owned()], UP_PATIENCE)?;
+        let said = self.script("client-up.sh", vec![client.to_owned()], UP_TIMEOUT)?;
         let path = said.lines().find_map(|line| line.strip_prefix("ready "));
         let path = path.ok_or_else(|| format!("client-up.sh says {said:?} instead of a folder"))?;
         Ok(Mount { cell: self, client: client.to_owned(), path: PathBuf::from(path) })
@@ -243,7 +243,7 @@ impl Cell {
     /// When it does not end.
     pub fn set_serving(&self, serves: bool) -> Result<(), String> {
         let word = if serves { "start" } else { "stop" };
-        self.script("cell-server.sh", vec![word.to_owned()], DOWN_PATIENCE).map(drop)
+        self.script("cell-server.sh", vec![word.to_owned()], DOWN_TIMEOUT).map(drop)
     }
 
     /// The network that clients have, with the address [`CLIENT_ADDRESS`].
@@ -329,7 +329,7 @@ impl Mount<'_> {
     /// True if the client has ended, though nobody has unmounted it, or ends within some seconds: its mount goes before the process.
     pub fn has_ended(&self) -> bool {
         let program = Path::new("/proc").join(self.split().0).join("exe");
-        let until = Instant::now() + END_PATIENCE;
+        let until = Instant::now() + END_TIMEOUT;
         while fs::read_link(&program).is_ok() && Instant::now() < until {
             thread::sleep(LOOK_EVERY);
         }
@@ -354,7 +354,7 @@ impl Mount<'_> {
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        if let Err(problem) = self.cell.script("client-down.sh", vec![self.client.clone()], DOWN_PATIENCE) {
+        if let Err(problem) = self.cell.script("client-down.sh", vec![self.client.clone()], DOWN_TIMEOUT) {
             eprintln!("the client {} could not be stopped: {problem}", self.client);
         }
     }
@@ -374,7 +374,7 @@ fn remove_stale(scripts: &Path) {
 }
 
 fn take_down(scripts: &Path, name: &str) {
-    let down = process::run(Command::new(scripts.join("cell-down.sh")).arg(name), DOWN_PATIENCE);
+    let down = process::run(Command::new(scripts.join("cell-down.sh")).arg(name), DOWN_TIMEOUT);
     if !matches!(&down, Ok(finished) if finished.status == Some(0)) {
         eprintln!("the cell {name} could not be removed: {down:?}");
     }

@@ -12,11 +12,11 @@ use crate::process;
 use rules::Rule;
 
 /// How long a command may take. The tools give a silent server some 60 s.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// How long servers may take until a command that waits for them succeeds: OpenAFS's file server that comes before its
 /// ptserver waits for 30 s, and its volserver for it and ten more.
-const SERVERS_PATIENCE: Duration = Duration::from_secs(120);
+const SERVERS_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long after the last try such a command is run again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -138,9 +138,9 @@ pub fn table(entries: &[Entry]) -> String {
 pub fn run(cell: &Cell, entries: &[Entry]) -> Result<Vec<Outcome>, String> {
     let run_one = |entry: &Entry| {
         let words: Vec<&str> = entry.words.iter().map(String::as_str).collect();
-        let deadline = Instant::now() + SERVERS_PATIENCE;
+        let deadline = Instant::now() + SERVERS_TIMEOUT;
         loop {
-            let done = process::run(&mut cell.command(&words), PATIENCE)?;
+            let done = process::run(&mut cell.command(&words), TIMEOUT)?;
             if !entry.until || done.status == Some(0) || Instant::now() > deadline {
                 return Ok(Outcome { status: done.status, stdout: done.stdout, stderr: done.stderr });
             }

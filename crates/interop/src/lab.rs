@@ -15,7 +15,7 @@ use crate::process;
 use crate::suite::Trouble;
 
 /// A build may wait for another one, and take a few minutes by itself.
-const BUILD_PATIENCE: Duration = Duration::from_secs(900);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// The tools of the tests. Each thing is there, or a reason why it is not.
 pub struct Lab {
@@ -183,7 +183,7 @@ fn build_afar(root: &Path, profile: &Path) -> Result<PathBuf, String> {
 
 /// What is built beside the default, as options of cargo.
 fn features(root: &Path) -> Result<String, String> {
-    Ok(process::run(&mut Command::new(root.join("scripts/features.sh")), BUILD_PATIENCE)?.stdout)
+    Ok(process::run(&mut Command::new(root.join("scripts/features.sh")), BUILD_TIMEOUT)?.stdout)
 }
 
 fn build_oafs_peer(root: &Path, profile: &Path) -> Result<PathBuf, Trouble> {
@@ -203,7 +203,7 @@ fn build_oafs_peer(root: &Path, profile: &Path) -> Result<PathBuf, Trouble> {
 }
 
 fn build(command: &mut Command, program: PathBuf) -> Result<PathBuf, String> {
-    let built = process::run(command, BUILD_PATIENCE)?;
+    let built = process::run(command, BUILD_TIMEOUT)?;
     if built.status == Some(0) && program.exists() {
         return Ok(program);
     }

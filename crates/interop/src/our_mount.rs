@@ -14,7 +14,7 @@ use crate::cell::Cell;
 use crate::process;
 
 /// How long a mount may take to come up, or to go with all that is not stored.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often to look whether it has gone.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -55,7 +55,7 @@ impl OurMount {
             // Nobody listens behind the first line.
             lines.into_iter().flatten().for_each(|line| drop(tell.send(line)));
         });
-        match told.recv_timeout(PATIENCE) {
+        match told.recv_timeout(TIMEOUT) {
             Ok(line) if line.starts_with("ready ") => Ok(mount),
             _ => Err(format!("afar mount is not ready: {}", mount.said())),
         }
@@ -86,8 +86,8 @@ impl OurMount {
 
     fn end(&mut self) -> Result<(), String> {
         let pid = self.child.id().to_string();
-        process::run(Command::new("kill").args(["-s", "TERM", &pid]), PATIENCE)?;
-        let until = Instant::now() + PATIENCE;
+        process::run(Command::new("kill").args(["-s", "TERM", &pid]), TIMEOUT)?;
+        let until = Instant::now() + TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > until {
                 return Err(format!("afar mount does not end: {}", self.said()));
@@ -105,8 +105,8 @@ impl Drop for OurMount {
             drop(self.child.kill());
             drop(self.child.wait());
         }
-        drop(process::run(Command::new("umount").arg("-lq").arg(self.path()), PATIENCE));
-        drop(process::run(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.folder), PATIENCE));
+        drop(process::run(Command::new("umount").arg("-lq").arg(self.path()), TIMEOUT));
+        drop(process::run(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.folder), TIMEOUT));
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it serves, on a busy machine.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often to look whether a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -154,8 +154,7 @@ impl Server {
                 BufReader::new(stdout).lines().map_while(Result::ok).for_each(|line| drop(lines.send(line)));
             });
         }
-        let first =
-            said.recv_timeout(START_PATIENCE).map_err(|_| format!("{} does not start", guard.name))?;
+        let first = said.recv_timeout(START_TIMEOUT).map_err(|_| format!("{} does not start", guard.name))?;
         let port = first.strip_prefix("ready ").and_then(|port| port.parse().ok());
         let port = port.ok_or_else(|| format!("{} says {first:?} instead of its port", guard.name))?;
         Ok(Self { guard, port, _stdin: stdin })

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a login waits for the client.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The kind of our mounts, and how their source begins, with the control socket behind it.
 const FILE_SYSTEM: &str = "fuse.afar";
@@ -83,11 +83,11 @@ fn call<R: Rpc>(socket: Option<PathBuf>, args: &R) -> Result<R::Reply, String> {
 }
 
 fn exchange(socket: &Path, request: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = connect_within(socket, PATIENCE)?;
+    let mut stream = connect_within(socket, TIMEOUT)?;
     if !socket_peercred(&stream)?.uid.is_root() {
         return Err(io::Error::other("its client is not root's"));
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(&framed(request))?;
     let mut header = [0; FRAME_HEADER];
     stream.read_exact(&mut header)?;

@@ -34,7 +34,7 @@ const SOCKET_VARIABLE: &str = "AFAR_SOCKET";
 
 /// What PAM wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
+enum Request {
     /// A session begins, or its credentials: the PAG, and tokens.
     Begin,
     /// The tickets are new ones: the same PAG, and tokens anew.
@@ -85,13 +85,13 @@ trait Login {
 }
 
 /// Does what PAM wants. Whether anything was done.
-fn serve(login: &impl Login, wish: Wish, options: &Options) -> Result<bool, String> {
+fn serve(login: &impl Login, request: Request, options: &Options) -> Result<bool, String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
     }
     let user = login.user().ok_or("no such user")?;
     let known = login.pag();
-    if wish == Wish::End {
+    if request == Request::End {
         let Some(pag) = known else { return Ok(false) };
         let asker = Asker { uid: user.uid.as_raw(), gid: user.gid.as_raw(), pag: Some(pag) };
         let ended = client::end_pag(asker, options.socket.clone());
@@ -123,8 +123,8 @@ fn serve(login: &impl Login, wish: Wish, options: &Options) -> Result<bool, Stri
         .extend(options.socket.iter().map(|path| (SOCKET_VARIABLE.to_owned(), path.display().to_string())));
     let has_tickets = environment.iter().any(|(name, _)| name == "KRB5CCNAME");
     // The tickets may come later than the PAG: with the session, if pam_krb5 or ssh only has them then.
-    if (!login.has_tokens() || wish == Wish::Renew) && (has_tickets || options.always_aklog) {
-        run::run_as(&user, pag, &options.program, &environment, run::PATIENCE)
+    if (!login.has_tokens() || request == Request::Renew) && (has_tickets || options.always_aklog) {
+        run::run_as(&user, pag, &options.program, &environment, run::TIMEOUT)
             .map_err(|error| format!("{} aklog: {error}", options.program.display()))?;
         login.note_tokens();
     }
@@ -212,29 +212,29 @@ mod tests {
         let options = |program: &str| Options::parse([&*format!("program={program}")].into_iter());
         let mut login = plain(Some(0x4100_0001));
         assert_eq!(
-            serve(&login, Wish::Begin, &options("/bin/false")),
+            serve(&login, Request::Begin, &options("/bin/false")),
             Ok(true),
             "without tickets it is not run"
         );
         login.tickets = Some("FILE:/tmp/x");
-        assert!(serve(&login, Wish::Begin, &options("/bin/false")).is_err());
-        assert_eq!(serve(&login, Wish::Begin, &options("/bin/true")), Ok(true));
-        assert_eq!(serve(&login, Wish::Begin, &options("/bin/false")), Ok(true), "once is enough");
-        assert!(serve(&login, Wish::Renew, &options("/bin/false")).is_err(), "but for new ones");
+        assert!(serve(&login, Request::Begin, &options("/bin/false")).is_err());
+        assert_eq!(serve(&login, Request::Begin, &options("/bin/true")), Ok(true));
+        assert_eq!(serve(&login, Request::Begin, &options("/bin/false")), Ok(true), "once is enough");
+        assert!(serve(&login, Request::Renew, &options("/bin/false")).is_err(), "but for new ones");
     }
 
     #[test]
     fn where_no_client_answers_a_login_goes_on_without_a_pag() {
         let options = Options::parse(["socket=/nonexistent/socket"].into_iter());
         let is_root = rustix::process::geteuid().is_root();
-        let refused = serve(&plain(None), Wish::Begin, &options);
+        let refused = serve(&plain(None), Request::Begin, &options);
         assert!(if is_root {
             refused.is_err_and(|why| why.contains("/nonexistent"))
         } else {
             refused == Ok(false)
         });
-        assert_eq!(serve(&plain(None), Wish::End, &options), Ok(false), "it has none that could end");
+        assert_eq!(serve(&plain(None), Request::End, &options), Ok(false), "it has none that could end");
         // One that a login has already is kept.
-        assert_eq!(serve(&plain(Some(0x4100_0001)), Wish::Renew, &options), Ok(is_root));
+        assert_eq!(serve(&plain(Some(0x4100_0001)), Request::Renew, &options), Ok(is_root));
     }
 }

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 /// The time for which a login waits for its tokens: longer than it takes to ask several KDCs, of which the first ones
 /// are down.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether the program has ended.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long it is waited for that it ends when it is killed.
-const KILL_PATIENCE: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs `aklog` as a user in a PAG, with the environment of the login, and waits for it. What else this process has open is root's, and not
 /// for the program. One that has not ended in time is killed.
@@ -60,7 +60,7 @@ pub(crate) fn run_as(
             child.kill()?;
             // It may be in a wait of the kernel's that no signal ends, and the login is not to wait for that.
             let killed = Instant::now();
-            while child.try_wait()?.is_none() && killed.elapsed() < KILL_PATIENCE {
+            while child.try_wait()?.is_none() && killed.elapsed() < KILL_TIMEOUT {
                 thread::sleep(PAUSE);
             }
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it has not ended in time and was killed"));
@@ -111,7 +111,7 @@ mod tests {
             "test -e /proc/$$/fd/{} && echo open > $FOLDER/seen; id -G > $FOLDER/groups",
             secret.as_raw_fd()
         );
-        let Some((result, folder)) = run("files", &open, PATIENCE) else { return };
+        let Some((result, folder)) = run("files", &open, TIMEOUT) else { return };
         let (seen, groups) = (folder.join("seen").exists(), fs::read_to_string(folder.join("groups")));
         fs::remove_dir_all(&folder).unwrap();
         result.unwrap();

@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "PAM is a library of C, and it loads this as one")]
 
-use crate::{Login, Options, Wish, serve};
+use crate::{Login, Options, Request, serve};
 use nix::unistd::User;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -107,13 +107,13 @@ pub(crate) fn set_groups(groups: &[u32]) -> io::Result<()> {
 }
 
 /// Does what PAM wants. Nothing of this keeps anybody out, and no panic goes into PAM.
-fn called(pamh: *mut Handle, argc: c_int, argv: *const *const c_char, wish: Wish) -> c_int {
+fn called(pamh: *mut Handle, argc: c_int, argv: *const *const c_char, request: Request) -> c_int {
     let words = (0..usize::try_from(argc).unwrap_or(0)).filter_map(|n| {
         // SAFETY: PAM gives so many texts, which live as long as the module is loaded.
         unsafe { CStr::from_ptr(*argv.add(n)) }.to_str().ok()
     });
     let options = Options::parse(words);
-    match catch_unwind(AssertUnwindSafe(|| serve(&PamLogin(pamh), wish, &options))) {
+    match catch_unwind(AssertUnwindSafe(|| serve(&PamLogin(pamh), request, &options))) {
         Ok(Ok(true)) => SUCCESS,
         Ok(Ok(false)) | Err(_) => IGNORE,
         Ok(Err(why)) => {
@@ -148,14 +148,14 @@ unsafe extern "C" fn pam_sm_setcred(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    let wish = if flags & DELETE_CREDENTIALS != 0 {
-        Wish::End
+    let request = if flags & DELETE_CREDENTIALS != 0 {
+        Request::End
     } else if flags & ESTABLISH_CREDENTIALS != 0 {
-        Wish::Begin
+        Request::Begin
     } else {
-        Wish::Renew
+        Request::Renew
     };
-    called(pamh, argc, argv, wish)
+    called(pamh, argc, argv, request)
 }
 
 /// A session begins.
@@ -170,7 +170,7 @@ unsafe extern "C" fn pam_sm_open_session(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    called(pamh, argc, argv, Wish::Begin)
+    called(pamh, argc, argv, Request::Begin)
 }
 
 /// A session ends.
@@ -185,5 +185,5 @@ unsafe extern "C" fn pam_sm_close_session(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    called(pamh, argc, argv, Wish::End)
+    called(pamh, argc, argv, Request::End)
 }

@@ -472,7 +472,7 @@ impl Endpoint {
         let Some(call) = connection.call_mut(at.channel) else { return };
         if !call.queued && call.tx.has_work(capacity) {
             call.queued = true;
-            path.lanes.push(owner, at, call.bytes_sent);
+            path.owner_queues.push(owner, at, call.bytes_sent);
         }
         self.wake_path(index);
     }

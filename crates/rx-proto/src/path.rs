@@ -1,13 +1,13 @@
 //! One pair of a local port and a peer's address: round-trip time, congestion control, pacing and packet size, shared by all
-//! calls over it. Which of them sends next is in `lanes`. Knows calls by name only; packets are built in `endpoint::egress`.
+//! calls over it. Which of them sends next is in `owner_queues`. Knows calls by name only; packets are built in `endpoint::egress`.
 
 use crate::ack::{Announcement, Trailer};
 use crate::config::Config;
 use crate::congestion::{AckSample, Controller, bytes_in, quantum};
 use crate::endpoint::ChannelRef;
 use crate::ids::Serial;
-use crate::lanes::Lanes;
 use crate::mtu::MtuSearch;
+use crate::owner_queues::OwnerQueues;
 use crate::pacer::Pacer;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN, MIN_PACKET_LEN};
 use crate::receive::PathView;
@@ -141,7 +141,7 @@ pub struct Path {
     train: Train,
     pub(crate) control: VecDeque<Control>,
     /// Calls with data to send.
-    pub(crate) lanes: Lanes,
+    pub(crate) owner_queues: OwnerQueues,
     /// Whether it stands in the endpoint's list of paths to be asked for what they have to send.
     pub(crate) is_ready: bool,
     pings: [Ping; PINGS],
@@ -189,7 +189,7 @@ impl Path {
             round_end: 0,
             train: Train::default(),
             control: VecDeque::new(),
-            lanes: Lanes::default(),
+            owner_queues: OwnerQueues::default(),
             is_ready: false,
             pings: [Ping::default(); PINGS],
             verified: false,
@@ -411,7 +411,7 @@ impl Path {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.control.is_empty() || !self.lanes.is_empty()
+        !self.control.is_empty() || !self.owner_queues.is_empty()
     }
 
     /// If the path could carry more, what is measured now is the application's rate, or with `by_peer` what the peer's window

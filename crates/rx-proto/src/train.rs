@@ -6,7 +6,7 @@ use crate::packet::MAX_PACKET_LEN;
 use crate::time::Instant;
 
 /// Rounds after which a train whose ACKs do not all come is given up.
-const PATIENCE_ROUNDS: u32 = 3;
+const TIMEOUT_ROUNDS: u32 = 3;
 
 /// The train under way, or the last one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +50,7 @@ impl Train {
     /// round.
     pub(crate) fn handle_round(&mut self, round_started: bool, wanted: u64) -> bool {
         self.rounds += u32::from(round_started);
-        let is_under_way = self.acked < self.sent && self.rounds < PATIENCE_ROUNDS;
+        let is_under_way = self.acked < self.sent && self.rounds < TIMEOUT_ROUNDS;
         if self.rounds == 0 || is_under_way {
             return false;
         }

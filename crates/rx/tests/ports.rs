@@ -55,7 +55,7 @@ async fn a_server_on_all_addresses_answers_from_the_one_called() {
     server.add_service(ServiceConfig::new(service(ECHO), echo));
     let called = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 7), server.local_addr().port()));
     let socket = std::net::UdpSocket::bind(loopback()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     // A VERSION packet: epoch, cid, call, seq and serial of no meaning, type 13, flags: from a client.
     let mut question = [0; 65];
     (question[20], question[21]) = (13, 1);
@@ -82,7 +82,7 @@ async fn a_port_that_nobody_has_fails_fast() {
 /// Fails unless the port has so many threads. They name themselves a moment after they were made, and the kernel shows them for
 /// a moment after they were joined.
 fn check_threads(port: u16, expected: usize) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while threads_of(port) != expected {
         assert!(Instant::now() < deadline, "{} threads, not {expected}", threads_of(port));
         std::thread::sleep(Duration::from_millis(1));
@@ -159,10 +159,9 @@ async fn shutting_down_ends_calls_and_tells_peers() {
 async fn a_peer_tells_its_statistics() {
     let (server, client) = (echo_server(small_packets()), bind());
     let peer = server.local_addr();
-    assert_eq!(client.statistics_of(peer, PATIENCE).await, None, "there is no connection");
+    assert_eq!(client.statistics_of(peer, TIMEOUT).await, None, "there is no connection");
     check_word(&connect(&client, &server, ECHO), b"word").await;
-    let (one, other) =
-        tokio::join!(client.statistics_of(peer, PATIENCE), client.statistics_of(peer, PATIENCE));
+    let (one, other) = tokio::join!(client.statistics_of(peer, TIMEOUT), client.statistics_of(peer, TIMEOUT));
     assert_eq!(one.expect("an answer").calls_executed, 1);
     assert!(other.is_some());
     server.shut_down();

@@ -1,7 +1,7 @@
 //! `afsio lock` and `unlock`, also of a fid: the file server's lock of a whole file, which stays when the command has ended, until it is
 //! given back or the server takes it for forgotten, after five minutes. So this is beside what the client knows of locks of its own.
 
-use super::{Complaint, Session, Target};
+use super::{AfsioError, Session, Target};
 use crate::classic::Given;
 use crate::codes::Code;
 use afs_client::{Error, LockKind};
@@ -19,22 +19,22 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn new(given: &Given) -> Result<Self, Complaint> {
+    pub(super) fn new(given: &Given) -> Result<Self, AfsioError> {
         let kind = if given.has("readlock") { LockKind::Read } else { LockKind::Write };
         Ok(Self { kind, patience: patience(given)? })
     }
 }
 
 /// Returns the time that `-waitseconds` says, also where nothing is waited for.
-pub(super) fn patience(given: &Given) -> Result<Option<Duration>, Complaint> {
+pub(super) fn patience(given: &Given) -> Result<Option<Duration>, AfsioError> {
     let Some(text) = given.word("waitseconds") else { return Ok(None) };
-    let invalid = || Complaint::new(Code::EINVAL, format!("invalid value for waitseconds {text}"));
+    let invalid = || AfsioError::new(Code::EINVAL, format!("invalid value for waitseconds {text}"));
     let seconds: u32 = text.trim().parse().map_err(|_| invalid())?;
     Ok(Some(Duration::from_secs(seconds.into())))
 }
 
 impl Session {
-    pub(super) async fn lock(&self, target: &Target, order: &Order) -> Result<(), Complaint> {
+    pub(super) async fn lock(&self, target: &Target, order: &Order) -> Result<(), AfsioError> {
         let fid = self.find(target).await?.fid;
         let until = order.patience.map(|patience| Instant::now() + patience);
         loop {
@@ -49,18 +49,18 @@ impl Session {
         }
     }
 
-    pub(super) async fn unlock(&self, target: &Target) -> Result<(), Complaint> {
+    pub(super) async fn unlock(&self, target: &Target) -> Result<(), AfsioError> {
         let found = self.find(target).await?;
         // Servers have no objection; who unlocks what is not locked is mistaken about the file.
         if found.status.locks == 0 {
             let what = format!("failed to change lock status: nobody has locked {}", target.shown());
-            return Err(Complaint::new(Code::EINVAL, what));
+            return Err(AfsioError::new(Code::EINVAL, what));
         }
         let unlocked = self.client.unlock_at_server(self.user, found.fid).await;
         unlocked.map_err(|error| failed(&error, target))
     }
 }
 
-fn failed(error: &Error, target: &Target) -> Complaint {
-    Complaint::of_client(error, format!("failed to change lock status: {}", target.shown()))
+fn failed(error: &Error, target: &Target) -> AfsioError {
+    AfsioError::of_client(error, format!("failed to change lock status: {}", target.shown()))
 }

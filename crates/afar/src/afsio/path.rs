@@ -1,7 +1,7 @@
 //! From a path to a file of a cell: `/afs/CELL/...` as in a mount, else from the root of the cell that is meant. Symbolic links are
 //! followed here, as no kernel does it.
 
-use super::{Complaint, Session, Target};
+use super::{AfsioError, Session, Target};
 use crate::codes::Code;
 use afs_client::{CellIndex, Fid, Found, Kind};
 use afs_wire::ids::{AfsFid, Uniquifier, VnodeNumber, VolumeId};
@@ -24,8 +24,8 @@ pub(super) enum Place {
 
 impl Session {
     /// The file of a command that needs one.
-    pub(super) async fn find(&self, target: &Target) -> Result<Found, Complaint> {
-        let not_found = || Complaint::new(Code::ENOENT, format!("file not found: {}", target.shown()));
+    pub(super) async fn find(&self, target: &Target) -> Result<Found, AfsioError> {
+        let not_found = || AfsioError::new(Code::ENOENT, format!("file not found: {}", target.shown()));
         match self.place_of(target).await? {
             Place::There(found) => Ok(found),
             Place::Missing { .. } => Err(not_found()),
@@ -33,32 +33,33 @@ impl Session {
     }
 
     /// Returns the place at a path, or of a fid.
-    pub(super) async fn place_of(&self, target: &Target) -> Result<Place, Complaint> {
+    pub(super) async fn place_of(&self, target: &Target) -> Result<Place, AfsioError> {
         let what = || format!("file not found: {}", target.shown());
         if !target.is_fid {
             return self.walk(target.file.as_bytes(), &what()).await;
         }
-        let fid = parse_fid(&target.shown())
-            .ok_or_else(|| Complaint::new(Code::EINVAL, format!("invalid FID triple: {}", target.shown())))?;
+        let fid = parse_fid(&target.shown()).ok_or_else(|| {
+            AfsioError::new(Code::EINVAL, format!("invalid FID triple: {}", target.shown()))
+        })?;
         let cell = self.cell().await?;
         let fid = Fid::new(cell, fid);
         let status = self.client.status(self.user, fid).await;
-        let status = status.map_err(|error| Complaint::of_client(&error, what()))?;
+        let status = status.map_err(|error| AfsioError::of_client(&error, what()))?;
         Ok(Place::There(Found { fid, status }))
     }
 
     /// The number of the cell that is meant.
-    async fn cell(&self) -> Result<CellIndex, Complaint> {
+    async fn cell(&self) -> Result<CellIndex, AfsioError> {
         let root = self.client.root();
         let found = self.client.lookup(self.user, root, self.cell.as_bytes()).await;
         let what = || format!("looking for cell {}", self.cell);
-        let mount = found.map_err(|error| Complaint::of_client(&error, what()))?.fid;
+        let mount = found.map_err(|error| AfsioError::of_client(&error, what()))?.fid;
         let target = self.client.target(self.user, mount).await;
-        Ok(target.map_err(|error| Complaint::of_client(&error, what()))?.cell)
+        Ok(target.map_err(|error| AfsioError::of_client(&error, what()))?.cell)
     }
 
-    async fn walk(&self, path: &[u8], what: &str) -> Result<Place, Complaint> {
-        let failed = |error: afs_client::Error| Complaint::of_client(&error, what);
+    async fn walk(&self, path: &[u8], what: &str) -> Result<Place, AfsioError> {
+        let failed = |error: afs_client::Error| AfsioError::of_client(&error, what);
         let root = self.client.root();
         let mut at = Found { fid: root, status: self.client.status(self.user, root).await.map_err(failed)? };
         // Where `..` leads to.
@@ -71,7 +72,7 @@ impl Session {
                 continue;
             }
             if at.status.kind != Kind::Directory {
-                return Err(Complaint::new(Code::ENOTDIR, what));
+                return Err(AfsioError::new(Code::ENOTDIR, what));
             }
             let found = match self.client.lookup(self.user, at.fid, &name).await {
                 Ok(found) => found,
@@ -87,14 +88,14 @@ impl Session {
             }
             links += 1;
             if links > LINKS_MAX {
-                return Err(Complaint::new(Code::ELOOP, what));
+                return Err(AfsioError::new(Code::ELOOP, what));
             }
             let link = self.client.readlink(self.user, found.fid).await.map_err(failed)?;
             let is_absolute = link.starts_with(b"/");
             if is_absolute {
                 let Some(beyond) = link.strip_prefix(MOUNT) else {
                     let target = String::from_utf8_lossy(&link).into_owned();
-                    return Err(Complaint::new(
+                    return Err(AfsioError::new(
                         Code::ENOENT,
                         format!("{what}: it leads to {target}, out of AFS"),
                     ));

@@ -1,6 +1,6 @@
 //! `afsio read`: a file's bytes to the standard output or a local file, fetched in a few calls at once, which end in order.
 
-use super::{Complaint, Session, Target};
+use super::{AfsioError, Session, Target};
 use crate::codes::Code;
 use crate::progress::bar;
 use afs_client::{Client, Error, Fid, Kind, User};
@@ -53,13 +53,13 @@ impl Session {
         target: &Target,
         to: Option<&Path>,
         has_md5: bool,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), AfsioError> {
         let found = self.find(target).await?;
         match found.status.kind {
             Kind::File => {}
             Kind::Directory | Kind::Symlink => {
                 let shown = target.shown();
-                return Err(Complaint::new(Code::ENOENT, format!("{shown} is a directory, not a file")));
+                return Err(AfsioError::new(Code::ENOENT, format!("{shown} is a directory, not a file")));
             }
         }
         let opened = Instant::now();
@@ -72,7 +72,7 @@ impl Session {
         let mut parts = VecDeque::new();
         let (mut next, mut calls) = (0, CALLS_NEAR);
         let failed =
-            |error: &Error| Complaint::of_client(error, format!("failed to read {}", target.shown()));
+            |error: &Error| AfsioError::of_client(error, format!("failed to read {}", target.shown()));
         loop {
             while parts.len() < calls && next < length {
                 let bytes = PART_BYTES.min(length - next);
@@ -87,11 +87,11 @@ impl Session {
                 bar.inc(piece.len() as u64);
                 out = out.write(piece).await?;
             }
-            let fetched = task.await.map_err(|error| Complaint::new(Code::EIO, error.to_string()))?;
+            let fetched = task.await.map_err(|error| AfsioError::new(Code::EIO, error.to_string()))?;
             let fetched = fetched.map_err(|error| failed(&error))?;
             if fetched.version != found.status.data_version {
                 let what = format!("{} was changed while it was read: read it again", target.shown());
-                return Err(Complaint::new(Code::EAGAIN, what));
+                return Err(AfsioError::new(Code::EAGAIN, what));
             }
             if fetched.rtt.is_some_and(|rtt| rtt >= FAR) {
                 calls = CALLS_FAR;
@@ -173,12 +173,12 @@ enum Output {
 }
 
 impl Output {
-    fn open(to: Option<&Path>) -> Result<Self, Complaint> {
+    fn open(to: Option<&Path>) -> Result<Self, AfsioError> {
         let Some(path) = to else { return Ok(Self::Stdout) };
         let shown = path.display().to_string();
         match File::create(path) {
             Ok(file) => Ok(Self::File(file, shown)),
-            Err(error) => Err(Complaint::of_system(&error, format!("cannot write {shown}"))),
+            Err(error) => Err(AfsioError::of_system(&error, format!("cannot write {shown}"))),
         }
     }
 
@@ -187,18 +187,18 @@ impl Output {
     }
 
     /// Writes, where a slow reader holds up nothing but this.
-    async fn write(self, bytes: Bytes) -> Result<Self, Complaint> {
+    async fn write(self, bytes: Bytes) -> Result<Self, AfsioError> {
         self.blocking(move |mut out| out.write_all(&bytes)).await
     }
 
-    async fn finish(self) -> Result<Self, Complaint> {
+    async fn finish(self) -> Result<Self, AfsioError> {
         self.blocking(|mut out| out.flush()).await
     }
 
     async fn blocking(
         self,
         work: impl FnOnce(Box<dyn Write + '_>) -> io::Result<()> + Send + 'static,
-    ) -> Result<Self, Complaint> {
+    ) -> Result<Self, AfsioError> {
         let done = tokio::task::spawn_blocking(move || {
             let written = match &self {
                 Self::Stdout => work(Box::new(io::stdout().lock())),
@@ -206,10 +206,10 @@ impl Output {
             };
             match written {
                 Ok(()) => Ok(self),
-                Err(error) => Err(Complaint::of_system(&error, format!("cannot write {}", self.shown()))),
+                Err(error) => Err(AfsioError::of_system(&error, format!("cannot write {}", self.shown()))),
             }
         });
-        done.await.map_err(|error| Complaint::new(Code::EIO, error.to_string()))?
+        done.await.map_err(|error| AfsioError::new(Code::EIO, error.to_string()))?
     }
 
     fn shown(&self) -> &str {

@@ -3,7 +3,7 @@
 
 use super::path::Place;
 use super::read::tell_md5;
-use super::{Complaint, Session, Target};
+use super::{AfsioError, Session, Target};
 use crate::codes::Code;
 use crate::progress::bar;
 use crate::standard_input;
@@ -63,13 +63,13 @@ enum Origin {
 }
 
 impl Session {
-    pub(super) async fn write(&self, target: &Target, order: Order) -> Result<(), Complaint> {
+    pub(super) async fn write(&self, target: &Target, order: Order) -> Result<(), AfsioError> {
         let input = Input::open(&order)?;
         let found = match self.place_of(target).await? {
             Place::There(found) => {
                 check_is_file(&found, target)?;
                 if !order.is_forced && (!target.is_fid || found.status.length != 0) {
-                    return Err(Complaint::new(Code::EEXIST, "use -force to overwrite"));
+                    return Err(AfsioError::new(Code::EEXIST, "use -force to overwrite"));
                 }
                 found
             }
@@ -77,19 +77,19 @@ impl Session {
                 let made = self.client.create(self.user, dir, &name, MODE).await;
                 made.map_err(|error| {
                     let (name, dir) = (String::from_utf8_lossy(&name), dir.in_cell());
-                    Complaint::of_client(&error, format!("could not create file {name} in directory {dir}"))
+                    AfsioError::of_client(&error, format!("could not create file {name} in directory {dir}"))
                 })?
             }
         };
         self.transfer(target, &order, input, found.fid, 0).await
     }
 
-    pub(super) async fn append(&self, target: &Target, order: Order) -> Result<(), Complaint> {
+    pub(super) async fn append(&self, target: &Target, order: Order) -> Result<(), AfsioError> {
         let input = Input::open(&order)?;
         let found = match self.place_of(target).await? {
             Place::There(found) => found,
             Place::Missing { .. } => {
-                return Err(Complaint::new(Code::ENOENT, "cannot append to non-existent file"));
+                return Err(AfsioError::new(Code::ENOENT, "cannot append to non-existent file"));
             }
         };
         check_is_file(&found, target)?;
@@ -103,7 +103,7 @@ impl Session {
         input: Input,
         fid: Fid,
         pos: u64,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), AfsioError> {
         let opened = Instant::now();
         self.tell_start(opened);
         let md5 = Arc::new(if order.has_md5 { Summed::new() } else { Summed::default() });
@@ -123,8 +123,8 @@ impl Session {
         };
         let what = || format!("failed to write {}", target.shown());
         let bytes = stored.map_err(|failure| match failure {
-            Failure::Client(error) => Complaint::of_client(&error, what()),
-            Failure::Input(error) => Complaint::of_system(&error, "cannot read what is to be written"),
+            Failure::Client(error) => AfsioError::of_client(&error, what()),
+            Failure::Input(error) => AfsioError::of_system(&error, "cannot read what is to be written"),
         })?;
         if let Some(md5) = md5.finish() {
             tell_md5(md5, &target.last());
@@ -186,12 +186,12 @@ const fn range(pos: u64, length: u64) -> StoreRange {
     StoreRange { pos, length, file_length: pos + length, modified: None, sync: true }
 }
 
-fn check_is_file(found: &Found, target: &Target) -> Result<(), Complaint> {
+fn check_is_file(found: &Found, target: &Target) -> Result<(), AfsioError> {
     match found.status.kind {
         Kind::File => Ok(()),
         Kind::Directory | Kind::Symlink => {
             let shown = target.shown();
-            Err(Complaint::new(Code::EISDIR, format!("{shown} is a directory, not a file")))
+            Err(AfsioError::new(Code::EISDIR, format!("{shown} is a directory, not a file")))
         }
     }
 }
@@ -203,12 +203,12 @@ enum Failure {
 }
 
 impl Input {
-    fn open(order: &Order) -> Result<Self, Complaint> {
+    fn open(order: &Order) -> Result<Self, AfsioError> {
         if let Some(length) = order.synthesize {
             return Ok(Self::Counted(Counted { from: Arc::new(Origin::Pattern), length }));
         }
         let failed = |error: io::Error, path: &Path| {
-            Complaint::of_system(&error, format!("cannot read {}", path.display()))
+            AfsioError::of_system(&error, format!("cannot read {}", path.display()))
         };
         let (file, path) = match &order.from {
             Some(path) => (File::open(path).map_err(|error| failed(error, path))?, path.as_path()),

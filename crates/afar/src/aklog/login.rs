@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
 /// How long the protection database is waited for: without its answer there is a token all the same.
-const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the token of `-keytab` is good for if nobody says it, and at most, in hours.
 const DEFAULT_HOURS: u32 = 10;
@@ -349,6 +349,6 @@ impl Login<'_> {
 fn id_of(caller: &Caller, cell: &KnownCell, name: &str) -> Option<ViceId> {
     let database = ProtectionDb::new(caller.endpoint(), &cell.servers, &DatabaseLogin::anonymous());
     let names = [name];
-    let asked = caller.run(async { tokio::time::timeout(DATABASE_PATIENCE, database.ids_of(&names)).await });
+    let asked = caller.run(async { tokio::time::timeout(DATABASE_TIMEOUT, database.ids_of(&names)).await });
     asked.ok()?.ok()?.first().copied()
 }

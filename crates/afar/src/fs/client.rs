@@ -30,11 +30,11 @@ pub(crate) const FILE_SYSTEM: &str = "fuse.afar";
 const MOUNT_INFO: &str = "/proc/self/mountinfo";
 
 /// How long a client for tokens is waited for, in all, that has no time to take a connection, and the pause between two attempts.
-const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long the client for tokens may take to answer: longer than its servers are waited for.
-const TOKENS_PATIENCE: Duration = Duration::from_secs(600);
+const TOKENS_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The environment variable that names the client for tokens by its socket, as `pam_afar` does with its option `socket`. Empty, it names
 /// none.
@@ -139,7 +139,7 @@ impl Client {
     /// listens: so it has to be root's, or the caller's own. It is that which the environment names, and else, of several, that of the
     /// current folder or the newest.
     pub(crate) fn for_tokens() -> Result<Self, Failure> {
-        Self::for_tokens_within(TOKENS_PATIENCE)
+        Self::for_tokens_within(TOKENS_TIMEOUT)
     }
 
     /// The same for a command that goes on without tokens if there is no answer for so long.
@@ -153,7 +153,7 @@ impl Client {
                 mounts.map(|mount| mount.socket).collect()
             }
         };
-        Self::first_trusted(sockets.into_iter(), |uid| uid == 0 || uid == own, (BUSY_PATIENCE, patience))
+        Self::first_trusted(sockets.into_iter(), |uid| uid == 0 || uid == own, (BUSY_TIMEOUT, patience))
     }
 
     /// The first client of somebody who is trusted. What others have mounted makes nobody wait, also where it takes no connections.
@@ -249,7 +249,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixListener;
 
-    const PATIENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
+    const TIMEOUT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 
     struct Folder(PathBuf);
 
@@ -299,11 +299,11 @@ mod tests {
         let _listener = UnixListener::bind(&good).unwrap();
         // Whoever made it.
         let sockets = || [full.clone(), good.clone()].into_iter();
-        let client = Client::first_trusted(sockets(), |_| true, PATIENCE).unwrap_or_else(|_| panic!("none"));
+        let client = Client::first_trusted(sockets(), |_| true, TIMEOUT).unwrap_or_else(|_| panic!("none"));
         assert_eq!(client.socket, good);
-        let alone = Client::first_trusted([full.clone()].into_iter(), |_| false, PATIENCE);
+        let alone = Client::first_trusted([full.clone()].into_iter(), |_| false, TIMEOUT);
         assert!(matches!(alone, Err(Failure::Unreachable { socket, .. }) if socket == full));
-        let untrusted = Client::first_trusted([good.clone()].into_iter(), |_| false, PATIENCE);
+        let untrusted = Client::first_trusted([good.clone()].into_iter(), |_| false, TIMEOUT);
         assert!(matches!(untrusted, Err(Failure::NotTrusted { socket, .. }) if socket == good));
     }
 

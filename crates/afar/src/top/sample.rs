@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Where servers are asked if no port is given.
 const PORT: u16 = 9160;
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer; one with all rows has some 200 KB.
 const MAX_BYTES: usize = 4 << 20;
 
@@ -110,7 +110,7 @@ fn clean(value: &mut serde_json::Value) {
 
 fn get(server: &str) -> Result<Vec<u8>, String> {
     let text = |error: io::Error| error.to_string();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut last = "the name has no address".to_owned();
     for address in addresses_until(server, deadline).map_err(text)? {
         let connected = left(deadline).and_then(|left| TcpStream::connect_timeout(&address, left));

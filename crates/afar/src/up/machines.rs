@@ -37,7 +37,7 @@ const LOCK: &str = "/run/afar-up-machines.lock";
 const MARK: &str = "machines";
 
 /// How long a machine's server may take to stop, and then its etcd.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn address(machine: u8) -> Ipv4Addr {
     let [a, b, c] = NETWORK;
@@ -393,13 +393,13 @@ impl Drop for Machines {
             let _ = child.kill();
             let _ = child.wait();
         };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         self.all
             .iter_mut()
             .filter_map(|machine| machine.server.as_mut())
             .for_each(|server| end(server, until));
         self.all.iter().for_each(|machine| tell(&machine.etcd, Signal::TERM));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         self.all.iter_mut().for_each(|machine| end(&mut machine.etcd, until));
         remove_network();
     }

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 const PORT: u16 = 7088;
 
 /// How long the KDC may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Folders with programs that an ordinary user's PATH may lack.
 const MORE_FOLDERS: &str = "/usr/sbin:/sbin";
@@ -182,7 +182,7 @@ impl Realm {
         let mut command = self.command("krb5kdc");
         let child = command.arg("-n").stderr(Stdio::null()).spawn();
         self.child = Some(child.map_err(|error| Self::missing("krb5kdc", &error))?);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while TcpStream::connect((address, PORT)).is_err() {
             let has_ended = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))));
             if has_ended || Instant::now() > until {

@@ -15,7 +15,7 @@ use afs_wire::rxafscb::{InitCallBackState3, Rxafscb};
 use afs_wire::vl::{GetEntryByNameU, ProbeServer, Vl, VlName};
 use bytes::Bytes;
 use mounted::cell::Cell;
-use mounted::{PATIENCE, Process, afar, can_mount, is_root, needs, own_address};
+use mounted::{Process, TIMEOUT, afar, can_mount, is_root, needs, own_address};
 use rx_proto::debug::{self, DebugConnection, DebugKind, DebugRequest, DebugVersion};
 use rx_proto::ids::{CallNumber, Channel, SecurityIndex, Seq, Serial};
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
@@ -282,7 +282,7 @@ fn a_stranger_who_knows_a_connection_does_not_get_its_data() {
         between.hold(false);
         let data = heard.iter().filter(|(header, _)| header.kind == PacketType::DATA).count();
         assert_eq!(data, 0, "packets of the file came to the stranger");
-        let got = tokio::time::timeout(PATIENCE, fetch).await.expect("the victim hangs").unwrap().unwrap();
+        let got = tokio::time::timeout(TIMEOUT, fetch).await.expect("the victim hangs").unwrap().unwrap();
         assert!(got == vec![7; BYTES as usize]);
     });
 }
@@ -354,7 +354,7 @@ fn one_host_with_half_open_calls_leaves_room_for_others() {
                 }
                 begun
             });
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while has_begun.load(Ordering::SeqCst) < CALLS && Instant::now() < until {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

@@ -1,6 +1,6 @@
 //! The servers of a cell, which can be killed and started again, and mounts of it in processes of their own.
 
-use super::{Folder, PATIENCE, Process, afar, open, own_address, up};
+use super::{Folder, Process, TIMEOUT, afar, open, own_address, up};
 use std::fs::{self, OpenOptions};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ impl Cell {
 
     /// Waits for a line of a mount's log with all of these in it.
     pub(crate) fn logs(&self, name: &str, parts: &[&str]) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !self.log(name).lines().any(|line| parts.iter().all(|part| line.contains(part))) {
             assert!(Instant::now() < until, "no line with {parts:?} in:\n{}", self.log(name));
             std::thread::sleep(Duration::from_millis(50));

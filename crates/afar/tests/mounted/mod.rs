@@ -19,7 +19,7 @@ use std::time::Duration;
 use afs_testclient::process;
 
 /// How long something may take that takes a moment, on slow machines.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a mount says when it has answered a server although its kernel had not forgotten yet, after a second.
 const LATE: &str = "answered before the kernel's copies are gone";
@@ -326,7 +326,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
 }
 
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
-    wait_for(child, PATIENCE).expect("it does not end")
+    wait_for(child, TIMEOUT).expect("it does not end")
 }
 
 pub(crate) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
@@ -335,7 +335,7 @@ pub(crate) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStat
 
 /// Runs something that is to end by itself.
 pub(crate) fn run(mut command: Command) -> Output {
-    process::run(&mut command, PATIENCE)
+    process::run(&mut command, TIMEOUT)
 }
 
 /// Runs a script in a folder; it has to succeed. What it prints is given back.

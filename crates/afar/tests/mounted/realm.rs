@@ -1,7 +1,7 @@
 //! A cell with a real KDC, mounted for all users of the machine, and users of it. What is tried there is for the tests.
 
 use super::cell::Cell;
-use super::{Folder, PATIENCE, Process, can_mount, is_root, open, own_address, succeed};
+use super::{Folder, Process, TIMEOUT, can_mount, is_root, open, own_address, succeed};
 use afs_testclient::kdc::{self, Kdc, Realm};
 use serde_json::Value;
 use std::fs;
@@ -157,7 +157,7 @@ impl Scene {
 
     /// Waits until a user can do something, or cannot.
     pub(crate) fn until(&self, user: Local, text: &str, can: bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.can(user, text) != can {
             assert!(
                 Instant::now() < until,

@@ -99,7 +99,7 @@ fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     let _server = Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
     let begin = std::time::Instant::now();
     while std::net::TcpStream::connect((address, 2222)).is_err() {
-        assert!(begin.elapsed() < mounted::PATIENCE, "{}", fs::read_to_string(at("sshd.log")).unwrap());
+        assert!(begin.elapsed() < mounted::TIMEOUT, "{}", fs::read_to_string(at("sshd.log")).unwrap());
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     let mut login = Command::new("ssh");
@@ -119,7 +119,7 @@ fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     // The connection may end before the server has closed the session.
     let session = who(CAROL, Some(pag.expect("a PAG")), "");
     while scene.tokens(session) != 0 {
-        assert!(begin.elapsed() < mounted::PATIENCE, "{}", log());
+        assert!(begin.elapsed() < mounted::TIMEOUT, "{}", log());
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert_eq!(scene.shown(who(CAROL, None, ""), &folder), Vec::<&str>::new());

@@ -252,7 +252,7 @@ fn a_session_whose_token_has_ended_is_not_shown_what_it_has_cached_until_the_nex
     command.env("LD_PRELOAD", &library);
     succeed(command);
     let held = scene.look(session, &folder);
-    let until = std::time::Instant::now() + mounted::PATIENCE;
+    let until = std::time::Instant::now() + mounted::TIMEOUT;
     while !scene.shown(session, &folder).is_empty() {
         assert!(std::time::Instant::now() < until, "{}", scene.cell.log("mnt"));
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -405,7 +405,7 @@ fn a_shell_in_a_pag_has_no_privilege_and_one_number() {
     };
     let begin = std::time::Instant::now();
     while capabilities() != (true, 0) {
-        assert!(begin.elapsed() < mounted::PATIENCE, "{:?}", capabilities());
+        assert!(begin.elapsed() < mounted::TIMEOUT, "{:?}", capabilities());
     }
     assert!(serving.0.try_wait().unwrap().is_none(), "it serves");
     drop(serving);

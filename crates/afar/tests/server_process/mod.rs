@@ -13,7 +13,7 @@ use std::time::Duration;
 use afs_testclient::process;
 
 /// How long a server may take until it is ready, or until it has ended: far more than it needs, for slow machines.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A folder that is removed with it.
 #[derive(Debug)]
@@ -135,10 +135,10 @@ impl Drop for ServerProcess {
 }
 
 fn wait(child: &mut Child) -> ExitStatus {
-    process::wait(child, PATIENCE).unwrap().expect("the server does not end")
+    process::wait(child, TIMEOUT).unwrap().expect("the server does not end")
 }
 
 /// Runs a server that is to end by itself.
 pub(crate) fn run(mut command: Command) -> Output {
-    process::run(command.stdin(Stdio::null()), PATIENCE)
+    process::run(command.stdin(Stdio::null()), TIMEOUT)
 }

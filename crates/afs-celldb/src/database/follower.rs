@@ -29,8 +29,8 @@ const GAP: Duration = FRESH_FOR;
 
 /// How long a change that is known to be made may take to arrive, before the watch is begun anew at another machine: twice as long each
 /// time that this has brought nothing, up to the longest, as what comes first may be many changes over a slow link.
-const WATCH_PATIENCE: Duration = Duration::from_millis(250);
-const LONGEST_PATIENCE: Duration = Duration::from_secs(30);
+const WATCH_TIMEOUT: Duration = Duration::from_millis(250);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Between two attempts to watch a store that fails, or to read it anew; the second time in a row twice as long, and so on to the
 /// longest, as each attempt to read anew may read all rows.
@@ -62,7 +62,7 @@ struct Behind {
 
 impl<I: Image> Follower<I> {
     pub(super) fn new(mirror: Arc<Mirror<I>>, writer: Arc<Mutex<Writer>>, following: Arc<Following>) -> Self {
-        let behind = Behind { at: mirror.revision(), until: None, patience: WATCH_PATIENCE };
+        let behind = Behind { at: mirror.revision(), until: None, patience: WATCH_TIMEOUT };
         Self { mirror, writer, following, behind: std::sync::Mutex::new(behind) }
     }
 
@@ -70,7 +70,7 @@ impl<I: Image> Follower<I> {
     fn patience(&self, at: Revision, again: bool) -> Instant {
         let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         if again {
-            behind.patience = (2 * behind.patience).min(LONGEST_PATIENCE);
+            behind.patience = (2 * behind.patience).min(LONGEST_TIMEOUT);
         }
         let patience = behind.patience;
         if again || behind.at != at {
@@ -82,7 +82,7 @@ impl<I: Image> Follower<I> {
     /// The image is current.
     fn caught_up(&self) {
         let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
-        (behind.until, behind.patience) = (None, WATCH_PATIENCE);
+        (behind.until, behind.patience) = (None, WATCH_TIMEOUT);
     }
 
     /// Starts the tasks, for an image of this moment.

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::mirror::Mirror;
 use super::revision::{Revision, Stamp};
 use super::{ChangeError, Image, Options};
-use crate::serving::give_way;
+use crate::serving::yield_once;
 use crate::store::{Known, StoreError};
 
 /// For how long an image counts as current after it was found to be so; so long does each change take longer. A database that is
@@ -38,7 +38,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 pub(super) const SILENCE: Duration = Duration::from_millis(300);
 
 /// How long a conflict waits for the change that was faster. Whoever has waited in vain tries again.
-const CONFLICT_PATIENCE: Duration = Duration::from_secs(1);
+const CONFLICT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Nobody knows what the store has, and what is in memory is too old, or known to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +208,7 @@ impl Following {
             return Ok(());
         }
         // From here on it takes a while, which it must not on the thread that brings the calls.
-        give_way().await;
+        yield_once().await;
         let mut rounds = self.rounds.subscribe();
         self.wanted.notify_one();
         let mut until = None;
@@ -330,7 +330,7 @@ impl Following {
         self.conflicts.fetch_add(1, Ordering::Relaxed);
         let mut revision = self.revision.subscribe();
         let moves = revision.wait_for(|now| *now != from);
-        if timeout(CONFLICT_PATIENCE, moves).await.is_err() {
+        if timeout(CONFLICT_TIMEOUT, moves).await.is_err() {
             self.late.notify_one();
         }
     }

@@ -16,7 +16,7 @@ use super::read::Kinds;
 use super::records::Entry;
 use crate::caller::{Authority, Caller, Identity};
 use crate::database::{Database, NoQuorum, Rows};
-use crate::serving::{Clock, give_way};
+use crate::serving::{Clock, yield_once};
 use crate::ubik::NO_QUORUM;
 
 /// Names or ids that are looked up in one call, 16 MB of them: stock servers take 500,000, but fit no more than some
@@ -245,7 +245,7 @@ serves! {
                 ids.extend(names.iter().map(id).map(ViceId));
             });
             if args.names.len() > STEP {
-                give_way().await;
+                yield_once().await;
             }
         }
         let ids = XdrArray::new(ids).map_err(|_| aborts(PtError::TooMany))?;
@@ -261,7 +261,7 @@ serves! {
             let part = self.look(&call, |ptdb, rules, caller| ptdb.id_to_name(rules, caller, part))?;
             names.extend(part.iter().map(|name| name_vec(name)));
             if ids.len() > STEP {
-                give_way().await;
+                yield_once().await;
             }
         }
         let names = XdrArray::new(names).map_err(|_| aborts(PtError::TooMany))?;
@@ -307,7 +307,7 @@ serves! {
         Ok(reply::ListEntry { entry })
     }
     look ListEntries(self, call, args) {
-        give_way().await;
+        yield_once().await;
         let kinds = Kinds {
             users: args.flags.intersects(ListEntriesFlags::USERS),
             groups: args.flags.intersects(ListEntriesFlags::GROUPS),

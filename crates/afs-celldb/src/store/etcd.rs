@@ -24,14 +24,14 @@ pub use members::{Config, Password, Tls};
 use members::{Failure, Members};
 
 /// How long a read may take. As long as a round of a database at least, which is what waits for most of them.
-const READ_PATIENCE: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a page of rows may take.
-const SCAN_PATIENCE: Duration = Duration::from_secs(30);
+const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long one attempt at a transaction may take, and how long it is tried to find out what became of one: several elections.
 const ATTEMPT: Duration = Duration::from_secs(2);
-const COMMIT_PATIENCE: Duration = Duration::from_secs(20);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -119,7 +119,7 @@ impl EtcdStore {
                     client.get(from, Some(options)).await
                 }
             };
-            let answer = self.members.ask(SCAN_PATIENCE, get).await;
+            let answer = self.members.ask(SCAN_TIMEOUT, get).await;
             let mut answer =
                 answer.map_err(|failure| Self::error("reading the cell's databases", failure))?;
             if page.position == Position::default() {
@@ -177,7 +177,7 @@ impl EtcdStore {
         let value = |(key, value): &RowChange| (Some(&key[..]) == witness).then(|| value.clone()).flatten();
         let witness = transaction.changes.iter().find_map(value);
         let request = self.request(&transaction);
-        let until = Instant::now() + COMMIT_PATIENCE;
+        let until = Instant::now() + COMMIT_TIMEOUT;
         let mut may_be_made = false;
         loop {
             let failure = match self.attempt(&request, witness.as_deref(), until).await {
@@ -236,7 +236,7 @@ impl CellStore for EtcdStore {
                 // Through the leader's quorum, as etcd does unless it is told otherwise.
                 async move { client.kv_client().max_decoding_message_size(MAX_MESSAGE_BYTES).get(key, None).await }
             };
-            let answer = self.members.ask(READ_PATIENCE, get).await;
+            let answer = self.members.ask(READ_TIMEOUT, get).await;
             let mut answer =
                 answer.map_err(|failure| Self::error("reading the cell's databases", failure))?;
             Ok(answer.take_kvs().into_iter().next().map(|row| row.into_key_value().1))
@@ -277,7 +277,7 @@ impl SharedStore for EtcdStore {
                     client.watch(prefix, Some(options)).await
                 }
             };
-            let stream = self.members.ask(READ_PATIENCE, watch).await;
+            let stream = self.members.ask(READ_TIMEOUT, watch).await;
             let stream = stream.map_err(|failure| Self::error("watching the cell's databases", failure))?;
             let changes = Watch { stream, cut: self.prefix.len(), position: after };
             Ok(Box::new(changes) as Box<dyn Changes>)

@@ -16,7 +16,7 @@ use super::list::{Attributes, Listing, index_of};
 use super::{change, records::EntryRow};
 use crate::caller::{Authority, Caller, Identity};
 use crate::database::{Database, NoQuorum, Rows};
-use crate::serving::{Clock, give_way};
+use crate::serving::{Clock, yield_once};
 use crate::ubik::NO_QUORUM;
 
 /// Entries that are returned at once where the client cannot go on later, some 50 MB: more than any server has volumes.
@@ -143,7 +143,7 @@ impl VlService {
         listing: fn(Attributes) -> Listing,
     ) -> Result<Vec<F>, VlError> {
         self.may_list(caller)?;
-        give_way().await;
+        yield_once().await;
         let listing = match attributes_of(asked) {
             Ok(id) => return self.database.read(|vldb| Ok(vec![listed_by_id(vldb, id)?])),
             Err(attributes) => listing(attributes),
@@ -176,7 +176,7 @@ impl VlService {
                 Some(next) if entries.len() < limit => from = next,
                 next => return (entries, next),
             }
-            give_way().await;
+            yield_once().await;
         }
     }
 
@@ -401,7 +401,7 @@ serves! {
         let caller = self.caller(&call);
         let work = async {
             self.may_list(&caller)?;
-            give_way().await;
+            yield_once().await;
             let attributes = match attributes_of(&args.attributes) {
                 Ok(id) => return self.database.read(|vldb| Ok((vec![listed_by_id(vldb, id)?], None))),
                 Err(attributes) => attributes,

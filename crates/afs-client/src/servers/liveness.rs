@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use rx::{RpcError, Runtime};
 
 use crate::servers::connections::Connections;
-use crate::servers::remote::{QUICK_ANSWER_PATIENCE, call_once};
+use crate::servers::remote::{QUICK_ANSWER_TIMEOUT, call_once};
 use crate::servers::table::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers, TOUCH_EVERY};
 use crate::servers::users::IdentityIndex;
 
@@ -165,11 +165,11 @@ impl Probe for Connections {
             let failed = match kind {
                 ServerKind::File => {
                     let peer = self.to::<Rxafs>(address);
-                    call_once(&peer, &GetCapabilities {}, QUICK_ANSWER_PATIENCE).await.err()
+                    call_once(&peer, &GetCapabilities {}, QUICK_ANSWER_TIMEOUT).await.err()
                 }
                 ServerKind::Location => {
                     let peer = self.to::<Vl>(address);
-                    call_once(&peer, &ProbeServer {}, QUICK_ANSWER_PATIENCE).await.err()
+                    call_once(&peer, &ProbeServer {}, QUICK_ANSWER_TIMEOUT).await.err()
                 }
             };
             match failed {

@@ -25,7 +25,7 @@ use rxgen::{Abort, Rpc};
 use crate::error::Error;
 use crate::fid::CellIndex;
 use crate::servers::cells::Cell;
-use crate::servers::remote::{Asked, Calls, Failure, QUICK_ANSWER_PATIENCE, call_once};
+use crate::servers::remote::{Asked, Calls, Failure, QUICK_ANSWER_TIMEOUT, call_once};
 use crate::servers::table::{Server, ServerKind, Servers};
 use crate::servers::users::{IdentityIndex, Purpose};
 
@@ -523,7 +523,7 @@ impl Calls {
         let asking = self.ask(asked, IdentityIndex::NOBODY, Purpose::Read, |attempt| {
             let peer = self.connections.to::<Vl>(attempt.socket);
             let args = &args;
-            async move { call_once(&peer, args, QUICK_ANSWER_PATIENCE).await }
+            async move { call_once(&peer, args, QUICK_ANSWER_TIMEOUT).await }
         });
         asking.await.map(|(reply, _)| reply)
     }

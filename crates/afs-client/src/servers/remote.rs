@@ -42,10 +42,10 @@ use crate::wait;
 /// The time that a fetch may take until its length is told, or a small call until its answer, when the server is alive and
 /// says nothing: servers wait some 2 s for other clients (OpenAFS's up to minutes), and disks may be slow. Beyond it, the
 /// connection is taken to be broken.
-pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The same for what a server answers at once, whatever it has to do: whether it is there, and where a volume is.
-pub(crate) const QUICK_ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const QUICK_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the servers of a read-only volume are waited for if none answers: longer than a server's restart. Programs that read
 /// what is not here learn of it then; what is here is told without asking.
@@ -134,7 +134,7 @@ impl Attempt {
     /// The transport's.
     pub(crate) async fn begin(&self, peer: &Peer) -> Result<ClientCall, CallError> {
         let mut call = peer.call().await?;
-        call.set_timeout(ANSWER_PATIENCE);
+        call.set_timeout(ANSWER_TIMEOUT);
         if let Some(limits) = self.limits {
             call.set_limits(limits);
         }

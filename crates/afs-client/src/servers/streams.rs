@@ -23,7 +23,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::servers::releases::ReleaseSeen;
-use crate::servers::remote::{ANSWER_PATIENCE, Asked, Breaks, is_silence};
+use crate::servers::remote::{ANSWER_TIMEOUT, Asked, Breaks, is_silence};
 use crate::servers::users::{IdentityIndex, Purpose};
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::vnode::{PendingChange, Responder, Snapshot, Vnode};
@@ -90,9 +90,9 @@ impl Fetch {
             return Ok(None);
         }
         let now = self.statuses.now();
-        if now.since(self.heard_at) >= ANSWER_PATIENCE / 4 {
+        if now.since(self.heard_at) >= ANSWER_TIMEOUT / 4 {
             self.heard_at = now;
-            self.call.set_deadline(now + ANSWER_PATIENCE);
+            self.call.set_deadline(now + ANSWER_TIMEOUT);
         }
         let received = match self.call.recv().await {
             Ok(Some(bytes)) => Ok(bytes),

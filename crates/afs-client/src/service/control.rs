@@ -36,7 +36,7 @@ const CONNECTIONS_MAX: usize = 256;
 const CONNECTIONS_PER_USER_MAX: usize = 32;
 
 /// How long a peer may take to send a request, or to read an answer. Commands do both at once.
-const PEER_PATIENCE: Duration = Duration::from_secs(60);
+const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A control socket, as long as it is kept; dropping it removes the socket.
 #[derive(Debug)]
@@ -203,7 +203,7 @@ impl Session {
     /// Answers one request after the other until the peer has no more.
     async fn run(&self, mut stream: UnixStream) -> io::Result<()> {
         loop {
-            let request = match tokio::time::timeout(PEER_PATIENCE, receive(&mut stream)).await {
+            let request = match tokio::time::timeout(PEER_TIMEOUT, receive(&mut stream)).await {
                 Ok(Ok(Some(request))) => request,
                 Ok(Ok(None)) => return Ok(()),
                 Ok(Err(error)) => return Err(error),
@@ -214,8 +214,7 @@ impl Session {
                 answer = self.answer(request) => answer,
                 end = end_of(&stream) => return end,
             };
-            match tokio::time::timeout(PEER_PATIENCE, stream.write_all(&Zeroizing::new(framed(&answer))))
-                .await
+            match tokio::time::timeout(PEER_TIMEOUT, stream.write_all(&Zeroizing::new(framed(&answer)))).await
             {
                 Ok(sent) => sent?,
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),

@@ -35,7 +35,7 @@ pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(200);
 const ATTEMPTS: u32 = 300;
 const TRY_EVERY: Duration = Duration::from_secs(5);
 /// After so many attempts without any trouble a client whose cache has failed is started anew by its administrator.
-const PATIENCE: u32 = 3;
+const TIMEOUT: u32 = 3;
 /// How long nothing must have been broken before a volume is moved.
 const CALM: Duration = Duration::from_secs(5);
 
@@ -185,7 +185,7 @@ impl Cell {
             self.bury(client).await;
             in_calm += u32::from(self.sim.now() >= self.ends_at);
             let is_suspect = self.aftermath.lock().unwrap().suspects[client];
-            if is_suspect && in_calm >= PATIENCE {
+            if is_suspect && in_calm >= TIMEOUT {
                 self.restart_client(client, false).await;
             }
             self.sim.sleep_until(self.sim.now() + TRY_EVERY).await;

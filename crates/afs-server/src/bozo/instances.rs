@@ -22,7 +22,7 @@ use crate::config::Role;
 use crate::vice;
 
 /// How long calls may take to see that their role is stopped. Those of the volume service that work on a disk see it last.
-const STOP_PATIENCE: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -348,7 +348,7 @@ impl Instances {
         let Some(Served { volume_service, partitions, runtime, .. }) = self.served() else { return true };
         self.set_away(instance, true);
         let endpoints = self.endpoints(instance);
-        let until = runtime.now() + STOP_PATIENCE;
+        let until = runtime.now() + STOP_TIMEOUT;
         let calls = || endpoints.iter().map(Endpoint::served_calls).sum::<usize>();
         while calls() > 0 && runtime.now() < until {
             if instance.state().goal {

@@ -24,7 +24,7 @@ use rxgen::xdr::XdrString;
 use rxgen::{Abort, Rpc};
 
 /// What any single step may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) const A: PartitionId = PartitionId(0);
 pub(crate) const B: PartitionId = PartitionId(1);
@@ -129,7 +129,7 @@ impl Lab {
     }
 
     pub(crate) async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, AbortCode> {
-        let reply = tokio::time::timeout(PATIENCE, self.connection.rpc(&args)).await;
+        let reply = tokio::time::timeout(TIMEOUT, self.connection.rpc(&args)).await;
         reply.expect("an answer in time").map_err(|error| error.code())
     }
 

@@ -14,7 +14,7 @@ const SHAPES: [(&str, u64, &str); 2] = [("one call", 0, "1"), ("1 MiB calls, 8 a
 /// How many times as many bytes a second of CPU time as OpenAFS.
 const GOAL: f64 = 5.0;
 /// For a gigabyte at 10 MB/s, twice.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 /// What is compared.
 const PER_GB: &str = "server, CPU s/GB";
 
@@ -41,7 +41,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                     let call = if call == 0 { bytes } else { call };
                     let arguments = [&volume, &bytes.to_string(), &call.to_string(), parallel];
                     let client = served.client(lab, what, arguments);
-                    let measured = served.measure(lab, &client, PATIENCE);
+                    let measured = served.measure(lab, &client, TIMEOUT);
                     served.remove("bulk")?;
                     let measured = measured?;
                     let (moved, time) = (measured.number("bytes"), measured.number("seconds"));

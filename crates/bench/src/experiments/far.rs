@@ -46,8 +46,8 @@ const STOCK_WINDOW_BYTES: f64 = 32.0 * 1416.0;
 /// A rate that no OpenAFS exceeds on this link without delay, bytes/s.
 const STOCK_NEAR: f64 = 30e6;
 /// How long preparations, and one read or write, may take.
-const PREPARE_PATIENCE: Duration = Duration::from_secs(120);
-const PATIENCE: Duration = Duration::from_secs(600);
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// How often the link is looked at to see whether all has arrived.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -171,7 +171,7 @@ impl Condition<'_> {
         let there = std::fs::metadata(near.file(FILE)).is_ok_and(|found| found.len() == self.size.bytes);
         if !there {
             let bytes = self.size.bytes.to_string();
-            work(lab, &[stream::NAME, "write", &near.file(FILE), &bytes], PREPARE_PATIENCE)?;
+            work(lab, &[stream::NAME, "write", &near.file(FILE), &bytes], PREPARE_TIMEOUT)?;
         }
         near.stop()?;
         Ok(scene)
@@ -189,7 +189,7 @@ impl Condition<'_> {
         let clients = scene.cell().clients().map_err(Error::Run)?;
         let near = Mount::afsd(lab, Place::In(&clients), &scene.client(), None)?;
         let bytes = self.size.stock_bytes.to_string();
-        work(lab, &[stream::NAME, "write", &near.file(FILE), &bytes], PREPARE_PATIENCE)?;
+        work(lab, &[stream::NAME, "write", &near.file(FILE), &bytes], PREPARE_TIMEOUT)?;
         // By its end all is stored.
         near.stop()?;
         Ok(scene)
@@ -270,17 +270,17 @@ fn once(lab: &Lab, condition: &Condition<'_>, pair: Pair, way: &str) -> Result<R
     if way == "read" {
         let time = condition.size.time.as_secs().to_string();
         let report;
-        (report, command) = work(lab, &[stream::NAME, "read", &mount.file(FILE), &time], PATIENCE)?;
+        (report, command) = work(lab, &[stream::NAME, "read", &mount.file(FILE), &time], TIMEOUT)?;
         (bytes, seconds, closed_s) = (number(&report, "bytes"), number(&report, "seconds"), None);
     } else {
         let wanted = condition.to_write(pair);
         let report;
         (report, command) =
-            work(lab, &[stream::NAME, "write", &mount.file(way), &wanted.to_string()], PATIENCE)?;
+            work(lab, &[stream::NAME, "write", &mount.file(way), &wanted.to_string()], TIMEOUT)?;
         (bytes, closed_s) = (number(&report, "bytes"), Some(number(&report, "seconds")));
         let carried = || Ok(stage.link.counters().a_to_b.bytes_out - before.a_to_b.bytes_out);
         seconds =
-            number(&report, "seconds") + until_quiet(lab, carried, wanted, condition.spec.rtt, PATIENCE)?;
+            number(&report, "seconds") + until_quiet(lab, carried, wanted, condition.spec.rtt, TIMEOUT)?;
     }
     let counters = stage.link.counters().since(&before);
     let mut run = Run {
@@ -351,7 +351,7 @@ pub(super) fn work(lab: &Lab, words: &[&str], patience: Duration) -> Result<(Val
     let program = lab.tools.bench().and(words);
     let mut process: Process = program.start(Place::Here, &lab.interrupt)?;
     let said = process.wait_for_line("end ", patience)?;
-    process.finish(PREPARE_PATIENCE)?;
+    process.finish(PREPARE_TIMEOUT)?;
     let report =
         serde_json::from_str(&said).map_err(|e| Error::run(format!("{program} said {said}: {e}")))?;
     Ok((report, program.to_string()))

@@ -14,7 +14,7 @@ const GOAL_BYTES: f64 = 4096.0;
 /// Connections are opened in so many steps, for a curve.
 const STEPS: u32 = 10;
 /// A step of many calls on a slow machine.
-const STEP_PATIENCE: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the last calls may take to be forgotten: ends of calls are kept for a while.
 const SETTLE: Duration = Duration::from_secs(5);
 const SETTLE_QUICK: Duration = Duration::from_secs(2);
@@ -45,24 +45,24 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 fn measure(lab: &Lab, count: u32, settle: Duration) -> Result<Run, Error> {
     let server = lab.tools.bench().and([idle_worker::NAME, "server"]);
     let mut serving = server.start(Place::Here, &lab.interrupt)?;
-    let port = serving.wait_for_line("ready ", STEP_PATIENCE)?;
+    let port = serving.wait_for_line("ready ", STEP_TIMEOUT)?;
     let client = lab.tools.bench().and([idle_worker::NAME, "client", &port]);
     let mut calling = client.start(Place::Here, &lab.interrupt)?;
-    calling.wait_for_line("ready", STEP_PATIENCE)?;
+    calling.wait_for_line("ready", STEP_TIMEOUT)?;
 
     let mut memory = Memory::default();
     memory.look(0, &serving, &calling)?;
     for step in 1..=STEPS {
         let opened = u64::from(count) * u64::from(step) / u64::from(STEPS);
         calling.say(&opened.to_string())?;
-        calling.wait_for_line("opened ", STEP_PATIENCE)?;
+        calling.wait_for_line("opened ", STEP_TIMEOUT)?;
         if step == STEPS {
             lab.interrupt.sleep(settle)?;
         }
         memory.look(opened, &serving, &calling)?;
     }
     serving.say("count")?;
-    let kept = serving.wait_for_line("connections ", STEP_PATIENCE)?;
+    let kept = serving.wait_for_line("connections ", STEP_TIMEOUT)?;
 
     let mut run =
         Run { is_valid: true, commands: vec![server.to_string(), client.to_string()], ..Run::default() };

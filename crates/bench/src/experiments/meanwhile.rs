@@ -29,7 +29,7 @@ const FILES: usize = 100;
 const SMALL_BYTES: usize = 8192;
 /// A read is due so often.
 const EVERY_MS: u64 = 20;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// A large read may make the 99th percentile of small ones so many times the idle median, or so many ms.
 const GOAL_MS: f64 = 5.0;
 
@@ -126,7 +126,7 @@ fn open_stock(lab: &Lab, bytes: u64) -> Result<CellScene, Error> {
 }
 
 fn prepare(lab: &Lab, mount: &Mount, bytes: u64) -> Result<(), Error> {
-    work(lab, &[stream::NAME, "write", &mount.file(LARGE), &bytes.to_string()], PATIENCE)?;
+    work(lab, &[stream::NAME, "write", &mount.file(LARGE), &bytes.to_string()], TIMEOUT)?;
     make_small(lab, mount.file(SMALL).as_ref())
 }
 
@@ -134,16 +134,16 @@ fn make_small(lab: &Lab, small: &Path) -> Result<(), Error> {
     let small = &small.display().to_string();
     std::fs::create_dir(small).map_err(|e| Error::run(format!("making {small}: {e}")))?;
     let [files, size] = [FILES, SMALL_BYTES].map(|number| number.to_string());
-    work(lab, &[paths::NAME, "make-tree", small, "1", &files, &size], PATIENCE).map(drop)
+    work(lab, &[paths::NAME, "make-tree", small, "1", &files, &size], TIMEOUT).map(drop)
 }
 
 fn once(lab: &Lab, mount: Mount, small: &Path, seconds: u64, is_busy: bool) -> Result<Run, Error> {
     let small = &small.display().to_string();
-    work(lab, &[paths::NAME, "small", small, "1"], PATIENCE)?;
+    work(lab, &[paths::NAME, "small", small, "1"], TIMEOUT)?;
     let fetch = lab.tools.bench().and([stream::NAME, "read", &mount.file(LARGE), &(seconds + 5).to_string()]);
     let fetching = if is_busy { Some(fetch.start(Place::Here, &lab.interrupt)?) } else { None };
     let words = [stream::NAME, "latencies", small, &EVERY_MS.to_string(), &seconds.to_string()];
-    let (report, command) = work(lab, &words, PATIENCE)?;
+    let (report, command) = work(lab, &words, TIMEOUT)?;
     drop(fetching);
     let mut run =
         Run { is_valid: true, commands: vec![mount.command().to_string(), command], ..Run::default() };

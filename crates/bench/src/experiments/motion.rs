@@ -41,8 +41,8 @@ const CHANGED_THREE: &str = "release to three servers, one file changed";
 /// The servers in namespace A: the first has the link's own address.
 const MORE_SERVERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 99, 0, 21), Ipv4Addr::new(10, 99, 0, 22)];
 const VOS_MEMORY: &str = "vos, most memory, MB";
-const READY_PATIENCE: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(600);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// How often it is looked whether vos has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -146,7 +146,7 @@ impl Far {
         let mount = Mount::afar(lab, scene.near(), &cell.administrator(), None)?;
         let keys = keys.display().to_string();
         let far = Far { mount, servers, scene, keys, folder, memory: [0.0; 2] };
-        let deadline = Instant::now() + READY_PATIENCE;
+        let deadline = Instant::now() + READY_TIMEOUT;
         for address in [linkem::ADDRESS_A].into_iter().chain(MORE_SERVERS) {
             while let Err(error) = far.vos(lab, &["listvol", &address.to_string()]) {
                 if Instant::now() > deadline {
@@ -186,7 +186,7 @@ impl Far {
             self.vos(lab, &["create", &linkem::ADDRESS_B.to_string(), "a", volume, "-maxquota", "0"])?;
             let at = self.mount.file(volume);
             let mount = Invocation::new(lab.tools.afar()).and(["fs", "mkmount", &at, volume]);
-            mount.start(self.scene.near(), &lab.interrupt)?.finish(PATIENCE)?;
+            mount.start(self.scene.near(), &lab.interrupt)?.finish(TIMEOUT)?;
             write_files(Path::new(&at), files, bytes / files as u64)?;
         }
         let second = linkem::ADDRESS_A.to_string();
@@ -207,7 +207,7 @@ impl Far {
         let began = Instant::now();
         let mut process = vos.start(place, &lab.interrupt)?;
         let mut memory = 0.0;
-        while process.try_wait()?.is_none() && began.elapsed() < PATIENCE {
+        while process.try_wait()?.is_none() && began.elapsed() < TIMEOUT {
             memory = most_memory_of(process.id()).max(memory);
             lab.interrupt.sleep(LOOK)?;
         }
@@ -320,7 +320,7 @@ fn stock(lab: &Lab, record: &mut Record, dump: &Path, size: Size) -> Result<(), 
     let vos = move |lab: &Lab, words: &[&str]| -> Result<f64, Error> {
         let vos = Invocation::new(Path::new("vos")).and(words).and(["-config", keys, "-localauth"]);
         let began = Instant::now();
-        vos.start(scene.far(), &lab.interrupt)?.finish(PATIENCE)?;
+        vos.start(scene.far(), &lab.interrupt)?.finish(TIMEOUT)?;
         Ok(began.elapsed().as_secs_f64())
     };
     let (address, far) = (ADDRESS.to_string(), scene.join_far()?.to_string());

@@ -23,7 +23,7 @@ const PLACES: [&str; 4] = ["local", "local again", "empty mount", "afar"];
 const DOCUMENTS: [(&str, u64); 3] = [("8 KiB", 8192), ("1 MB", 1_000_000), ("50 MB", 50_000_000)];
 /// Clients that ask at once.
 const AT_ONCE: &str = "8";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// As fast as from the local disk, but for the noise.
 const GOAL: f64 = 0.9;
 
@@ -49,7 +49,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     for (name, bytes) in DOCUMENTS {
         for folder in [local.path(), mount.path()] {
             let file = folder.join(file_of(name)).display().to_string();
-            work(lab, &[stream::NAME, "write", &file, &bytes.to_string()], PATIENCE)?;
+            work(lab, &[stream::NAME, "write", &file, &bytes.to_string()], TIMEOUT)?;
         }
     }
     let roots = [local.path(), local.path(), empty.path(), mount.path()];
@@ -104,17 +104,17 @@ fn once(lab: &Lab, server: &str, document: &str, root: &Path, seconds: u64) -> R
         let time = seconds.to_string();
         Invocation::new(Path::new("ab")).and(["-q", "-k", "-c", AT_ONCE, "-t", &time, "-n", "10000000", &url])
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         if Instant::now() > deadline {
             return Err(Error::run(format!("{serve} does not listen")));
         }
         lab.interrupt.sleep(Duration::from_millis(20))?;
     }
-    ab(1).start(Place::Here, &lab.interrupt)?.finish(PATIENCE)?;
-    let said = ab(seconds).start(Place::Here, &lab.interrupt)?.finish(PATIENCE)?;
+    ab(1).start(Place::Here, &lab.interrupt)?.finish(TIMEOUT)?;
+    let said = ab(seconds).start(Place::Here, &lab.interrupt)?.finish(TIMEOUT)?;
     // Servers may end by the signal that they are asked with.
-    serving.stop_however(PATIENCE)?;
+    serving.stop_however(TIMEOUT)?;
     let number = |what: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(what));
         line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())

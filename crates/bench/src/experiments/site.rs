@@ -27,7 +27,7 @@ const FILM: &str = "film";
 const IMAGE: &str = "image.iso";
 const ANNEX: &str = "photographs";
 /// Beyond the film's length: start, and the stalls of who has some.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 const STALLED: &str = "film stood still, s";
 
@@ -54,7 +54,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     );
     let has_annex =
         Invocation::new(Path::new("git-annex")).and(["version"]).start(Place::Here, &lab.interrupt);
-    let has_annex = has_annex.and_then(|process| process.finish(PATIENCE)).is_ok();
+    let has_annex = has_annex.and_then(|process| process.finish(TIMEOUT)).is_ok();
     record.headline = STALLED.into();
     record.placement = "Three clients, each a process with a cache of its own, in namespace A of one emulated link of 12.5 ms RTT, 1 Gbit/s, 50 ms queue, \
         no loss; the servers at its other end. Nothing is pinned, niceness 0, all on the cores of this machine."
@@ -134,13 +134,13 @@ fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Erro
     let film_bytes = (FILM_MBIT * 1e6 / 8.0 * (size.film_s + 1) as f64) as u64;
     for (name, bytes) in [(FILM, film_bytes), (IMAGE, size.image_bytes)] {
         let file = at.join(name).display().to_string();
-        work(lab, &[stream::NAME, "write", &file, &bytes.to_string()], PATIENCE)?;
+        work(lab, &[stream::NAME, "write", &file, &bytes.to_string()], TIMEOUT)?;
     }
     let (count, bytes) = (size.photographs, size.photograph_bytes);
     let source = Folder::new("photographs")?;
     for number in 0..count {
         let path = source.path().join(format!("{number}.raw")).display().to_string();
-        work(lab, &[paths::NAME, "make-file", &path, &bytes.to_string()], PATIENCE)?;
+        work(lab, &[paths::NAME, "make-file", &path, &bytes.to_string()], TIMEOUT)?;
         // No two alike, or an annex would keep one.
         fs::write(source.path().join(format!("{number}.name")), number.to_string())
             .map_err(failed("a name"))?;
@@ -213,7 +213,7 @@ fn three(
     // What it has until the film ends is what counts; one that has failed is no client.
     match getting.try_wait()? {
         None => drop(getting),
-        Some(_) => drop(getting.finish(PATIENCE)?),
+        Some(_) => drop(getting.finish(TIMEOUT)?),
     }
     drop((filming, imaging));
     let mut figure = |name: &str, value: f64| run.figures.insert(name.to_string(), value);
@@ -248,7 +248,7 @@ fn getting(from: &Path, to: &Path, has_annex: bool) -> Invocation {
 }
 
 fn report(process: &mut Process) -> Result<Value, Error> {
-    let said = process.wait_for_line("end ", PATIENCE)?;
+    let said = process.wait_for_line("end ", TIMEOUT)?;
     serde_json::from_str(&said).map_err(|e| Error::run(format!("a stream-worker said {said}: {e}")))
 }
 

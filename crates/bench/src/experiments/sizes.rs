@@ -31,7 +31,7 @@ const LARGE_FILES: usize = 5;
 /// The file that nobody wants to fetch as a whole: sparse, with some lines at its beginning.
 const HUGE: &str = "huge";
 /// How long a hundred thousand files may take at 12.5 ms with four round trips for each.
-const PATIENCE: Duration = Duration::from_secs(7200);
+const TIMEOUT: Duration = Duration::from_secs(7200);
 /// What the goals are about: small files that were closed against OpenAFS, and large ones against the local disk.
 const GOAL_SMALL: f64 = 2.0;
 const GOAL_LARGE: f64 = 2.0;
@@ -180,7 +180,7 @@ impl Stages {
 
     fn make_huge(&self, lab: &Lab, folder: &Path) -> Result<(), Error> {
         let file = folder.join(HUGE).display().to_string();
-        work(lab, &[paths::NAME, "make-lines", &file, &self.huge_bytes.to_string()], PATIENCE).map(drop)
+        work(lab, &[paths::NAME, "make-lines", &file, &self.huge_bytes.to_string()], TIMEOUT).map(drop)
     }
 
     fn once(&self, lab: &Lab, what: What, place: Where, is_far: bool) -> Result<Run, Error> {
@@ -261,14 +261,14 @@ fn measure<'a>(
             let (folders, files) = (count.div_ceil(IN_DIRECTORY), count.min(IN_DIRECTORY));
             let [files, each, folders] = [files.to_string(), bytes.to_string(), folders.to_string()];
             let words = [paths::NAME, "create", &folder, &files, &each, &folders];
-            let (report, command) = work(lab, &words, PATIENCE)?;
+            let (report, command) = work(lab, &words, TIMEOUT)?;
             run.commands.push(command);
             let closed: f64 = seconds(&report);
             let stored = match network {
                 None => closed,
                 Some(place) => {
                     let carried = || Ok(NetworkBytes::of(Some(place))?.since(before).sent);
-                    closed + until_quiet(lab, carried, count as u64 * bytes, RTT, PATIENCE)?
+                    closed + until_quiet(lab, carried, count as u64 * bytes, RTT, TIMEOUT)?
                 }
             };
             run.figures.insert(SECONDS.into(), stored);
@@ -283,7 +283,7 @@ fn measure<'a>(
             let (read, command) = work(
                 lab,
                 &[paths::NAME, "small", &reader.path().join(relative).display().to_string(), "1"],
-                PATIENCE,
+                TIMEOUT,
             )?;
             run.commands.push(command);
             run.figures.insert("cold read, s".into(), seconds(&read));
@@ -292,14 +292,14 @@ fn measure<'a>(
         }
         What::FirstLine => {
             let words = [paths::NAME, "first-line", &site.name(HUGE)];
-            (work(lab, &words, PATIENCE)?, 0)
+            (work(lab, &words, TIMEOUT)?, 0)
         }
         What::OneByte => {
             let size = std::fs::metadata(site.path().join(HUGE))
                 .map_err(|e| Error::run(format!("{HUGE}: {e}")))?
                 .len();
             let words = [stream::NAME, "change", &site.name(HUGE), &(size / 2).to_string()];
-            (work(lab, &words, PATIENCE)?, 1)
+            (work(lab, &words, TIMEOUT)?, 1)
         }
     };
     let (report, command) = report;
@@ -309,7 +309,7 @@ fn measure<'a>(
     if let Some(place) = network {
         if expected > 0 {
             let carried = || Ok(NetworkBytes::of(Some(place))?.since(before).sent);
-            stored += until_quiet(lab, carried, expected, RTT, PATIENCE)?;
+            stored += until_quiet(lab, carried, expected, RTT, TIMEOUT)?;
         }
         let moved = NetworkBytes::of(network)?.since(before);
         run.figures.insert("received, KB".into(), moved.received as f64 / 1e3);

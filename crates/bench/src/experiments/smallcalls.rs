@@ -17,7 +17,7 @@ const CASES: [(&str, &str, &str); 4] = [
 /// How many times as many a second of CPU time as OpenAFS.
 const GOAL: f64 = 3.0;
 /// Beyond the time that is measured: connections, a thousand files.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// What is compared.
 const PER_CPU: &str = "operations/server CPU s";
 
@@ -45,7 +45,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                 let served = cells.of(who)?;
                 let volume = served.volume(lab, "small")?;
                 let client = served.client(lab, what, [&volume, parallel, seconds]);
-                let measured = served.measure(lab, &client, PATIENCE);
+                let measured = served.measure(lab, &client, TIMEOUT);
                 served.remove("small")?;
                 let measured = measured?;
                 let (count, time) = (measured.number("operations"), measured.number("seconds"));

@@ -12,7 +12,7 @@ use crate::tools::Stack;
 /// The number of the first of the volumes: far from those that the cell gives out.
 const FIRST: u32 = 700_000_001;
 /// Making ten thousand volumes, or asking them.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 /// What counts.
 const FIRST_ANSWER: &str = "to the first answer, s";
 const ALL_ANSWERS: &str = "to the answers of all volumes, s";
@@ -60,7 +60,7 @@ fn make_volumes(lab: &Lab, cells: &Cells, who: Stack, count: u32) -> Result<f64,
     let make = || -> Result<f64, Error> {
         let served = cells.of(who)?;
         let client = served.client(lab, "volumes", [&served.keys(), &FIRST.to_string(), &count.to_string()]);
-        Ok(served.measure(lab, &client, PATIENCE)?.number("seconds"))
+        Ok(served.measure(lab, &client, TIMEOUT)?.number("seconds"))
     };
     make().map_err(|error| format!("making {count} volumes: {error}"))
 }
@@ -70,12 +70,12 @@ fn restart(lab: &Lab, cells: &Cells, who: Stack, count: u32) -> Result<Run, Erro
     served.cell().set_serving(false).map_err(Error::Run)?;
     let client = served.client(lab, "answers", [FIRST.to_string(), count.to_string()]);
     let mut asking = client.start(served.place(), &lab.interrupt)?;
-    asking.wait_for_line("begin", PATIENCE)?;
+    asking.wait_for_line("begin", TIMEOUT)?;
     served.cell().set_serving(true).map_err(Error::Run)?;
-    let report = asking.wait_for_line("end ", PATIENCE)?;
+    let report = asking.wait_for_line("end ", TIMEOUT)?;
     let report: serde_json::Value = serde_json::from_str(&report).map_err(|e| Error::run(e.to_string()))?;
     asking.say("done")?;
-    asking.finish(PATIENCE)?;
+    asking.finish(TIMEOUT)?;
     let figure = |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
     let figures = [
         (FIRST_ANSWER.to_string(), figure("first_s")),

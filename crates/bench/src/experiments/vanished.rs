@@ -16,7 +16,7 @@ const WAYS: [&str; 2] = ["killed", "silent"];
 /// What a writer may wait, seconds.
 const GOAL_S: f64 = 2.0;
 /// OpenAFS's writer has waited 35 s.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// What counts.
 const FIRST_CREATE: &str = "first CreateFile, s";
 
@@ -55,7 +55,7 @@ fn measure(lab: &Lab, cells: &Cells, who: Stack, kills: bool) -> Result<Run, Err
     let clients = served.cell().clients().map_err(Error::Run)?;
     let hold = served.client(lab, "hold", [&volume, CLIENTS]);
     let mut holding = hold.start(Place::In(&clients), &lab.interrupt)?;
-    holding.wait_for_line("ready", PATIENCE)?;
+    holding.wait_for_line("ready", TIMEOUT)?;
     if kills {
         sys::kill(holding.id());
     } else {
@@ -63,7 +63,7 @@ fn measure(lab: &Lab, cells: &Cells, who: Stack, kills: bool) -> Result<Run, Err
     }
     let touch = |name: &str| -> Result<_, Error> {
         let client = served.client(lab, "touch", [&volume, name]);
-        Ok((served.measure(lab, &client, PATIENCE)?.number("seconds"), client))
+        Ok((served.measure(lab, &client, TIMEOUT)?.number("seconds"), client))
     };
     let first = touch("first");
     let second = touch("second");

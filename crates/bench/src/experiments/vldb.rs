@@ -14,7 +14,7 @@ const GOAL: f64 = 100_000.0;
 /// Callers of the clients.
 const CALLERS: [u64; 2] = [1, 64];
 /// A million volumes are made in some seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What the row without a network is called.
 const MEMORY: &str = "memory";
@@ -46,7 +46,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 fn in_memory(lab: &Lab, volumes: u32, seconds: u32) -> Result<Run, Error> {
     let tool = lab.tools.bench().and([worker::NAME, "memory", &volumes.to_string(), &seconds.to_string()]);
     let mut looking = tool.start(Place::Here, &lab.interrupt)?;
-    let looked = looking.wait_for_line("looked ", PATIENCE)?;
+    let looked = looking.wait_for_line("looked ", TIMEOUT)?;
     let mut run = Run { is_valid: true, commands: vec![tool.to_string()], ..Run::default() };
     run.figures.insert("look-ups/s".into(), rate(&looked)?);
     Ok(run)
@@ -55,14 +55,14 @@ fn in_memory(lab: &Lab, volumes: u32, seconds: u32) -> Result<Run, Error> {
 fn over_rx(lab: &Lab, volumes: u32, callers: u64, omit: u32, seconds: u32) -> Result<Run, Error> {
     let server = lab.tools.bench().and([worker::NAME, "server", &volumes.to_string()]);
     let mut serving = server.start(Place::Here, &lab.interrupt)?;
-    let port = serving.wait_for_line("ready ", PATIENCE)?;
+    let port = serving.wait_for_line("ready ", TIMEOUT)?;
     let gone = || Error::run("the server has ended");
     let (memory, before) =
         (serving.memory_bytes().ok_or_else(gone)?, serving.cpu_seconds().ok_or_else(gone)?);
     let numbers = [port, volumes.to_string(), callers.to_string(), omit.to_string(), seconds.to_string()];
     let client = lab.tools.bench().and([worker::NAME, "client"]).and(numbers.each_ref().map(String::as_str));
     let mut calling = client.start(Place::Here, &lab.interrupt)?;
-    let looked = calling.wait_for_line("looked ", PATIENCE)?;
+    let looked = calling.wait_for_line("looked ", TIMEOUT)?;
     let cpu = serving.cpu_seconds().ok_or_else(gone)? - before;
     let mut run =
         Run { is_valid: true, commands: vec![server.to_string(), client.to_string()], ..Run::default() };

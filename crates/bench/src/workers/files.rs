@@ -49,15 +49,15 @@ const BULK_FILE: &str = "bulk";
 const VOLUMES_AT_ONCE: usize = 16;
 /// How often a server is asked that is starting, and how long an answer may take then.
 const ASK_EVERY: Duration = Duration::from_millis(5);
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a server may take to start.
-const START_PATIENCE: Duration = Duration::from_secs(600);
+const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// OpenAFS's server says VBUSY to a client of which many calls wait at once. Cache managers ask again after a while; so much later
 /// does this one, which is not to be idle meanwhile.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// How often the pulse beats; a call that takes longer than this patience counts as taking so long.
 const PULSE_EVERY: Duration = Duration::from_millis(20);
-const PULSE_PATIENCE: Duration = Duration::from_secs(30);
+const PULSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// EACCES as servers say it: the volume is there, and is not for us (File service notes 12).
 const ACCESS: i32 = 49_733_388;
 
@@ -374,8 +374,8 @@ async fn answers(host: Ipv4Addr, first: u32, count: u32) -> Result<(), Failure> 
     let started = Instant::now();
     let last = VolumeId(first + count - 1);
     while !is_there(&server, last).await {
-        if started.elapsed() > START_PATIENCE {
-            return Err(format!("volume {last} does not answer within {} s", START_PATIENCE.as_secs()).into());
+        if started.elapsed() > START_TIMEOUT {
+            return Err(format!("volume {last} does not answer within {} s", START_TIMEOUT.as_secs()).into());
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
@@ -395,7 +395,7 @@ async fn answers(host: Ipv4Addr, first: u32, count: u32) -> Result<(), Failure> 
 
 /// Whether the volume's root is served, be it by a refusal.
 async fn is_there(server: &FileServer, volume: VolumeId) -> bool {
-    match tokio::time::timeout(ANSWER_PATIENCE, server.status(AfsFid::root_of(volume))).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, server.status(AfsFid::root_of(volume))).await {
         Ok(Ok(_)) => true,
         Ok(Err(error)) => error.code() == Some(ACCESS),
         Err(_) => false,
@@ -444,8 +444,8 @@ async fn pulse(host: Ipv4Addr, fid: AfsFid, from: Ipv4Addr) -> Result<(), Failur
                 tokio::time::sleep_until(due.into()).await;
                 let (server, took) = (server.clone(), Arc::clone(&took));
                 tokio::spawn(async move {
-                    let done = tokio::time::timeout(PULSE_PATIENCE, server.status(fid)).await;
-                    let time = if matches!(done, Ok(Ok(_))) { due.elapsed() } else { PULSE_PATIENCE };
+                    let done = tokio::time::timeout(PULSE_TIMEOUT, server.status(fid)).await;
+                    let time = if matches!(done, Ok(Ok(_))) { due.elapsed() } else { PULSE_TIMEOUT };
                     took.lock().unwrap_or_else(PoisonError::into_inner).push(time.as_secs_f64() * 1e3);
                 });
             }

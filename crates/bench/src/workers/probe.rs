@@ -22,7 +22,7 @@ use super::{Failure, hear, print};
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "probe-worker";
 /// The time that a call may take; one that takes longer or fails counts as taking so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Calls that may be under way at once: all that fall into the time of the patience, ten a second.
 const AT_ONCE: usize = 320;
 /// Files that calls at a file server send to in turn: it takes those of one file one after the other.
@@ -100,7 +100,7 @@ async fn probe(options: &Options, callees: &[Callee], count: u32) -> Result<Repo
             Err(failure) => {
                 report.failures += 1;
                 report.first_failure.get_or_insert(failure);
-                PATIENCE
+                TIMEOUT
             }
         };
         report.ms.push((took.as_secs_f64() * 1e5).round() / 100.0);
@@ -122,9 +122,9 @@ async fn one(callee: Callee, bytes: u32, due: Instant) -> Result<Duration, Strin
             }
         }
     };
-    match tokio::time::timeout_at((due + PATIENCE).into(), until_served).await {
+    match tokio::time::timeout_at((due + TIMEOUT).into(), until_served).await {
         Ok(Ok(_)) => Ok(due.elapsed()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("a probe took more than {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("a probe took more than {} s", TIMEOUT.as_secs())),
     }
 }

@@ -20,7 +20,7 @@ use rx_security::ticket::SessionKey;
 use rx_security::{Level, Token, UnixTime};
 use rxgen::xdr::{DecodeError, Decoder, Opaque, Xdr, XdrString};
 
-use crate::databases::{PATIENCE, STATE, end, program};
+use crate::databases::{STATE, TIMEOUT, end, program};
 use crate::fuse::{self, Crashes, Local};
 use crate::scene::{Scene, told};
 
@@ -145,7 +145,7 @@ pub(crate) fn name_database_servers(cell: &Cell, machine: &str, folder: &str, si
 
 /// Does something again until it is so.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Trouble>) -> Verdict {
-    let end = Instant::now() + 2 * PATIENCE;
+    let end = Instant::now() + 2 * TIMEOUT;
     while !is_so()? {
         if Instant::now() > end {
             return Err(format!("it is still not so that {what}").into());
@@ -211,7 +211,7 @@ fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
     }
     // The file server's own machine asks as well, and the file server asks for a user whom it does not know.
     let mut examine = scene.cell.command_at(machine, &["vos", "examine", "new", "-localauth"]);
-    let examined = process::run(&mut examine, PATIENCE)?;
+    let examined = process::run(&mut examine, TIMEOUT)?;
     if examined.status != Some(0) || !examined.stdout.contains("On-line") {
         return Err(format!("vos examine on {machine} says {examined:?}").into());
     }
@@ -311,7 +311,7 @@ impl Users {
         let tokens = format!("PIOCTLS={}", self.tokens.display());
         let mut aklog = cell.command_at(machine, &["env", &preload, &tokens, "aklog", "-d"]);
         self.kdc.prepare(&mut aklog);
-        let done = process::run(&mut aklog, PATIENCE)?;
+        let done = process::run(&mut aklog, TIMEOUT)?;
         if done.status != Some(0) {
             return Err(format!("aklog of {user}: {done:?}").into());
         }

@@ -26,7 +26,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 }
 
 /// Servers start, and stop, within some seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Names of which there are volumes.
 const VOLUMES: usize = 40;
@@ -183,7 +183,7 @@ impl<'a> OurDatabases<'a> {
         let rest = ["--roles", "pt,vl", "--bind", "10.88.0.1"];
         let server = process::start(&mut cell.command(&[&words[..], &rest].concat()))?;
         let this = Self { cell, server: Some(server) };
-        for _ in 0..PATIENCE.as_millis() / 100 {
+        for _ in 0..TIMEOUT.as_millis() / 100 {
             if cell.expect("pts listmax -localauth").is_ok()
                 && cell.expect("vos listaddrs -localauth").is_ok()
             {
@@ -208,9 +208,9 @@ impl<'a> OurDatabases<'a> {
 
 /// Ends all processes of a machine that run a program, by a signal, and waits until they have ended.
 pub(crate) fn end(cell: &Cell, machine: &str, program: &str, signal: &str) -> Verdict {
-    let run = |words: &[&str]| process::run(&mut cell.command_at(machine, words), PATIENCE);
+    let run = |words: &[&str]| process::run(&mut cell.command_at(machine, words), TIMEOUT);
     run(&["pkill", signal, "-x", program])?;
-    for _ in 0..PATIENCE.as_millis() / 20 {
+    for _ in 0..TIMEOUT.as_millis() / 20 {
         if run(&["pgrep", "-x", program])?.status != Some(0) {
             return Ok(());
         }
@@ -241,7 +241,7 @@ pub(crate) fn set_stock(cell: &Cell, run: bool, volume: &str) -> Verdict {
 pub(crate) fn wait_for_stock(cell: &Cell, volume: &str) -> Verdict {
     let mut why = String::new();
     // Several of them elect a sync site first, which takes a minute and a half.
-    let end = Instant::now() + 4 * PATIENCE;
+    let end = Instant::now() + 4 * TIMEOUT;
     while Instant::now() < end {
         // A lock needs a server that takes changes.
         let ready = ["pts setmax -user 6000 -localauth", &format!("vos unlock {volume} -localauth")];
@@ -300,7 +300,7 @@ fn there_and_back(lab: &Lab) -> Verdict {
     cell.expect("touch /var/lib/openafs/local/NoAuth")?;
     for service in ["vl", "pr"] {
         let mut talk = cell.clients()?.command(env!("CARGO_BIN_EXE_celldb"));
-        let talked = process::run(talk.args(["talk", service, "10.88.0.1", "7", "1500"]), PATIENCE)?;
+        let talked = process::run(talk.args(["talk", service, "10.88.0.1", "7", "1500"]), TIMEOUT)?;
         if talked.status != Some(0) {
             return Err(format!("the calls that fill the databases: {}", talked.stderr).into());
         }

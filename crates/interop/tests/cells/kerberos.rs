@@ -32,7 +32,7 @@ const TICKET_MAX: usize = afs_wire::control::TICKET_MAX;
 const OPENAFS_TICKET_MAX: usize = 8436;
 
 /// How long a command may take, and how long servers may take to read a new key.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
@@ -92,7 +92,7 @@ impl World {
     fn afar(&self, words: &[&str]) -> Result<Finished, Trouble> {
         let mut command = self.scene.cell.clients()?.command(&self.afar);
         self.own.prepare(&mut command);
-        Ok(process::run(command.args(words).current_dir(self.place()), PATIENCE)?)
+        Ok(process::run(command.args(words).current_dir(self.place()), TIMEOUT)?)
     }
 
     /// The same, which has to succeed.
@@ -108,13 +108,13 @@ impl World {
         let file = self.place().join(path);
         let mut command = Command::new("bash");
         command.args(["-c", "echo text > \"$1\"", "bash"]).arg(file);
-        process::run(&mut command, PATIENCE).is_ok_and(|done| done.status == Some(0))
+        process::run(&mut command, TIMEOUT).is_ok_and(|done| done.status == Some(0))
     }
 }
 
 /// Does something again until it is so.
 fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Trouble>) -> Verdict {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_so()? {
         if Instant::now() > end {
             return Err(format!("{what} is still not so").into());
@@ -194,7 +194,7 @@ fn longest_ticket(world: &World, servers: &Servers) -> Verdict {
         let mut command = world.scene.cell.clients()?.command(&program);
         world.own.prepare(&mut command);
         let service = format!("afs/{CELL_NAME}@{REALM}");
-        let done = process::run(command.args([&service, &more.to_string()]), PATIENCE)?;
+        let done = process::run(command.args([&service, &more.to_string()]), TIMEOUT)?;
         done.stdout.trim().parse().map_err(|_| format!("{more} bytes more: {done:?}").into())
     };
     // A ticket has 19 bytes more if it begins in a later second than its owner logged in.

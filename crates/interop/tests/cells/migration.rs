@@ -16,7 +16,7 @@ use afs_wire::ids::{AfsFid, VolumeId, VolumeType};
 use afs_wire::vl::GetEntryByIDN;
 
 use crate::database_machines::{self, CONFIG, DatabaseMachines, Site, name_database_servers};
-use crate::databases::{FILES, OurDatabases, PATIENCE, STATE, program, set_stock, wait_for_stock};
+use crate::databases::{FILES, OurDatabases, STATE, TIMEOUT, program, set_stock, wait_for_stock};
 use crate::fuse::{self, Crashes};
 use crate::moving::while_programs_work;
 use crate::scene::{Scene, told};
@@ -199,7 +199,7 @@ fn migrate(lab: &Lab, crashes: &Crashes) -> Verdict {
         migration.is_listed(address, true)?;
     }
     let mut stop = migration.cell().command_at("fs4", &["pkill", "-TERM", "-x", "afar"]);
-    process::run(&mut stop, PATIENCE)?;
+    process::run(&mut stop, TIMEOUT)?;
     migration.does("vos changeaddr 10.88.0.4 -remove")?;
     migration.is_listed("10.88.0.4", false)?;
     migration.check("a file server joined")?;

@@ -15,7 +15,7 @@ use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 const PROGRAMS: &str = "/usr/lib/openafs";
 /// As many as the smallest of them has; fewer, and their help was not understood.
 const LEAST_OPTIONS: usize = 15;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
@@ -33,7 +33,7 @@ fn each_is_taken(lab: &Lab, program: &str) -> Verdict {
     if !path.is_file() {
         return Err(Trouble::Skipped(format!("there is no {}", path.display())));
     }
-    let help = process::run(Command::new(&path).arg("-help"), PATIENCE)?;
+    let help = process::run(Command::new(&path).arg("-help"), TIMEOUT)?;
     let options = options(&format!("{}{}", help.stdout, help.stderr));
     if options.len() < LEAST_OPTIONS {
         return Err(format!("{program} has {options:?}, and more were expected").into());
@@ -52,7 +52,7 @@ fn is_taken(lab: &Lab, folder: &Path, program: &Path, option: &str) -> Verdict {
     fs::write(&file, text).map_err(|error| error.to_string())?;
     let mut command = lab.afar()?;
     command.args(["server", "--check", "--roles", "file,vol,vl,pt,bos", "--bos-config"]).arg(&file);
-    let done = process::run(&mut command, PATIENCE)?;
+    let done = process::run(&mut command, TIMEOUT)?;
     if done.status == Some(0) {
         return Ok(());
     }

@@ -16,7 +16,7 @@ use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use crate::fuse::{self, Local};
 
 /// How long one run may take, most of which is waiting for times of whole seconds to pass.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// What a run has at least; fewer means that its output was not understood.
 const CASES_MIN: usize = 350;
@@ -46,7 +46,7 @@ fn compare(lab: &Lab) -> Verdict {
     let local = Local::new()?;
     let run = |mut command: Command, folder: &Path| {
         command.arg("-c").arg(&config).arg("-s").arg(&local.0).arg("-p").arg(folder);
-        outcome(&process::run(&mut command, PATIENCE)?.stdout)
+        outcome(&process::run(&mut command, TIMEOUT)?.stdout)
     };
     let scene = fuse::scene(lab, &Servers::Stock)?;
     let ours = {

@@ -14,7 +14,7 @@ use crate::fuse::{self, Local, look, play, same};
 use crate::scene::{Scene, for_both, told};
 
 /// How long a script may take, on a slow machine on which others work.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Cases by name, each in a cell of its own: the scripts that run in it, and what they need besides what every Debian has.
 const SCRIPTS: [(&str, &[&str], &[&str]); 4] = [
@@ -66,7 +66,7 @@ impl Mounted {
     }
 
     fn work(&self, script: &str, settings: &[(&str, &str)]) -> Verdict {
-        let said = our_mount::work(&self.root, script, &self.scratch(), &self.local.0, settings, PATIENCE);
+        let said = our_mount::work(&self.root, script, &self.scratch(), &self.local.0, settings, TIMEOUT);
         let said = said.map_err(|error| format!("{error}\nthe client: {}", self.mount.said()))?;
         print!("{said}");
         Ok(())

@@ -39,7 +39,7 @@ const PLAIN_INVALID: i32 = 22;
 const INTRUDER: &str = "intruder";
 
 /// How long a callback may take that a server owes.
-const BREAK_PATIENCE: Duration = Duration::from_secs(10);
+const BREAK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// More than a packet, and no round number of them.
 const SOME_BYTES: usize = 300_001;
@@ -288,7 +288,7 @@ fn callbacks(lab: &Lab, servers: &Servers) -> Verdict {
 
 async fn hears(client: &afs_testclient::Client, fid: AfsFid) -> Verdict {
     let is_it = |heard: &Heard| matches!(heard, Heard::Broken(fids) if fids.contains(&fid));
-    if client.hears(BREAK_PATIENCE, is_it).await {
+    if client.hears(BREAK_TIMEOUT, is_it).await {
         return Ok(());
     }
     Err(format!("no callback for {fid}, only {:?}", client.heard()).into())

@@ -13,7 +13,7 @@ use rx_proto::config::{CallLimits, Config};
 use rx_proto::security::Null;
 
 use crate::sides::{
-    PATIENCE, bind, expect_outcome, expect_said, expect_time, failed, soon, stock_client, stock_server,
+    TIMEOUT, bind, expect_outcome, expect_said, expect_time, failed, soon, stock_client, stock_server,
 };
 
 use Kind::{Long, Loopback, Lossy};
@@ -65,7 +65,7 @@ const ROW: Row = Row {
     times: 1,
     stock: &[],
     ours: OURS,
-    seconds: (0.0, PATIENCE.as_secs() as f64),
+    seconds: (0.0, TIMEOUT.as_secs() as f64),
 };
 
 const MB10: u32 = 10_000_000;
@@ -379,7 +379,7 @@ fn check_stock_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
         let options = [&options[..], &["--parallel", &callers, "--times", &times]].concat();
         for &request in row.requests {
             let client = stock_client(lab, &network, endpoint.local_addr(), &options, request)?;
-            let finished = client.finish(PATIENCE)?;
+            let finished = client.finish(TIMEOUT)?;
             let expected = request.outcome().times(row.callers * row.times);
             expect_said(request, &finished, &expected)?;
             row.expect_time(request, finished.took)?;

@@ -21,7 +21,7 @@ use rxgen::Interface;
 use rxgen::xdr::{CharVec, XdrString};
 
 /// A cell needs some seconds, and as many calls as here take some more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Our server, and the cell's one.
 const OURS: &str = "10.88.0.3";
@@ -162,14 +162,14 @@ impl Cell {
         let program = words.next().unwrap_or_default();
         let mut command = self.inside(program)?;
         command.args(words).args(["-noauth", "-config"]).arg(self.folder(address));
-        let Finished { status, stdout, stderr, .. } = process::run(&mut command, PATIENCE)?;
+        let Finished { status, stdout, stderr, .. } = process::run(&mut command, TIMEOUT)?;
         Ok(format!("{status:?}\n{stdout}{stderr}").replace(OURS, "ADDRESS").replace(THEIRS, "ADDRESS"))
     }
 }
 
 /// Runs what must succeed.
 fn good(command: &mut Command) -> Result<(), String> {
-    let Finished { status, stdout, stderr, .. } = process::run(command, PATIENCE)?;
+    let Finished { status, stdout, stderr, .. } = process::run(command, TIMEOUT)?;
     if status == Some(0) { Ok(()) } else { Err(format!("{command:?}: {status:?} {stdout}{stderr}")) }
 }
 
@@ -182,7 +182,7 @@ fn compare(lab: &Lab) -> Verdict {
             let talk = |address: &str| {
                 let (seed, calls) = (seed.to_string(), CALLS.to_string());
                 let mut command = cell.inside(program)?;
-                let done = process::run(command.args(["talk", service, address, &seed, &calls]), PATIENCE)?;
+                let done = process::run(command.args(["talk", service, address, &seed, &calls]), TIMEOUT)?;
                 if done.status == Some(0) { Ok(done.stdout) } else { Err(done.stderr) }
             };
             let (ours, theirs) = (talk(OURS)?, talk(THEIRS)?);

@@ -13,7 +13,7 @@ use rx::EndpointConfig;
 use rx_proto::security::Null;
 use tokio::time::sleep;
 
-use crate::sides::{PATIENCE, bind, expect_outcome, expect_said, failed, soon, stock_client, stock_server};
+use crate::sides::{TIMEOUT, bind, expect_outcome, expect_said, failed, soon, stock_client, stock_server};
 
 const REQUESTS: &[Request] = &[
     Request::Echo { n: 0 },
@@ -78,7 +78,7 @@ fn our_server(lab: &Lab, drop_every: usize, stock: &[&str]) -> Verdict {
         let proxy = Proxy::start(endpoint.local_addr(), drop_every)?;
         for &request in REQUESTS {
             let client = stock_client(lab, &network, proxy.address(), stock, request)?;
-            expect_said(request, &client.finish(PATIENCE)?, &request.outcome())?;
+            expect_said(request, &client.finish(TIMEOUT)?, &request.outcome())?;
         }
         judge_soon(&proxy, Way::ToClient, drop_every).await
     })

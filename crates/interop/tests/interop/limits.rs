@@ -17,7 +17,7 @@ use rx_proto::security::Null;
 use tokio::time::sleep;
 
 use crate::sides::{
-    PATIENCE, bind, expect_outcome, expect_said, expect_time, failed, soon, stock_client, stock_server,
+    TIMEOUT, bind, expect_outcome, expect_said, expect_time, failed, soon, stock_client, stock_server,
 };
 
 /// The shortest limit that both sides take.
@@ -117,7 +117,7 @@ fn stock_call_outlives_its_dead_time_by_pings(lab: &Lab) -> Verdict {
         service::offer(&endpoint);
         let request = Request::Sleep { ms: 12_000 };
         let client = stock_client(lab, &network, endpoint.local_addr(), &["--dead", "6"], request)?;
-        expect_said(request, &client.finish(PATIENCE)?, &request.outcome())
+        expect_said(request, &client.finish(TIMEOUT)?, &request.outcome())
     })
 }
 
@@ -202,7 +202,7 @@ fn stock_call_ends_late(lab: &Lab, limit: &str) -> Verdict {
         service::offer(&endpoint);
         let options = ["--dead", "6", limit, "7", "--expect", "abort", "-3"];
         let client = stock_client(lab, &network, endpoint.local_addr(), &options, MINUTE)?;
-        let finished = client.finish(PATIENCE)?;
+        let finished = client.finish(TIMEOUT)?;
         expect_said(MINUTE, &finished, &Outcome::Abort(-3))?;
         expect_time("the call", finished.took, 7.0, 25.0)
     })
@@ -258,12 +258,12 @@ fn our_server_notices_a_dead_client(lab: &Lab) -> Verdict {
         sleep(Duration::from_millis(700)).await;
         network.set_cut(true)?;
         let cut_at = Instant::now();
-        let result = tokio::task::spawn_blocking(move || results.recv_timeout(PATIENCE)).await;
+        let result = tokio::task::spawn_blocking(move || results.recv_timeout(TIMEOUT)).await;
         if !matches!(result, Ok(Ok(Err(rx::Abort(-1))))) {
             return failed(format!("our server's call gave {result:?}, expected that its client is dead"));
         }
         expect_time("noticing it", cut_at.elapsed(), 5.0, 9.5)?;
-        let finished = client.finish(PATIENCE)?;
+        let finished = client.finish(TIMEOUT)?;
         expect_said(request, &finished, &Outcome::Abort(-1))
     })
 }
@@ -277,7 +277,7 @@ fn stock_client_notices_our_dead_server(lab: &Lab) -> Verdict {
         let client = stock_client(lab, &network, endpoint.local_addr(), &options, MINUTE)?;
         sleep(Duration::from_millis(700)).await;
         network.set_cut(true)?;
-        let finished = client.finish(PATIENCE)?;
+        let finished = client.finish(TIMEOUT)?;
         expect_said(MINUTE, &finished, &Outcome::Abort(-1))?;
         expect_time("noticing it", finished.took, 6.0, 25.0)
     })
@@ -331,7 +331,7 @@ fn stock_transfer_survives_a_cut(lab: &Lab) -> Verdict {
         for request in [Request::Sink { n: 4_000_000 }, Request::Source { n: 4_000_000 }] {
             let client = stock_client(lab, &network, endpoint.local_addr(), &[], request)?;
             cut_for_a_while(&network).await?;
-            expect_said(request, &client.finish(PATIENCE)?, &request.outcome())?;
+            expect_said(request, &client.finish(TIMEOUT)?, &request.outcome())?;
         }
         Ok(())
     })
@@ -369,7 +369,7 @@ fn stock_call_of_no_service_is_refused(lab: &Lab) -> Verdict {
         let request = Request::Echo { n: 10 };
         let client =
             stock_client(lab, &network, endpoint.local_addr(), &["--expect", "abort", "-2"], request)?;
-        let finished = client.finish(PATIENCE)?;
+        let finished = client.finish(TIMEOUT)?;
         expect_said(request, &finished, &Outcome::Abort(-2))?;
         expect_time("the refusal", finished.took, 0.0, 3.0)
     })

@@ -15,7 +15,7 @@ use rx_proto::security::Null;
 use tokio::time::sleep;
 
 use crate::sides::{
-    PATIENCE, bind, bind_at, expect_outcome, expect_said, failed, soon, stock_client, stock_server_at,
+    TIMEOUT, bind, bind_at, expect_outcome, expect_said, failed, soon, stock_client, stock_server_at,
 };
 
 /// All cases of this module.
@@ -121,7 +121,7 @@ fn ours_unnoticed(lab: &Lab) -> Verdict {
         sleep(Duration::from_secs(1)).await;
         let second = serve(address.port())?;
         proxy.set_cut(false);
-        let finished = client.finish(PATIENCE)?;
+        let finished = client.finish(TIMEOUT)?;
         expect_said(REQUEST, &finished, &REQUEST.outcome().times(20_000))?;
         if second.stats().calls == 0 { failed("all calls were made before the restart") } else { Ok(()) }
     })

@@ -16,7 +16,7 @@ use rx::{Connection, Endpoint, EndpointConfig};
 use rx_proto::config::{CallLimits, Config};
 use rx_proto::security::Null;
 
-use crate::sides::{PATIENCE, bind, expect_outcome, failed, soon, stock_client, stock_server};
+use crate::sides::{TIMEOUT, bind, expect_outcome, failed, soon, stock_client, stock_server};
 
 /// What is said to questions for the version.
 const VERSION: &str = "afar interop test";
@@ -91,7 +91,7 @@ impl<'a> Scene<'a> {
         }));
         let request = Request::Sleep { ms: 60_000 };
         let client = stock_client(lab, network, endpoint.local_addr(), &[], request)?;
-        let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE)).await;
+        let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(TIMEOUT)).await;
         let Ok(Ok(caller)) = begun else { return failed("no call has come") };
         let server = stock_server(lab, network, &[])?;
         let called = network.stock(server.port());
@@ -109,7 +109,7 @@ impl<'a> Scene<'a> {
         let mut command = self.lab.rxdebug()?;
         let address = self.endpoint.local_addr();
         command.args([address.ip().to_string(), address.port().to_string()]).args(options.split_whitespace());
-        let finished = process::run(&mut command, PATIENCE)?;
+        let finished = process::run(&mut command, TIMEOUT)?;
         if finished.status != Some(0) || !finished.stderr.is_empty() {
             return failed(format!("rxdebug {options}: {finished:?}"));
         }
@@ -238,7 +238,7 @@ fn show_stock_server(lab: &Lab) -> Verdict {
     let server = stock_server(lab, &network, &[])?;
     let address = network.stock(server.port());
     for request in [Request::Echo { n: 100_000 }, Request::Abort { code: 5 }] {
-        stock_client(lab, &network, address, &[], request)?.finish(PATIENCE)?;
+        stock_client(lab, &network, address, &[], request)?.finish(TIMEOUT)?;
     }
     let _active = stock_client(lab, &network, address, &["--parallel", "3"], Request::Sleep { ms: 20_000 })?;
     std::thread::sleep(Duration::from_millis(500));
@@ -271,7 +271,7 @@ fn compare_all(lab: &Lab, server: SocketAddr, place: &dyn Fn(Command) -> Command
             command
                 .args([server.ip().to_string(), server.port().to_string()])
                 .args(options.split_whitespace());
-            let finished = process::run(&mut place(command), PATIENCE)?;
+            let finished = process::run(&mut place(command), TIMEOUT)?;
             match finished.status {
                 Some(0) => Ok(finished.stdout),
                 _ => failed(format!("of {server}: {finished:?}")),

@@ -19,7 +19,7 @@ use rx_security::rxkad::{Client, Level, Server, ServerOptions, codes};
 use rx_security::ticket::{self, Token};
 use rx_security::{Identity, UnixTime};
 
-use crate::sides::{PATIENCE, bind, expect_outcome, expect_said, failed, soon, stock_client, stock_server};
+use crate::sides::{TIMEOUT, bind, expect_outcome, expect_said, failed, soon, stock_client, stock_server};
 
 const CELL: &str = "lab.test";
 
@@ -226,7 +226,7 @@ fn stock_caller(lab: &Lab, level: Level, kind: EncType, who: &'static str, reque
         for request in requests {
             let options = ["--rxkad", level.name(), "--token", &token];
             let client = stock_client(lab, &network, endpoint.local_addr(), &options, *request)?;
-            let finished = tokio::task::spawn_blocking(move || client.finish(PATIENCE)).await;
+            let finished = tokio::task::spawn_blocking(move || client.finish(TIMEOUT)).await;
             let finished = finished.map_err(|error| error.to_string())??;
             expect_said(*request, &finished, &request.outcome())?;
         }
@@ -290,7 +290,7 @@ fn stock_bad_client(lab: &Lab, bad: Bad, code: AbortCode) -> Verdict {
         let (request, want) = (Request::Echo { n: 100 }, code.0.to_string());
         let options = ["--expect", "abort", &want, "--rxkad", "crypt", "--token", &token];
         let client = stock_client(lab, &network, endpoint.local_addr(), &options, request)?;
-        let finished = tokio::task::spawn_blocking(move || client.finish(PATIENCE)).await;
+        let finished = tokio::task::spawn_blocking(move || client.finish(TIMEOUT)).await;
         let finished = finished.map_err(|error| error.to_string())??;
         expect_said(request, &finished, &Outcome::Abort(code.0))?;
         match endpoint.metrics().calls_served {

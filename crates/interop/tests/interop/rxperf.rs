@@ -11,7 +11,7 @@ use afar_interop::process::{self, Server};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use serde_json::Value;
 
-use crate::sides::{PATIENCE, failed};
+use crate::sides::{TIMEOUT, failed};
 
 /// What to call for, and how many bytes that are in both directions together.
 const CALLS: &[(&str, &[&str], u64)] = &[
@@ -72,7 +72,7 @@ fn check(lab: &Lab, ours_calls: bool, arguments: &[String], bytes: u64) -> Verdi
         // A stock connection carries four.
         client.args(["--connections", "2"]);
     }
-    let finished = process::run(&mut client, PATIENCE)?;
+    let finished = process::run(&mut client, TIMEOUT)?;
     let json: Value = serde_json::from_str(&finished.stdout).unwrap_or_default();
     let option = |name: &str| {
         let value = arguments.iter().position(|a| a == name).and_then(|at| arguments.get(at + 1));

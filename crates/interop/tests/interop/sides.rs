@@ -10,7 +10,7 @@ use afar_interop::suite::{Trouble, Verdict};
 use rx::{Endpoint, EndpointConfig};
 
 /// What a call may take on a busy machine, unless the case is about time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Our endpoint at our end of the network; to be called in [`Network::at_ours`].
 pub(crate) fn bind(network: &Network, config: EndpointConfig) -> Result<Endpoint, Trouble> {
@@ -87,9 +87,9 @@ pub(crate) fn expect_time(what: &str, took: Duration, least: f64, most: f64) -> 
 
 /// Fails a case instead of letting it hang.
 pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Trouble> {
-    tokio::time::timeout(PATIENCE, work)
+    tokio::time::timeout(TIMEOUT, work)
         .await
-        .map_err(|_| Trouble::Failed(format!("{what} is not through after {PATIENCE:?}")))
+        .map_err(|_| Trouble::Failed(format!("{what} is not through after {TIMEOUT:?}")))
 }
 
 /// Fails a case.

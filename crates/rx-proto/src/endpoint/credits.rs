@@ -63,8 +63,8 @@ const LOOK_AT_IN_SMALL: usize = 256;
 /// A call to which nothing comes for two round trips and this has not heard of its window, does not want it, or has no CPU.
 /// In a small buffer it is the shortest ever and less: round trips grow as a host waits for CPU, and what little room there is
 /// it holds meanwhile. (In a large one another user waits for twice as long with this, as a simulation shows.)
-const PATIENCE: Duration = Duration::from_millis(30);
-const PATIENCE_IN_SMALL: Duration = Duration::from_millis(5);
+const GRACE: Duration = Duration::from_millis(30);
+const GRACE_IN_SMALL: Duration = Duration::from_millis(5);
 /// And no round trip is taken for longer than this there: one that never was shorter is that of a host without CPU too.
 /// An owner who is really farther away is late each time when others wait, and gets credit in turns.
 const FAR: Duration = Duration::from_millis(40);
@@ -438,14 +438,14 @@ impl Credits {
             return false;
         }
         let rtt = &calls.paths[path].rtt;
-        let patience = match self.buffer {
-            Some(_) => rtt.lifetime_min().unwrap_or(UNKNOWN_RTT).min(FAR) + PATIENCE_IN_SMALL,
-            None => 2 * rtt.smoothed() + PATIENCE,
+        let grace = match self.buffer {
+            Some(_) => rtt.lifetime_min().unwrap_or(UNKNOWN_RTT).min(FAR) + GRACE_IN_SMALL,
+            None => 2 * rtt.smoothed() + GRACE,
         };
         let quiet_for = now.since(call.credit.data_at);
         if call.credit.is_idle && quiet_for >= TOLD_AGAIN {
             call.credit.data_at = now; // what told it may have been lost
-        } else if call.credit.held == 0 || quiet_for < patience {
+        } else if call.credit.held == 0 || quiet_for < grace {
             return true;
         } else if !is_calm {
             // Perhaps it has nothing to send. If it has, one packet says so.

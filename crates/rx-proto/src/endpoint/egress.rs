@@ -1,5 +1,5 @@
 //! The order of sending: small packets of any path first, then data, of which each owner gets the same number of bytes
-//! (`fair`); the paths of an owner take turns, and the calls of a path (`lanes`). Data leave in bundles of equal packets
+//! (`fair`); the paths of an owner take turns, and the calls of a path (`owner_queues`). Data leave in bundles of equal packets
 //! that the kernel splits.
 
 use super::{ChannelRef, Endpoint, data_capacity};
@@ -86,7 +86,7 @@ impl Endpoint {
                 return Some(Transmission { to: path.peer, segment_len, dont_fragment });
             }
             path.is_ready = false;
-            while let Some(owner) = path.lanes.poll_asking() {
+            while let Some(owner) = path.owner_queues.poll_asking() {
                 self.senders.push(now, owner, index);
             }
             if path.connections == 0 && !path.is_verified() {
@@ -94,7 +94,7 @@ impl Endpoint {
             }
         }
         while let Some((owner, index)) = self.senders.pop(now) {
-            if !self.paths.get_mut(index).is_some_and(|p| p.lanes.take_asking(owner)) {
+            if !self.paths.get_mut(index).is_some_and(|p| p.owner_queues.take_asking(owner)) {
                 continue;
             }
             let Some((segment_len, dont_fragment)) = self.transmit_data(now, index, owner, out) else {
@@ -103,8 +103,8 @@ impl Endpoint {
             };
             self.senders.charge(now, owner, out.len() as u64);
             let path = &mut self.paths[index];
-            path.lanes.handle_sent(owner, out.len());
-            while let Some(owner) = path.lanes.poll_asking() {
+            path.owner_queues.handle_sent(owner, out.len());
+            while let Some(owner) = path.owner_queues.poll_asking() {
                 self.senders.push(now, owner, index);
             }
             return Some(Transmission { to: path.peer, segment_len, dont_fragment });
@@ -152,7 +152,7 @@ impl Endpoint {
     ) -> Option<(usize, bool)> {
         let mut held_by_peer = false;
         let mut bundle = Bundle::default();
-        while let Some(at) = self.paths[index].lanes.pop(owner) {
+        while let Some(at) = self.paths[index].owner_queues.pop(owner) {
             if !self.is_queued(index, &at) {
                 continue;
             }
@@ -166,23 +166,23 @@ impl Endpoint {
             let so_far = call.bytes_sent;
             let permit = self.paths[index].permit(now, next.len + HEADER_LEN);
             if bundle.packets > 0 && (permit != Permit::Go || !bundle.takes(&next, capacity, out.len())) {
-                self.paths[index].lanes.unpop(owner, at, so_far);
+                self.paths[index].owner_queues.unpop(owner, at, so_far);
                 break;
             }
             match permit {
                 Permit::Go => {}
                 Permit::Full => {
-                    self.paths[index].lanes.unpop(owner, at, so_far);
+                    self.paths[index].owner_queues.unpop(owner, at, so_far);
                     return None;
                 }
                 Permit::At(when) => {
-                    self.paths[index].lanes.unpop(owner, at, so_far);
+                    self.paths[index].owner_queues.unpop(owner, at, so_far);
                     self.paths[index].send_at = Some(when);
                     self.rearm_path(index);
                     return None;
                 }
                 Permit::Unverified => {
-                    self.paths[index].lanes.unpop(owner, at, so_far);
+                    self.paths[index].owner_queues.unpop(owner, at, so_far);
                     self.stats.withheld += 1;
                     self.ask_reach(now, at);
                     // The ping itself may go.
@@ -195,7 +195,7 @@ impl Endpoint {
             let capacity = data_capacity(&*connection.security, path);
             if let Some(call) = connection.call_mut(at.channel) {
                 if call.tx.has_work(capacity) {
-                    path.lanes.push(owner, at, call.bytes_sent);
+                    path.owner_queues.push(owner, at, call.bytes_sent);
                     bundle.is_over = true;
                 } else {
                     if call.tx.is_blocked_by_window() {
@@ -209,7 +209,7 @@ impl Endpoint {
                 break;
             }
         }
-        let is_all = self.paths[index].lanes.is_empty();
+        let is_all = self.paths[index].owner_queues.is_empty();
         if is_all {
             self.paths[index].note_nothing_to_send(held_by_peer);
         }

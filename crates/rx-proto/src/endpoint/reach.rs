@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long a client that seems to have moved may take to answer from there.
-const MOVE_PATIENCE: Duration = Duration::from_secs(2);
+const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Serials are 32 bits, of which so many fewer are passed over at random before the ping that asks a new address: who knows the
 /// serials so far has one guess in 2²⁸.
 const MOVE_SERIALS: u32 = 4;
@@ -245,7 +245,7 @@ impl Endpoint {
         // DATA of the client's, or an answer to the ping that went to both: anybody can send the rest with its address.
         let connection = &mut self.connections[index];
         if let Some(moving) = &mut connection.moving
-            && now.since(moving.asked_at) < MOVE_PATIENCE
+            && now.since(moving.asked_at) < MOVE_TIMEOUT
             && header.kind == PacketType::DATA
         {
             moving.is_open = false;
@@ -292,7 +292,7 @@ impl Endpoint {
     ) {
         let connection = &self.connections[index];
         let at = ChannelRef { connection: index, channel };
-        let is_asked = connection.moving.as_ref().is_some_and(|m| now.since(m.asked_at) < MOVE_PATIENCE);
+        let is_asked = connection.moving.as_ref().is_some_and(|m| now.since(m.asked_at) < MOVE_TIMEOUT);
         let runs = connection.call(channel).is_some_and(|c| !c.stage.has_ended());
         if is_asked || !runs {
             return; // nothing is to be sent there; the next call asks anew
@@ -326,7 +326,7 @@ impl Endpoint {
             let lost = call.tx.handle_moved(now, stamp);
             self.release_flight(old, lost);
             if queued {
-                self.paths[old].lanes.remove();
+                self.paths[old].owner_queues.remove();
             }
             if ack_queued {
                 self.paths[old].remove_ack(at);

@@ -580,10 +580,10 @@ impl Endpoint {
             path.remove_ack(at);
         }
         if call.queued {
-            path.lanes.remove();
-            if path.lanes.wants_tidying() {
+            path.owner_queues.remove();
+            if path.owner_queues.wants_tidying() {
                 let connections = &self.connections;
-                path.lanes.retain(|at| {
+                path.owner_queues.retain(|at| {
                     let connection = connections.get(at.connection).filter(|c| c.path == index);
                     connection.and_then(|c| c.call(at.channel)).is_some_and(|c| c.queued)
                 });

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::batch::BUFFER_BYTES;
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn v4_loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
@@ -28,21 +28,21 @@ fn one<'a>(to: SocketAddr, contents: &'a [u8]) -> Transmit<'a> {
 
 /// Receives until `count` single datagrams are there.
 fn receive(socket: &Socket, batch: &mut RecvBatch, count: usize) -> Vec<Datagram> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut got = Vec::new();
     while got.iter().map(|datagram: &Datagram| datagram.segments().len()).sum::<usize>() < count {
         assert!(Instant::now() < deadline, "{count} datagrams expected, got {got:?}");
-        socket.recv(batch, Some(PATIENCE)).unwrap();
+        socket.recv(batch, Some(TIMEOUT)).unwrap();
         got.extend(batch.drain());
     }
     got
 }
 
 fn receive_error(socket: &Socket) -> IcmpError {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut batch = RecvBatch::new();
     loop {
-        socket.recv(&mut batch, Some(PATIENCE)).unwrap();
+        socket.recv(&mut batch, Some(TIMEOUT)).unwrap();
         if let Some(error) = batch.drain_errors().next() {
             return error;
         }
@@ -123,7 +123,7 @@ fn a_bundle_is_received_as_one_delivery_with_its_stride() {
     let contents = vec![7; 16 * 1472 - 100];
     a.send(&Transmit { segment_size: Some(1472), ..one(b.local_addr(), &contents) }).unwrap();
     let mut batch = RecvBatch::new();
-    assert_eq!(b.recv(&mut batch, Some(PATIENCE)).unwrap(), 1);
+    assert_eq!(b.recv(&mut batch, Some(TIMEOUT)).unwrap(), 1);
     let got = batch.drain().next().unwrap();
     assert_eq!((got.segment_size, got.data.len()), (1472, contents.len()));
     assert_eq!(got.segments().len(), 16);
@@ -346,7 +346,7 @@ fn the_wait_ends_after_the_timeout() {
     let socket = bind(v4_loopback());
     let begin = Instant::now();
     assert_eq!(socket.recv(&mut RecvBatch::new(), Some(Duration::from_millis(30))).unwrap(), 0);
-    assert!((Duration::from_millis(30)..PATIENCE).contains(&begin.elapsed()));
+    assert!((Duration::from_millis(30)..TIMEOUT).contains(&begin.elapsed()));
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn shutting_down_wakes_every_receiver_and_still_sends() {
         assert!(wakings.recv_timeout(Duration::from_millis(50)).is_err(), "nobody wakes before");
         socket.shut_down();
         for _ in 0..3 {
-            wakings.recv_timeout(PATIENCE).expect("every receiver wakes");
+            wakings.recv_timeout(TIMEOUT).expect("every receiver wakes");
         }
     });
     let other = bind(v4_loopback());
@@ -375,7 +375,7 @@ fn shutting_down_wakes_every_receiver_and_still_sends() {
     assert_eq!(receive(&other, &mut RecvBatch::new(), 1)[0].data, &b"last words"[..]);
     // What comes after is left alone.
     other.send(&one(socket.local_addr(), b"too late")).unwrap();
-    assert_eq!(socket.recv(&mut RecvBatch::new(), Some(PATIENCE)).unwrap(), 0);
+    assert_eq!(socket.recv(&mut RecvBatch::new(), Some(TIMEOUT)).unwrap(), 0);
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn an_address_of_another_host_is_refused_with_advice() {
     check_bundle(&a, &b, 1000, 16_000);
     a.send(&Transmit { segment_size: Some(1000), ..one(b.local_addr(), &[0; 8000]) }).unwrap();
     let mut batch = RecvBatch::new();
-    assert_eq!(b.recv(&mut batch, Some(PATIENCE)).unwrap(), 1);
+    assert_eq!(b.recv(&mut batch, Some(TIMEOUT)).unwrap(), 1);
     assert_eq!(batch.drain().next().unwrap().data.len(), 8000);
 }
 

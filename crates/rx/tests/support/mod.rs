@@ -16,7 +16,7 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 
 /// What any single step may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) const ECHO: ServiceId = ServiceId(1);
 
@@ -111,5 +111,5 @@ pub(crate) async fn check_stream(call: &mut Call, seed: u64) -> Result<u64, rx::
 
 /// Fails the test instead of hanging.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("this takes moments unless something hangs")
+    tokio::time::timeout(TIMEOUT, what).await.expect("this takes moments unless something hangs")
 }

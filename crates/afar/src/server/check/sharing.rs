@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 const DEAD_AFTER: Duration = Duration::from_secs(3);
 
 /// How long a server may take to tell of a change that is in the store. One that has lost etcd finds that out within two seconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -76,7 +76,7 @@ pub(super) async fn compare<I: Image>(
     let connection = endpoint.connect(server, ServiceId(Vote::SERVICE_ID), Login::anonymous().security());
     connection.set_limits(CallLimits { dead: DEAD_AFTER, ..CallLimits::default() });
     let before = version_in::<I>(&**store).await.map_err(Failure::Store)?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let told = ask(&connection).await?;
         let after = version_in::<I>(&**store).await.map_err(Failure::Store)?;

@@ -13,7 +13,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::{CellStore, Changes, Outcome, Page, RowChange, StoreFuture};
 
 /// How long it may take until something is there that was to come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Rows that several servers share, and the transactions that made them.
 #[derive(Debug, Default)]
@@ -156,7 +156,7 @@ async fn has(words: &Database<Words>, key: &str) -> Result<bool, NoQuorum> {
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < TIMEOUT, "{what}");
         sleep(Duration::from_millis(5)).await;
     }
 }

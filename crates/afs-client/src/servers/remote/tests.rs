@@ -15,7 +15,7 @@ use rx_security::Level;
 use std::path::Path;
 use std::sync::{Mutex, Weak};
 
-const PATIENCE: Duration = Duration::from_secs(50);
+const TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Calls of nobody's, and two file servers of one cell that nothing is known of.
 pub(crate) fn calls() -> (Sim, Arc<Calls>, Vec<Arc<Server>>) {
@@ -46,7 +46,7 @@ pub(crate) fn calls() -> (Sim, Arc<Calls>, Vec<Arc<Server>>) {
         servers.get_or_add(ServerKind::File, CellIndex(1), None, &[socket]).unwrap()
     });
     let calls = Calls {
-        patience: PATIENCE,
+        patience: TIMEOUT,
         dead_after: Duration::from_secs(12),
         users,
         cells,

@@ -18,7 +18,7 @@ use crate::{Ends, Failure, remove_namespace};
 /// Longest request taken, far above all options at once.
 const REQUEST_MAX: u64 = 1 << 16;
 /// A client that is silent for so long is given up, and so is a daemon that does not answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// What the daemon prints once the link carries packets.
 const READY: &str = "ready";
 
@@ -94,7 +94,7 @@ fn ask(ends: &Ends, request: &Request) -> Result<Counters, Failure> {
     let path = ends.socket();
     let mut stream = UnixStream::connect(&path)
         .map_err(|e| format!("no link between {} and {} ({}: {e})", ends.a, ends.b, path.display()))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(format!("{}\n", serde_json::to_string(request)?).as_bytes())?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
@@ -158,7 +158,7 @@ fn accept(listener: &UnixListener, events: &Sender<Event>) {
     for stream in listener.incoming().flatten() {
         let mut line = String::new();
         let read = stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .and_then(|()| BufReader::new((&stream).take(REQUEST_MAX)).read_line(&mut line));
         match serde_json::from_str(&line) {
             Ok(request) if read.is_ok() => {

@@ -22,7 +22,7 @@ use linkem::{Counters, Termination};
 type Failure = Box<dyn std::error::Error>;
 
 /// How long a command under `linkem run` may take to end by itself after a signal.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often `linkem run` looks whether its command has ended.
 const END_POLL: Duration = Duration::from_millis(20);
 
@@ -150,7 +150,7 @@ fn run(link: &BuilderArgs, command: &[OsString]) -> Result<ExitCode, Failure> {
             break status;
         }
         match asked_to_end.recv_timeout(END_POLL) {
-            Ok(()) => kill_at = Some(Instant::now() + END_PATIENCE),
+            Ok(()) => kill_at = Some(Instant::now() + END_TIMEOUT),
             Err(RecvTimeoutError::Timeout) => (),
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(END_POLL),
         }
