@@ -4,9 +4,9 @@
 mod server_process;
 mod two_servers;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Ipv4Addr;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use afs_testclient::{Client, Credentials};
@@ -246,6 +246,17 @@ async fn readers_of_a_replica_go_to_another_file_server_while_theirs_is_stopped(
     assert!(cell.does("status ONE").contains("No active transactions"));
 }
 
+/// A process that ends with the test, also one that stands still.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// It said that the salvage was completed, though nothing was checked to its end.
 #[test]
 fn salvage_says_so_when_the_server_is_started_again_meanwhile() {
@@ -257,21 +268,23 @@ fn salvage_says_so_when_the_server_is_started_again_meanwhile() {
         std::thread::sleep(Duration::from_millis(1100));
         let before = created(&site);
         let mut salvage = site.command("salvage", more, "-localauth");
-        let mut salvage =
-            salvage.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        salvage.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut salvage = Ended(salvage.spawn().unwrap());
         while created(&site) == before {
-            assert!(salvage.try_wait().unwrap().is_none(), "it has ended before it began");
+            assert!(salvage.0.try_wait().unwrap().is_none(), "it has ended before it began");
             std::thread::sleep(Duration::from_millis(1));
         }
         // Before `bos` asks for the first time, after a second, whether it is done: it stands still until the server is there again.
-        let pid = Pid::from_raw(salvage.id().cast_signed()).unwrap();
+        let pid = Pid::from_raw(salvage.0.id().cast_signed()).unwrap();
         kill_process(pid, Signal::STOP).unwrap();
         site.does("restart", "-all");
         assert!(site.server.next_line().starts_with("ready "));
         kill_process(pid, Signal::CONT).unwrap();
-        let output = salvage.wait_with_output().unwrap();
-        let [said, complained] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-        assert!(!output.status.success() && !said.contains("completed"), "{said}{complained}");
+        let (mut said, mut complained) = (String::new(), String::new());
+        salvage.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        salvage.0.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
+        let status = salvage.0.wait().unwrap();
+        assert!(!status.success() && !said.contains("completed"), "{said}{complained}");
         assert!(complained.contains("bos: salvage failed: the server was started again"), "{complained}");
     }
     assert!(site.does("salvage", "-all -forceDAFS").contains("bos: salvage completed\n"));

@@ -23,6 +23,9 @@ static WRITERS: AtomicU64 = AtomicU64::new(1);
 /// How long it may take until something is there that was to come.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How long a busy machine may take for what comes at once.
+const SOON: Duration = Duration::from_secs(10);
+
 fn is_here(test: &str) -> bool {
     match available() {
         Ok(()) => true,
@@ -82,15 +85,20 @@ async fn made(vldb: &Database<Vldb>, id: u32) {
 
 /// Whether a volume is there, in the first answer that a caller gets.
 async fn has(vldb: &Database<Vldb>, id: u32) -> bool {
-    eventually("look-ups are answered", async || vldb.catch_up().await.is_ok()).await;
+    within(SOON, "look-ups are answered", async || vldb.catch_up().await.is_ok()).await;
     vldb.read(|vldb| vldb.find_id(id, None).is_some())
 }
 
 /// Waits until something holds.
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    within(TIMEOUT, what, holds).await;
+}
+
+/// Waits for a limited time until something holds.
+async fn within(limit: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < TIMEOUT, "{what}");
+        assert!(begun.elapsed() < limit, "{what}");
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -231,6 +239,7 @@ async fn while_two_of_three_members_hang_nobody_waits_for_them() {
     let (ours, theirs) = (open(&etcd).await, open(&etcd).await);
     let mut id = taken(&ours).await;
     made(&ours, id).await;
+    let mut missed = 0;
     for round in 0..3 {
         for member in 0..2 {
             etcd.stop((member + round) % 3, true);
@@ -259,10 +268,13 @@ async fn while_two_of_three_members_hang_nobody_waits_for_them() {
         })
         .await;
         eventually("and entries", async || make(&ours, id).await.is_ok()).await;
-        eventually("the other one sees what was acknowledged", async || has(&theirs, id).await).await;
+        missed += u32::from(!has(&theirs, id).await);
+        within(SOON, "the other one sees what was acknowledged", async || has(&theirs, id).await).await;
         eventually("the third too", async || forgetful.catch_up().await.is_ok()).await;
         assert!(has(&forgetful, id).await);
     }
+    // It may where etcd comes back, and takes longer than 50 ms for the answer.
+    assert!(missed <= 1, "{missed} of 3 changes were not seen at once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -463,8 +475,8 @@ async fn a_change_of_etcds_users_keeps_no_server_out() {
     for user in ["one", "two"] {
         // From now on etcd takes no token from before.
         control(&["--user", "root:secret", "user", "add", &format!("{user}:{user}")]);
-        eventually("look-ups are answered", async || store.read(b"x").await.is_ok()).await;
-        eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
+        within(SOON, "look-ups are answered", async || store.read(b"x").await.is_ok()).await;
+        within(SOON, "changes are taken", async || take(&vldb).await.is_ok()).await;
         control(&["--user", "root:secret", "user", "delete", user]);
         eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
     }

@@ -10,6 +10,7 @@ use afs_celldb::database::Image;
 use afs_celldb::ptdb::Ptdb;
 use afs_celldb::store::embedded::EmbeddedStore;
 use afs_celldb::store::{CellStore, check_changes};
+use afs_celldb::vldb::Vldb;
 use afs_celldb::{Database, Freshness, OpenError, Options, version_in};
 use afs_config::CellName;
 use tokio::time::{Instant, sleep};
@@ -198,11 +199,12 @@ pub async fn check_etcd(config: &Config, cell: &CellName) -> Result<StoreContent
     let failed =
         |error: &dyn fmt::Display| StartError::Setting { key: "databases.etcd", what: error.to_string() };
     let store = open_store(config, cell)?;
-    let version = version_in::<Ptdb>(&*store).await.map_err(|error| failed(&error))?;
+    let users = version_in::<Ptdb>(&*store).await.map_err(|error| failed(&error))?;
+    let volumes = version_in::<Vldb>(&*store).await.map_err(|error| failed(&error))?;
     check_changes(&*store).await.map_err(|error| failed(&error))?;
     let folder = config.config_dir();
     let pending = pending_administrator(&folder).map_err(|error| StartError::Folder(error.to_string()))?;
-    Ok(match version.epoch {
+    Ok(match users.epoch.max(volumes.epoch) {
         0 if pending.is_none() && folder.join("ThisCell").exists() => StoreContent::Nothing,
         0 => StoreContent::NewCell,
         _ => StoreContent::Cell,

@@ -224,12 +224,19 @@ pub(crate) fn chunks(
 }
 
 /// Removes rows that no volume shows, and puts the files they name among the garbage; the group too, when no
-/// volume is left. Others change volumes meanwhile, between one vnode and the next.
-pub(crate) fn sweep(shared: &Arc<Shared>, group: &GroupHandle) -> Result<(), VolumeError> {
+/// volume is left. Others change volumes meanwhile, between one vnode and the next. What is left at the end comes again.
+pub(crate) fn sweep(
+    shared: &Arc<Shared>,
+    group: &GroupHandle,
+    is_ended: &dyn Fn() -> bool,
+) -> Result<(), VolumeError> {
     let prefix = keys::group_prefix(group.id);
     let removals = lock(&group.state).removals;
     let mut from = Some(Key(prefix.clone()));
     while let Some(start) = from {
+        if is_ended() {
+            return Ok(());
+        }
         let (rows, next) = shared.store.page(&start, &prefix)?;
         let numbers: BTreeSet<VnodeNumber> =
             rows.iter().filter_map(|(key, _)| VnodeKey::parse(key)).map(|key| key.vnode).collect();

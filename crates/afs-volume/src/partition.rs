@@ -83,7 +83,7 @@ struct Inner {
     disk: Arc<dyn Disk>,
     config: Config,
     /// Another one after [`Partition::reopen`].
-    open: RwLock<Open>,
+    open: Arc<RwLock<Open>>,
     /// One thread at a time makes or removes volumes, or reopens.
     changing: Mutex<()>,
     /// Wakes the thread, to end.
@@ -105,11 +105,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         *lock(&self.ended.0) = true;
         self.ended.1.notify_all();
-        // What the thread is doing needs the store, and the folder that is free for others afterwards. If it is the thread that drops the
-        // partition, it does nothing else any more.
-        if let Some(thread) = lock(&self.thread).take()
-            && thread.thread().id() != thread::current().id()
-        {
+        // What the thread is doing needs the store, and the folder that is free for others afterwards.
+        if let Some(thread) = lock(&self.thread).take() {
             let _ = thread.join();
         }
         // What fails here is found at the next start, like the end of a process.
@@ -143,7 +140,7 @@ impl Partition {
         let inner = Arc::new(Inner {
             folder: folder.to_owned(),
             disk,
-            open: RwLock::new(open),
+            open: Arc::new(RwLock::new(open)),
             changing: Mutex::new(()),
             ended: Arc::default(),
             thread: Mutex::default(),
@@ -153,14 +150,14 @@ impl Partition {
         this.roll_back_restores()?;
         this.remove_unfinished()?;
         if this.inner.config.has_thread {
-            let (weak, ended) = (Arc::downgrade(&this.inner), this.inner.ended.clone());
+            let (open, ended) = (this.inner.open.clone(), this.inner.ended.clone());
             let every = match this.inner.config.sync {
                 SyncPolicy::Always => Duration::from_secs(1),
                 SyncPolicy::Every(time) => time,
             };
             let thread = thread::Builder::new()
                 .name("volumes".into())
-                .spawn(move || maintenance(&weak, &ended, every));
+                .spawn(move || maintenance(&open, &ended, every));
             let thread = thread.map_err(VolumeError::io("cannot start a thread"))?;
             *lock(&this.inner.thread) = Some(thread);
         }
@@ -496,7 +493,7 @@ impl Partition {
     /// The disk is full or failed.
     pub fn maintain(&self) -> Result<bool, VolumeError> {
         let Open { shared, volumes, .. } = read(&self.inner.open).clone();
-        maintain(&shared, volumes.values())
+        maintain(&shared, volumes.values(), &|| false)
     }
 
     /// After [`Partition::failure`], and when the disk works again: reads everything anew. Its volumes are then as they

@@ -21,6 +21,8 @@ const NEWEST: usize = 16;
 
 /// How often an input that took too long is tried again before it counts: a busy machine also makes its work slower.
 const SECOND_CHANCES: usize = 3;
+/// How long an input may wait for something: none has to, but the machine may be busy.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Something to be fuzzed.
 #[derive(Clone, Copy, Debug)]
@@ -219,9 +221,12 @@ pub fn cpu_time() -> Duration {
 }
 
 fn once(target: &Target, input: &[u8]) -> Result<Cost, Failure> {
-    let start = cpu_time();
+    let (start, begun) = (cpu_time(), Instant::now());
     let (result, peak) = alloc::measure(|| catch_unwind(|| (target.run)(input)));
     let feature = result.map_err(|panic| Failure::Panic(message(&*panic)))?;
+    if begun.elapsed() > WAIT_MAX {
+        return Err(Failure::Time { took: begun.elapsed(), limit: WAIT_MAX });
+    }
     Ok(Cost { feature, peak, took: cpu_time().saturating_sub(start) })
 }
 

@@ -1,6 +1,6 @@
 //! A partition as it is found on its disk, and the thread that does what has to be done for it.
 
-use super::{Config, Inner, Open};
+use super::{Config, Open};
 use crate::damage::Damage;
 use crate::disk::Disk;
 use crate::group::{self, GroupHandle, GroupState};
@@ -14,7 +14,7 @@ use afs_store::{Batch, Options, Store, StoreError, lock, read};
 use afs_wire::ids::VolumeId;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::Duration;
 
 impl Open {
@@ -138,10 +138,12 @@ impl Open {
     }
 }
 
-/// Does what has to be done from time to time. Tells whether something was done.
+/// Does what has to be done from time to time, or as much of it as comes before the end: the rest is done after the next start. Tells
+/// whether something was done.
 pub(super) fn maintain<'a>(
     shared: &Arc<Shared>,
     volumes: impl Iterator<Item = &'a Arc<Volume>>,
+    is_ended: &dyn Fn() -> bool,
 ) -> Result<bool, VolumeError> {
     if let Some(error) = shared.store.failure() {
         return Err(error.into());
@@ -162,7 +164,7 @@ pub(super) fn maintain<'a>(
     }
     note(shared.note_begun().map(|()| false));
     let mut has_done = note(shared.store.sync_all().map_err(VolumeError::from));
-    while note(shared.collect_garbage()) {
+    while !is_ended() && note(shared.collect_garbage()) {
         has_done = true;
     }
     let groups: Vec<Arc<GroupHandle>> = lock(&shared.groups).values().cloned().collect();
@@ -172,7 +174,7 @@ pub(super) fn maintain<'a>(
             state.record.needs_sweep && !state.keeps_all && state.frozen == 0 && !state.is_half
         };
         if needs_sweep {
-            has_done |= note(group::sweep(shared, &handle).map(|()| true));
+            has_done |= note(group::sweep(shared, &handle, is_ended).map(|()| true));
         }
     }
     let has_spare = shared.store.prepare();
@@ -184,18 +186,14 @@ pub(super) fn maintain<'a>(
 }
 
 /// The partition's thread: ends with the partition. What fails is known to the store, and tried again.
-pub(super) fn maintenance(inner: &Weak<Inner>, ended: &(Mutex<bool>, Condvar), every: Duration) {
+pub(super) fn maintenance(open: &RwLock<Open>, ended: &(Mutex<bool>, Condvar), every: Duration) {
     loop {
         let guard = lock(&ended.0);
         let woken = ended.1.wait_timeout_while(guard, every, |ended| !*ended);
         if *woken.unwrap_or_else(std::sync::PoisonError::into_inner).0 {
             return;
         }
-        // Without the partition, which can be closed meanwhile: that waits for this to be done.
-        let Some(Open { shared, volumes, .. }) = inner.upgrade().map(|inner| read(&inner.open).clone())
-        else {
-            return;
-        };
-        let _ = maintain(&shared, volumes.values());
+        let Open { shared, volumes, .. } = read(open).clone();
+        let _ = maintain(&shared, volumes.values(), &|| *lock(&ended.0));
     }
 }

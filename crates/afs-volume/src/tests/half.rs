@@ -409,7 +409,7 @@ fn a_sweep_that_goes_on_leaves_a_restore_its_chunks() {
     let most = bytes_of(&wanted) - CHUNK as usize;
     assert!(!send(&mut restore, None, &wanted, most).1, "the file's status is still to come");
     let group = restore.volume().group.clone();
-    crate::group::sweep(&partition.shared(), &group).unwrap();
+    crate::group::sweep(&partition.shared(), &group, &|| false).unwrap();
     drop(restore);
     assert!(partition.put_aside(ID, AfsTime(9)).unwrap());
     let (_, bytes) = partition.arrived(ID).unwrap().unwrap().partial().expect("its chunks are there");
