@@ -150,13 +150,14 @@ impl Clients {
                 }
                 Admission::Ask => {
                     let guard = Introduction { clients: self, address };
-                    let identity = self.ask(address).await;
+                    // In a box, as each call would have the room for what few need.
+                    let identity = Box::pin(self.ask(address)).await;
                     admission = self.introduced(address, epoch, identity);
                     guard.done();
                 }
                 Admission::Deliver(delivery) => {
                     let guard = Introduction { clients: self, address };
-                    let outcome = self.tell(&delivery, self.introduction_wait).await;
+                    let outcome = Box::pin(self.tell(&delivery, self.introduction_wait)).await;
                     let admitted = self.delivered(&delivery, outcome);
                     guard.done();
                     if let Some(admitted) = admitted {

@@ -13,6 +13,7 @@ mod volumes;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -110,14 +111,15 @@ struct Seen {
     subject: Subject,
 }
 
-/// Answers a call.
+/// Answers a call. What it waits for is pinned where it is made: a future that is handed on by value has room in both, each time, and is
+/// copied, which took a fifth of the time of a small call.
 pub(crate) async fn answer(server: Arc<Parts>, mut call: ServerCall) -> Result<(), Abort> {
     let opcode = receive_opcode(&mut call).await?;
     if !AT_ONCE.contains(&opcode) || !server.inline_starts.is_open(server.runtime.now()) {
         become_task().await;
     }
     let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
-    let work = async {
+    let work = pin!(async {
         let session = Session::begin(Arc::clone(&server), peer, epoch, identity).await;
         match opcode {
             // These move data: without a copy of it. In boxes, as small calls should not have the room that these need.
@@ -135,7 +137,7 @@ pub(crate) async fn answer(server: Arc<Parts>, mut call: ServerCall) -> Result<(
             }
             _ => Rxafs::dispatch(&session, opcode, &mut call, MAX_ARGUMENT_BYTES).await,
         }
-    };
+    });
     server.procedures.measure(opcode, &*server.runtime, work).await
 }
 
@@ -146,14 +148,18 @@ impl Session {
             let user = &identity;
             move || Waiting { wait, fid: None, user: user.clone(), client: peer, since: began }
         };
-        let admit = server.clients.admit(peer, epoch);
-        let host = server.activity.waits(waits(Wait::Introduction), admit).await;
-        let now = server.runtime.now();
-        let groups = async {
-            let membership = server.memberships.of(now, identity.as_deref()).await;
-            (membership, server.memberships.of_host(now, peer.ip()).await)
+        let host = {
+            let admit = pin!(server.clients.admit(peer, epoch));
+            server.activity.waits(waits(Wait::Introduction), admit).await
         };
-        let (membership, host_groups) = server.activity.waits(waits(Wait::Groups), groups).await;
+        let now = server.runtime.now();
+        let (membership, host_groups) = {
+            let groups = pin!(async {
+                let membership = server.memberships.of(now, identity.as_deref()).await;
+                (membership, server.memberships.of_host(now, peer.ip()).await)
+            });
+            server.activity.waits(waits(Wait::Groups), groups).await
+        };
         let now = server.clock.now();
         Self { server, host, peer, identity, membership, host_groups, now, began, moved: Moved::default() }
     }
@@ -185,7 +191,7 @@ impl Session {
             client: self.peer,
             since: self.server.runtime.now(),
         };
-        self.server.activity.waits(describe, work).await
+        self.server.activity.waits(describe, pin!(work)).await
     }
 
     /// Waits until nobody else changes the file.
@@ -479,3 +485,18 @@ macro_rules! handlers {
     )* };
 }
 pub(crate) use handlers;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each small call had 15 KiB here, and twice as much with what begins it, which were copied several times.
+    #[test]
+    fn a_call_takes_little_room() {
+        fn room<F>(_: impl Fn(Arc<Parts>, ServerCall) -> F) -> usize {
+            size_of::<F>()
+        }
+        let room = room(answer);
+        assert!(room <= 2048, "{room} bytes");
+    }
+}

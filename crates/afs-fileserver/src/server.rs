@@ -1,6 +1,7 @@
 //! Puts a file server together.
 
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use afs_volume::{Partition, Space, Volume, VolumeError};
@@ -158,7 +159,7 @@ impl FileServer {
         let mut config = ServiceConfig::new(service, move |call| {
             let server = Arc::clone(&inner);
             async move {
-                let answer = file_service::answer(Arc::clone(&server), call);
+                let answer = pin!(file_service::answer(Arc::clone(&server), call));
                 work::begun_inline(&*server.runtime, &server.inline_starts, answer).await
             }
         });

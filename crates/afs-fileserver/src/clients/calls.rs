@@ -1,6 +1,7 @@
 //! Calls to clients, each with an end in time: who are you, and what they are told. What is said to whom is left to the parent.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -99,10 +100,10 @@ impl Clients {
         until: Instant,
         args: &R,
     ) -> Result<R::Reply, Unheard> {
-        let work = async {
+        let work = pin!(async {
             let call = connection.call().await.map_err(|_| Unheard::NoAnswer)?;
             call.rpc(args).await.map_err(Unheard::of)
-        };
+        });
         // A free channel has to be waited for too, and has no deadline of its own.
         rx::in_time(&*self.runtime, until, work).await.unwrap_or(Err(Unheard::NoAnswer))
     }
