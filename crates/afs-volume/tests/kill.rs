@@ -151,7 +151,7 @@ fn the_log_does_not_grow_with_each_kill() {
 fn a_partition_is_open_once() {
     let folder = Folder::new("lock");
     let config = Config { sync: SyncPolicy::Every(Duration::from_micros(100)), ..Config::default() };
-    for round in 0..200 {
+    for round in 0..40 {
         let first = Partition::open(&folder.0, config.clone());
         let first =
             first.unwrap_or_else(|error| panic!("it is free when it was closed, round {round}: {error}"));
