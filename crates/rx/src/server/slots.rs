@@ -8,6 +8,7 @@
 //! ago. When there is no more room to wait, the owner with the most waiting calls loses the newest, so that nobody can fill
 //! the queue and have the others refused. What a call is, and its end, are the business of `server`.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use rx_proto::fair::Owner;
@@ -99,13 +100,21 @@ impl<T> Slots<T> {
 
     /// A running call of `owner` has ended.
     pub(super) fn release(&mut self, owner: Owner) {
-        self.unlist(owner);
-        if let Some(calls) = self.owners.get_mut(&owner) {
-            calls.running -= 1;
-            self.free += 1;
+        let Entry::Occupied(mut entry) = self.owners.entry(owner) else { return };
+        if entry.get().waiting.is_empty() {
+            // Such an owner is in no list. They are most, so this is short.
+            entry.get_mut().running -= 1;
+            if entry.get().running == 0 {
+                entry.remove();
+            }
+        } else {
+            self.unlist(owner);
+            if let Some(calls) = self.owners.get_mut(&owner) {
+                calls.running -= 1;
+            }
+            self.list(owner);
         }
-        self.list(owner);
-        self.forget_if_idle(owner);
+        self.free += 1;
     }
 
     /// The next waiting call that may run now; it has a slot. To be asked until there is none.
