@@ -23,6 +23,7 @@ mod smallcalls;
 mod startup;
 mod stock;
 mod stockcold;
+mod threads;
 mod vanished;
 mod vldb;
 mod wan;
@@ -148,6 +149,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         title: "Cached files in a mount, beside the local file system and an empty FUSE mount",
         is_main: true,
         run: cached::run,
+    },
+    Experiment {
+        name: "threads",
+        title: "Threads of a mount that answer the kernel, for programs that read at once",
+        is_main: false,
+        run: threads::run,
     },
     Experiment {
         name: "cold",

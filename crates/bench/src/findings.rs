@@ -306,6 +306,15 @@ const SENTENCES: &[Sentence] = &[
         ],
     ),
     (
+        "threads",
+        "Four programs at once read {} small cached files a second where two threads answer the kernel, {} with one and {} with four.",
+        &[
+            Median("files/s", &["2 threads", "4 programs"]),
+            Median("files/s", &["1 threads", "4 programs"]),
+            Median("files/s", &["4 threads", "4 programs"]),
+        ],
+    ),
+    (
         "cold",
         "A long file is read cold at {} Mbit/s at 12.5 ms and {} at 100 ms (one call of rxperf: {} and {}); the first line of 10 GB has come \
          after {} round trips.",

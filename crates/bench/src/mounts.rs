@@ -96,6 +96,14 @@ pub(crate) struct ClientOf {
     writable: PathBuf,
 }
 
+impl ClientOf {
+    /// With more options of `afar mount`.
+    pub(crate) fn with<S: Into<String>>(mut self, options: impl IntoIterator<Item = S>) -> Self {
+        self.options.extend(options.into_iter().map(Into::into));
+        self
+    }
+}
+
 /// Our servers at one end of a link, and room for clients at both.
 pub(crate) struct Scene {
     /// In the order of their drop.
