@@ -213,6 +213,11 @@ fn a_check_refuses_servers_that_do_not_share_the_databases() {
     };
     let alone = start("");
     assert!(alone.contains(&other.to_string()) && alone.contains("databases.etcd"), "{alone}");
+    // A file server does not use the etcd of a server.toml that it shares with others.
+    let text = format!("server = {{ roles = [\"file\"], state = {:?} }}\n", state.path());
+    let config = state.write("file.toml", &(text + "databases.etcd = [\"http://127.0.0.1:1\"]\n"));
+    let output = run(command(["--config", config.to_str().unwrap(), "--check"]));
+    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
     stock_server(other);
     for etcd in ["", "etcd = [\"http://127.0.0.1:1\"]\n"] {
         let mixed = start(etcd);

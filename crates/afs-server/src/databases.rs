@@ -153,15 +153,20 @@ pub(crate) async fn open<I: Image>(
     }
 }
 
+/// True if this machine serves a database, by a configuration. Only then the store is opened.
+#[must_use]
+pub fn has_databases(config: &Config) -> bool {
+    [Role::Vl, Role::Pt].iter().any(|role| config.server.roles.contains(role))
+}
+
 /// The cell's other database servers, by a configuration whose folder is there. Empty if this machine serves no database.
 ///
 /// # Errors
 ///
 /// If the configuration folder or the addresses of this machine cannot be read.
 pub fn other_servers(config: &Config) -> Result<Vec<Ipv4Addr>, StartError> {
-    let roles = &config.server.roles;
     let folder = config.config_dir();
-    if !(roles.contains(&Role::Vl) || roles.contains(&Role::Pt)) {
+    if !has_databases(config) {
         return Ok(Vec::new());
     }
     let mut servers = config.databases.servers.clone();

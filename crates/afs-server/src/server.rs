@@ -135,7 +135,7 @@ impl Server {
             assembly.endpoints.insert(*role, endpoint);
         }
         let (mut ptdb, mut vldb) = (None, None);
-        if has(Role::Pt) || has(Role::Vl) {
+        if databases::has_databases(config) {
             let store = databases::open_store(config, &assembly.folder.cell)?;
             if has(Role::Pt) {
                 ptdb = Some(assembly.serve_pt(&store).await?);

@@ -79,8 +79,7 @@ pub(super) async fn etcd(config: &Config, others: &[Other]) -> Result<(), String
     let folder = afs_config::ServerFolder::read(&config.config_dir());
     let cell = folder.map_or_else(|_| CellName::new(&config.server.cell), |folder| Some(folder.cell));
     let cell = cell.ok_or("server.cell: this cannot be the name of a cell")?;
-    let has_databases = [Role::Vl, Role::Pt].iter().any(|role| config.server.roles.contains(role));
-    if config.databases.etcd.is_empty() || !has_databases {
+    if config.databases.etcd.is_empty() || !databases::has_databases(config) {
         return Ok(());
     }
     if databases::check_etcd(config, &cell).await.map_err(|error| error.to_string())? == StoreContent::Nothing

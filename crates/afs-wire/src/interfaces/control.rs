@@ -235,7 +235,7 @@ interface! {
 
         // ---- servers
 
-        /// Tells which servers do not answer. They are asked, unless it is to be what is known.
+        /// Tells which servers do not answer. The client asks the servers first, unless the caller wants what the client knows already.
         40 CheckServers (scope: CheckScope, cell: Name, is_fast: bool) -> (down: Addresses);
         /// Tells how often servers that are down are asked, in seconds; another number than 0 changes it. That is for the
         /// superuser.
