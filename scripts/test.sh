@@ -48,6 +48,27 @@ sum_cargo() {
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + i))
 }
 
+# note_failures FILE: a note for each test that failed in FILE, the output of a cargo test: its program, its name, and the
+# last lines it printed, from its panic on. Who reads only the end of a long log sees them.
+note_failures() {
+    local line
+    while IFS= read -r line; do notes+=("$line"); done < <(awk -v most=12 '
+        function tell(    first, n) {
+            if (name == "") return
+            print "FAILED: " program " " name
+            first = panic ? panic : count - most + 1
+            if (first < 1) first = 1
+            for (n = first; n <= count && n < first + most; n++) print "    " substr(lines[n], 1, 400)
+            name = ""
+        }
+        /^ +Running / { program = $NF; gsub(/.*\/|-[^-]*$/, "", program) }
+        /^ +Doc-tests / { program = "documentation of " $2 }
+        /^failures:$/ { tell(); inside = 1; next }
+        /^test result: / { tell(); inside = 0 }
+        inside && /^---- .+ ----$/ { tell(); name = $2; count = panic = 0; next }
+        name != "" && NF { lines[++count] = $0; if (/ panicked at /) panic = count }' "$1")
+}
+
 scripts/packages.sh || fail "scripts/packages.sh"
 scripts/rust.sh || { fail "no Rust that is new enough"; finish; }
 
@@ -78,6 +99,7 @@ before=$failed
 scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-fast 2>&1 | tee "$output"
 status=${PIPESTATUS[0]}
 sum_cargo "$output"
+note_failures "$output"
 [ "$status" != 124 ] || fail "the tests did not end within $tests_seconds s"
 # A test program that died has no result line.
 [ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
@@ -91,6 +113,7 @@ if [[ $(tail -n 1 "$output") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\
     passed=$((passed + BASH_REMATCH[1]))
     failed=$((failed + BASH_REMATCH[2]))
     skipped=$((skipped + BASH_REMATCH[3]))
+    while read -r _ name; do notes+=("FAILED: $suite $name"); done < <(grep '^FAILED ' "$output")
     [ "$status" = 0 ] || [ "${BASH_REMATCH[2]}" != 0 ] || fail "$suite ended with status $status"
 else
     fail "$suite did not end with its results (status $status)"

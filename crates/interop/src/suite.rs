@@ -127,8 +127,11 @@ pub fn run(cases: Vec<Case>) -> ExitCode {
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     if !failures.is_empty() {
+        // As cargo's own tests print them: scripts/test.sh reads it.
         println!("\nfailures:");
-        failures.iter().for_each(|(name, message)| println!("    {name}: {message}"));
+        failures.iter().for_each(|(name, message)| println!("\n---- {name} ----\n{message}"));
+        println!("\nfailures:");
+        failures.iter().for_each(|(name, _)| println!("    {name}"));
     }
     let (word, failed) = (if failures.is_empty() { "ok" } else { "FAILED" }, failures.len());
     println!(
