@@ -54,7 +54,7 @@ const START_DELAY: (Duration, Duration) = (Duration::from_millis(4), Duration::f
 const INITIAL_PACKETS: u64 = 64;
 /// Smallest window, in packets.
 const MIN_PACKETS: u64 = 4;
-/// A train is sent once the window is four times as long; in packets.
+/// Packets of a full train. Trains are sent from twice this window on.
 const TRAIN_PACKETS: u64 = 128;
 /// How many trains count, and how many it takes to believe that the path is full because they say so.
 const TRAINS: usize = 5;
