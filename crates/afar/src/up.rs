@@ -44,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Most bytes of the client's cache; less where the disk has less than twice that free.
 const CACHE_BYTES: u64 = 10 << 30;
 
-/// The memory of a cell that is told nothing: with the program itself it stays below 300 MB.
+/// The memory of a cell if no option says otherwise: with the program itself, some 40 MiB, it stays below 300 MiB.
 const MEMORY: &str = "256M";
 
 /// How long making a cell may take: a second or so where nothing is wrong.

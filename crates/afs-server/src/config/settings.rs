@@ -191,7 +191,7 @@ settings! {
         one_address: bool = false;
         /// How many anonymous connections a host may have on each port. Beyond this, the server drops the host's oldest idle one.
         connections_of_host: u32 = 16_384;
-        /// How many MiB of waiting data the file service's port keeps for all anonymous callers together. One host gets at most as much as is still free, so one host alone gets half. Clients send again what the server drops.
+        /// How many MiB of waiting data the file service's port keeps for all anonymous callers together. One host may have at most as much as is still free, so one host alone gets at most half. Clients send again what the server drops.
         strangers_mib: u32 = 64;
     }
 
