@@ -1,8 +1,8 @@
 //! `afsio`: bytes between standard input or output and a file of a cell, without a mount: the table of its verbs and what they share,
 //! the way to a cell. How a path is walked is in `path`, reading in `read`, writing in `write`, locks are in `lock`.
 //!
-//! Verbs, options and messages are those of OpenAFS 1.8.9's `afsio`; what is beyond them is marked so in the help. The exit
-//! status is 0 only on success, where theirs is always.
+//! Verbs, options and messages are those of OpenAFS 1.8.9's `afsio`; the help marks options that only afar has. The exit
+//! status is 0 only on success. OpenAFS's is always 0.
 
 mod lock;
 mod path;
@@ -41,7 +41,7 @@ macro_rules! options {
     ($( $option:expr ),* $(,)?) => { &[
         $( $option, )*
         Opt::list("servers", "database servers of the cell").ours(),
-        Opt::single("config", "folder with ThisCell and CellServDB").ours(),
+        Opt::single("config", "configuration folder; with -localauth, the servers' one, with the keys").ours(),
         Opt::flag("localauth", "call as a user of the cell, with a ticket made from its key").ours(),
         Opt::single("as", "user for -localauth").ours(),
         Opt::flag("noprogress", "no progress bar").ours(),
@@ -266,6 +266,11 @@ impl AfsioError {
     }
 }
 
+/// The target is a symbolic link, which has no bytes to read or write. Only a fid leads to one: paths are followed.
+fn is_link(target: &Target) -> AfsioError {
+    AfsioError::new(Code::EINVAL, format!("{} is a symbolic link, not a file", target.shown()))
+}
+
 /// A verb under way.
 struct Session {
     client: Client,
@@ -348,7 +353,7 @@ fn try_run(given: &Given, work: Work) -> Result<(), AfsioError> {
     })
 }
 
-/// What the caller has to show, by cells. Without a token one is nobody, which may be enough.
+/// What the caller has to show, by cells. Without a token, the calls are anonymous, which may be enough.
 fn tokens() -> Vec<(String, String, Token)> {
     all_tokens().unwrap_or_else(|missing| {
         missing.explain("afsio");
@@ -418,18 +423,18 @@ fn config(given: &Given) -> Result<Config, String> {
             .map_err(|error| format!("no key of the cell in {}: {error}", folder.display()))?;
         let (uid, cell) = (rustix::process::getuid().as_raw(), config.cell.clone());
         let name = given.word("as").map_or_else(|| first_superuser(&folder), |name| Ok(name.to_owned()));
-        let name = name.map_err(|error| format!("{error}; say with -as who you are"))?;
+        let name = name.map_err(|error| format!("{error}; name the user with -as"))?;
         config.keys = vec![(cell.clone(), keys)];
         config.users = vec![LocalUser { uid, cell, name }];
     } else if given.has("as") {
-        return Err("-as needs the key of the cell, and with it -localauth".to_owned());
+        return Err("-as works only with -localauth".to_owned());
     }
     Ok(config)
 }
 
 fn of_folder(folder: &Path, cell: Option<&str>) -> Result<Config, String> {
     let files = ClientFolder::read(folder).map_err(|error| {
-        format!("the cell is not known: {error}; name it by -cell, and its database servers by -servers")
+        format!("no cell: {error}. Give its name with -cell and its database servers with -servers")
     })?;
     let mut config = Config::of_folder(files);
     if let Some(wanted) = cell {
@@ -442,7 +447,7 @@ fn of_folder(folder: &Path, cell: Option<&str>) -> Result<Config, String> {
                     error.explain("afsio");
                     let file = folder.join("CellServDB");
                     format!(
-                        "cell {wanted} is neither in {} nor in the DNS; name its database servers by -servers",
+                        "cell {wanted} is neither in {} nor in the DNS; give its database servers with -servers",
                         file.display()
                     )
                 })?;
@@ -464,10 +469,10 @@ fn of_dns(name: String) -> Result<Cell, CellError> {
 
 fn of_servers(folder: &Path, cell: Option<&str>, servers: &[&str]) -> Result<Config, String> {
     let name: CellName = match cell {
-        Some(cell) => CellName::new(cell).ok_or_else(|| format!("'{cell}' is no cell's name"))?,
+        Some(cell) => CellName::new(cell).ok_or_else(|| format!("'{cell}' is not a valid cell name"))?,
         None => {
             ThisCell::read(&folder.join("ThisCell"))
-                .map_err(|error| format!("-servers are those of which cell? {error}; name it by -cell"))?
+                .map_err(|error| format!("-servers needs the name of the cell: {error}. Give it with -cell"))?
                 .0
         }
     };

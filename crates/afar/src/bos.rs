@@ -41,7 +41,7 @@ macro_rules! options {
         Opt::flag("noauth", "don't authenticate"),
         Opt::flag("localauth", "create tickets from KeyFile"),
         Opt::flag("clear", "do not encrypt").ours(),
-        Opt::single("config", "folder with ThisCell and CellServDB").ours(),
+        Opt::single("config", "configuration folder; with -localauth, the servers' one, with the keys").ours(),
         Opt::flag("json", "write JSON").ours(),
     ] };
 }

@@ -6,10 +6,11 @@
 //! * An argument is an option if it begins with a dash, unless a digit follows: `-5` is a value.
 //! * Values without an option go to those options that take values, in the order of the table, until an option with
 //!   values is named. The last list of the table takes all that is left, a list before it one value.
-//! * Behind a named option all values are its own, up to the next that takes values; flags change nothing.
+//! * All values after a named option belong to it, until another option that takes values is named. Flags in between change
+//!   nothing.
 //! * An option named twice is an error if it takes one value; flags and lists may be named again.
 //! * `-option=value` is the same as `-option value`.
-//! * What is missing counts only at the end, and `-help` comes before it.
+//! * Missing options are reported only at the end of the line. `-help` suppresses this.
 //!
 //! A command of our own says what is wrong in words of ours; a verb of a classic suite says it as OpenAFS's tools do
 //! ([`Misuse::in_classic_words`]), since scripts read it.
@@ -184,9 +185,9 @@ impl fmt::Display for Misuse {
             }
             MisuseKind::UnwantedValue { option } => write!(f, "-{option} takes no value")?,
             MisuseKind::TooMany { option, value } => {
-                write!(f, "-{option} takes one value; there is no place for '{value}'")?
+                write!(f, "-{option} takes one value; unexpected argument '{value}'")?
             }
-            MisuseKind::Unplaced { value } => write!(f, "there is no place for '{value}'")?,
+            MisuseKind::Unplaced { value } => write!(f, "unexpected argument '{value}'")?,
             MisuseKind::Missing { option, value_name } => write!(f, "-{option} <{value_name}> is missing")?,
             MisuseKind::NotText { option, value } => {
                 write!(f, "the value of -{option}, '{value}', is not UTF-8")?
@@ -207,7 +208,7 @@ mod cmd {
 }
 
 impl Misuse {
-    /// The text that OpenAFS's `program` prints in this case, of a verb of it or, where it has none, of itself.
+    /// Returns the message that OpenAFS's `program` prints. The hint names `help VERB`, or `-help` if the program has no verbs.
     pub(crate) fn in_classic_words(&self, program: &str) -> String {
         let help = match self.command.split_once(' ') {
             Some((_, verb)) => format!("help {verb}"),
@@ -315,22 +316,23 @@ impl Command {
         Ok(Parsed::Run(given))
     }
 
-    /// The help, in the form of the classic commands: a summary, and what the options mean that say so.
+    /// The help, in the form of the classic commands: a summary, and the explanations of the options that have one.
     pub(crate) fn help(&self) -> String {
         self.usage(self.name, |option| !option.is_hidden) + &self.flags(|option| !option.is_hidden)
     }
 
-    /// The summary alone, without what OpenAFS does not have, of the command as it was called.
+    /// The summary alone, of the command as it was called, with OpenAFS's options only.
     pub(crate) fn classic_usage(&self, called: &str) -> String {
         self.usage(called, |option| !option.is_hidden && !option.is_ours)
     }
 
-    /// The summary and what flags mean, without what OpenAFS does not have, which follows.
+    /// The summary and what flags mean, with OpenAFS's options only, then afar's own options.
     pub(crate) fn classic_help(&self, called: &str) -> String {
         let mut text =
             self.classic_usage(called) + &self.flags(|option| !option.is_hidden && !option.is_ours);
         for option in self.options.iter().filter(|option| option.is_ours) {
-            text += &format!("Beyond OpenAFS's: {}  {}\n", option.word(), option.help);
+            let help = if option.help.is_empty() { String::new() } else { format!("  {}", option.help) };
+            text += &format!("Only in afar: {}{help}\n", option.word());
         }
         text
     }
@@ -408,8 +410,8 @@ impl Command {
         Ok(Takes { row, is_positional })
     }
 
-    /// The row that takes the next value without an option, behind one that went to `row`. At the end it stays, where one
-    /// more is one too many.
+    /// The row that takes the next value without an option, behind one that went to `row`. At the last option it stays there,
+    /// so that a further value is reported as one too many.
     fn next_position(&self, row: usize) -> usize {
         let last_list = self.options.iter().rposition(|o| o.arity == Arity::List);
         if last_list == Some(row) {
@@ -424,8 +426,8 @@ impl Command {
     }
 }
 
-/// Where the next value goes: to `row`, or, until an option with values is named, to the first from there on that takes
-/// values without its name.
+/// Where the next value goes. `is_positional`: to the first option from `row` on that takes values without being named.
+/// Otherwise: to `row`.
 #[derive(Clone, Copy, Debug)]
 struct Takes {
     row: usize,

@@ -65,7 +65,7 @@ macro_rules! verb {
     };
 }
 
-/// A row of those verbs that read further commands, or end that.
+/// A row for a verb that reads commands line by line, or ends this.
 macro_rules! lines {
     ($verb:ident $(or $alias:literal)*, $about:literal, $options:expr) => {
         Verb {
@@ -188,7 +188,7 @@ impl Pts {
         complain!(self.printer, "pts: {code} {what}\n\r");
     }
 
-    /// How the complaint about something ends that `-force` passes over.
+    /// Returns the end of an error message: '(ignored)' with `-force`.
     const fn ignored(&self) -> &'static str {
         if self.force { "(ignored)" } else { "" }
     }
@@ -247,8 +247,8 @@ fn open(given: &Given) -> Result<Pts, Failed> {
     })
 }
 
-/// Who calls. With `-localauth` all is encrypted, whether `-encrypt` is given or not, where OpenAFS's forgets the one over
-/// the other.
+/// Logs in. With `-localauth`, calls are encrypted unless `-clear` is given, with or without `-encrypt`. If both are given,
+/// OpenAFS's `pts` ignores `-localauth`.
 fn log_in(given: &Given, folder: &Path, cell: &str, seed: [u8; 32]) -> Result<Login, Failed> {
     let (localauth, noauth) = (given.has("localauth"), given.has("noauth"));
     let encrypt = given.has("encrypt") && !localauth;

@@ -14,7 +14,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The lock that is asked for.
 pub(super) struct Order {
     kind: LockKind,
-    /// How long it is waited for; without end if this is not said, as with OpenAFS's.
+    /// How long to wait for the lock; `None` waits without end, as OpenAFS's `afsio` does.
     patience: Option<Duration>,
 }
 
@@ -51,7 +51,7 @@ impl Session {
 
     pub(super) async fn unlock(&self, target: &Target) -> Result<(), AfsioError> {
         let found = self.find(target).await?;
-        // Servers have no objection; who unlocks what is not locked is mistaken about the file.
+        // Servers would accept this, but the user has probably named the wrong file.
         if found.status.locks == 0 {
             let what = format!("failed to change lock status: nobody has locked {}", target.shown());
             return Err(AfsioError::new(Code::EINVAL, what));

@@ -1,5 +1,5 @@
 //! From a path to a file of a cell: `/afs/CELL/...` as in a mount, else from the root of the cell that is meant. Symbolic links are
-//! followed here, as no kernel does it.
+//! followed here, because no kernel does it.
 
 use super::{AfsioError, Session, Target};
 use crate::codes::Code;
@@ -18,7 +18,7 @@ const LINKS_MAX: usize = 40;
 pub(super) enum Place {
     /// It is there.
     There(Found),
-    /// The directory is, and has no such name.
+    /// The directory exists, and the name does not.
     Missing { dir: Fid, name: Vec<u8> },
 }
 

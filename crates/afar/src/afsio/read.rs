@@ -1,6 +1,6 @@
 //! `afsio read`: a file's bytes to the standard output or a local file, fetched in a few calls at once, which end in order.
 
-use super::{AfsioError, Session, Target};
+use super::{AfsioError, Session, Target, is_link};
 use crate::codes::Code;
 use crate::progress::bar;
 use afs_client::{Client, Error, Fid, Kind, User};
@@ -57,10 +57,11 @@ impl Session {
         let found = self.find(target).await?;
         match found.status.kind {
             Kind::File => {}
-            Kind::Directory | Kind::Symlink => {
+            Kind::Directory => {
                 let shown = target.shown();
                 return Err(AfsioError::new(Code::ENOENT, format!("{shown} is a directory, not a file")));
             }
+            Kind::Symlink => return Err(is_link(target)),
         }
         let opened = Instant::now();
         self.tell_start(opened);

@@ -65,9 +65,9 @@ fn values_without_an_option_go_in_order_and_flags_may_stand_between() {
 
 #[test]
 fn behind_a_named_option_no_value_is_without_one() {
-    check("-from a b", "t copy: -from takes one value; there is no place for 'b'; see 't copy -help'");
-    check("-from a -force b", "t copy: -from takes one value; there is no place for 'b'; see 't copy -help'");
-    check("a -to b c", "t copy: -to takes one value; there is no place for 'c'; see 't copy -help'");
+    check("-from a b", "t copy: -from takes one value; unexpected argument 'b'; see 't copy -help'");
+    check("-from a -force b", "t copy: -from takes one value; unexpected argument 'b'; see 't copy -help'");
+    check("a -to b c", "t copy: -to takes one value; unexpected argument 'c'; see 't copy -help'");
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn a_list_takes_all_up_to_the_next_option() {
 
 #[test]
 fn a_single_option_is_given_once() {
-    check("-from a -from b", "t copy: -from takes one value; there is no place for 'b'; see 't copy -help'");
-    check("a -from b", "t copy: -from takes one value; there is no place for 'b'; see 't copy -help'");
+    check("-from a -from b", "t copy: -from takes one value; unexpected argument 'b'; see 't copy -help'");
+    check("a -from b", "t copy: -from takes one value; unexpected argument 'b'; see 't copy -help'");
     check("a -force -force", "-from a -force");
 }
 

@@ -6,7 +6,7 @@ use crate::classic::Given;
 use crate::printer::{complain, say};
 use serde_json::{Value, json};
 
-/// A server of long ago says that there is more with this, and has no more.
+/// Old servers return this as if there were more groups, although there are none.
 const MORE_IS_LOST: i32 = 1;
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {

@@ -10,7 +10,7 @@ use afs_wire::ids::ViceId;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// Buckets of the table that puts the order of expanded lists, so that they read as OpenAFS's.
+/// Buckets of the hash table that decides the order of expanded lists, as in OpenAFS's `pts`.
 const BUCKETS: u32 = 1024;
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {

@@ -1,4 +1,4 @@
-//! `pts setmax`: sets from where on ids are given to users and groups.
+//! `pts setmax`: sets the highest ids in use, after which new ids are given to users and groups.
 
 use super::{Failed, Pts};
 use crate::classic::Given;

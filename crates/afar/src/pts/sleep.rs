@@ -12,7 +12,7 @@ pub(super) fn run(_: &Pts, given: &Given) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The digits that a text begins with, as C's `atoi` reads them. Less than nothing is nothing, where OpenAFS's does not come back.
+/// The digits that a text begins with, as C's `atoi` reads them. A negative number is 0; OpenAFS's `pts` would never return.
 fn seconds(text: &str) -> u64 {
     leading_number(text).max(0).unsigned_abs()
 }

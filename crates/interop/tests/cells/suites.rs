@@ -57,7 +57,7 @@ const COMMANDS_MIN: usize = 60;
 const MOTION_MIN: usize = 40;
 
 /// How a line of help begins that is about what only ours have.
-const BEYOND: &str = "Beyond OpenAFS's: ";
+const ONLY_OURS: &str = "Only in afar: ";
 
 /// What has to give JSON: the command, and what has to be found in it.
 const JSON: &[(&str, &str)] = &[
@@ -279,7 +279,7 @@ fn compare_help(lab: &Lab) -> Verdict {
         for verb in listed.lines().skip(1).filter_map(|line| line.split_whitespace().next()) {
             for words in [vec!["help", verb], vec![verb, "-help"]] {
                 let (ours, debians) = (ours(&words)?, debians(&words)?);
-                let ours: Vec<&str> = ours.lines().filter(|line| !line.starts_with(BEYOND)).collect();
+                let ours: Vec<&str> = ours.lines().filter(|line| !line.starts_with(ONLY_OURS)).collect();
                 let debians: Vec<&str> = debians.lines().collect();
                 if ours != debians {
                     return failed(format!("{suite} {words:?}: ours {ours:#?}, Debian's {debians:#?}"));
@@ -330,7 +330,7 @@ fn compare_options(links: &Links, command: &str) -> Verdict {
     let debians = run(Command::new(command).arg("-help"))?;
     let ours = run(Command::new(links.path(command)).arg("-help"))?;
     let ours: String =
-        ours.lines().filter(|line| !line.starts_with(BEYOND)).map(|line| format!("{line}\n")).collect();
+        ours.lines().filter(|line| !line.starts_with(ONLY_OURS)).map(|line| format!("{line}\n")).collect();
     if ours != debians || !debians.starts_with(&format!("Usage: {command} ")) {
         return failed(format!("{command} -help: ours {ours}, Debian's {debians}"));
     }
@@ -366,7 +366,7 @@ fn compare_lines(lab: &Lab) -> Verdict {
             let run_with = ["bash", "-c", "input=$1; shift; exec \"$@\" < \"$input\"", "-", input, &program];
             let done = cell.run(&[&run_with[..], words].concat())?;
             let kept = |text: &str| -> Vec<String> {
-                text.lines().filter(|line| !line.contains(BEYOND)).map(str::to_owned).collect()
+                text.lines().filter(|line| !line.contains(ONLY_OURS)).map(str::to_owned).collect()
             };
             Ok::<_, Trouble>((done.status, kept(&done.stdout), kept(&done.stderr)))
         });
