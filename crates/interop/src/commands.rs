@@ -123,7 +123,7 @@ pub fn table(entries: &[Entry]) -> String {
         verbs.extend(verb.filter(|verb| !verbs.contains(verb)));
         *count += 1;
     }
-    let mut text = String::from("| tool | verbs | commands |\n| --- | --- | --- |\n");
+    let mut text = String::from("| tool | subcommands | commands |\n| --- | --- | --- |\n");
     for (tool, verbs, count) in tools {
         text += &format!("| {tool} | {} | {count} |\n", verbs.join(", "));
     }
