@@ -208,7 +208,8 @@ mod cmd {
 }
 
 impl Misuse {
-    /// Returns the message that OpenAFS's `program` prints. The hint names `help VERB`, or `-help` if the program has no verbs.
+    /// Returns the message that OpenAFS's `program` prints. The hint names `help VERB`, or `-help` if the program has no
+    /// verbs.
     pub(crate) fn in_classic_words(&self, program: &str) -> String {
         let help = match self.command.split_once(' ') {
             Some((_, verb)) => format!("help {verb}"),
@@ -410,8 +411,8 @@ impl Command {
         Ok(Takes { row, is_positional })
     }
 
-    /// The row that takes the next value without an option, behind one that went to `row`. At the last option it stays there,
-    /// so that a further value is reported as one too many.
+    /// The row that takes the next value without an option, behind one that went to `row`. At the last option it stays
+    /// there, so that a further value is reported as one too many.
     fn next_position(&self, row: usize) -> usize {
         let last_list = self.options.iter().rposition(|o| o.arity == Arity::List);
         if last_list == Some(row) {

@@ -247,8 +247,8 @@ fn open(given: &Given) -> Result<Pts, Failed> {
     })
 }
 
-/// Logs in. With `-localauth`, calls are encrypted unless `-clear` is given, with or without `-encrypt`. If both are given,
-/// OpenAFS's `pts` ignores `-localauth`.
+/// Logs in. With `-localauth`, calls are encrypted unless `-clear` is given, with or without `-encrypt`. If both `-localauth`
+/// and `-encrypt` are given, OpenAFS's `pts` ignores `-localauth`.
 fn log_in(given: &Given, folder: &Path, cell: &str, seed: [u8; 32]) -> Result<Login, Failed> {
     let (localauth, noauth) = (given.has("localauth"), given.has("noauth"));
     let encrypt = given.has("encrypt") && !localauth;
