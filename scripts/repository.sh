@@ -51,7 +51,7 @@ names() {
 if [ -f ARCHITECTURE.md ]; then
     files=$(git ls-files --cached --others --exclude-standard | sed 's|^|/|')
     while read -r name; do
-        # "loss.rs" and "rx-proto/src/loss.rs" are as good as the whole path; "congestion/" is a folder.
+        # "loss.rs" and "transmit/loss.rs" are as good as the whole path; "congestion/" is a folder.
         case $name in
             */) found=$(grep -cF "/$name" <<< "$files") || true ;;
             *) found=$(awk -v want="/$name" '
