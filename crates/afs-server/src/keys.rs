@@ -22,12 +22,13 @@ pub(crate) fn load(folder: &Path, allow_only_des: bool) -> Result<KeySet, String
     let keys = KeySet::load(folder).map_err(|error| error.to_string())?;
     if keys.has_only_des() {
         let what = format!(
-            "all keys in {} are for DES: whoever has seen one ticket finds them within hours, and is then anybody",
+            "all keys in {} are DES keys. An attacker who has seen one ticket can find such a key within hours, and can \
+             then act as any user",
             folder.display()
         );
         if !allow_only_des {
             return Err(format!(
-                "{what}; make one for AES with asetkey, or set security.allow_only_des until there is one"
+                "{what}. Add an AES key with 'afar key add KEYTAB', or set security.allow_only_des until there is one"
             ));
         }
         tracing::warn!("{what}");

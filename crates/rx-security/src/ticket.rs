@@ -275,7 +275,7 @@ pub enum ForgeError {
 impl fmt::Display for ForgeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoKey => f.write_str("there is no key for rxkad: add one with asetkey"),
+            Self::NoKey => f.write_str("there is no key for rxkad: add one with 'afar key add KEYTAB'"),
             Self::BadName => {
                 f.write_str("the name is empty, too long, or has characters that a ticket must not have")
             }

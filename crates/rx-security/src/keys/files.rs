@@ -60,14 +60,17 @@ impl fmt::Display for KeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { file, error } => write!(f, "{}: {error}", file.display()),
-            Self::BadFile { what } => write!(f, "not a file of keys: {what}; make it anew with asetkey"),
+            Self::BadFile { what } => write!(
+                f,
+                "not a file of keys: {what}; move it away ('afar key add KEYTAB' makes a new {KEY_FILE_EXT})"
+            ),
             Self::BadKeyLength { key: (kind, kvno, subtype), found } => {
                 write!(f, "the key of type {}, kvno {kvno}, subtype {subtype} has {found} bytes", kind.0)
             }
             Self::TooManyKeys => write!(f, "too many keys: take old ones out"),
             Self::NoKeys { folder } => write!(
                 f,
-                "no keys in {}: put there a {KEY_FILE_EXT} (asetkey makes it), a {KEY_FILE} or an {KEYTAB}",
+                "no keys in {}: add one with 'afar key add KEYTAB', or put an {KEYTAB} there",
                 folder.display()
             ),
         }
