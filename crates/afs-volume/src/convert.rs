@@ -27,7 +27,7 @@ impl Partition {
         to: VolumeId,
         name: &str,
     ) -> Result<Arc<Volume>, VolumeError> {
-        assert_ne!(to, VolumeId(0), "whoever asks has refused that");
+        assert_ne!(to, VolumeId(0), "the caller refuses volume id 0");
         let _one_at_a_time = self.changing();
         let old = self.without_half(from)?;
         if name.is_empty() || name.len() > NAME_MAX {

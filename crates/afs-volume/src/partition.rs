@@ -275,7 +275,7 @@ impl Partition {
     }
 
     fn check_new(&self, id: VolumeId, name: &str) -> Result<(), VolumeError> {
-        assert_ne!(id, VolumeId(0), "whoever asks has refused that");
+        assert_ne!(id, VolumeId(0), "the caller refuses volume id 0");
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(VolumeError::BadName);
         }

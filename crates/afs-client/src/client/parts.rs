@@ -211,8 +211,8 @@ pub(super) fn assemble(
     })
 }
 
-/// Makes what names are looked up and changed by, and the data of files, which changes of names reach too. The parts that it is of are
-/// found in what it returns.
+/// Makes the parts that look up and change names, and the part that holds the data of files. Returns the [`Changes`], whose fields are
+/// these parts.
 pub(crate) fn names(
     calls: &Arc<Calls>,
     statuses: &Arc<Statuses>,
@@ -293,7 +293,7 @@ fn log_local_users_in(config: &Config, cells: &Cells, users: &Users) -> Result<(
     match config.users.iter().find(|user| !has_key(&user.cell)) {
         Some(user) => Err(Error::Invalid {
             what: format!(
-                "the user {} is to be {} of {}, of which there is no key",
+                "cannot make a ticket for the local user {} as {}: there is no key of the cell {}",
                 user.uid, user.name, user.cell
             ),
         }),
