@@ -194,7 +194,7 @@ fn add(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds keys, unless one would take the place of another: whoever has a ticket of that one would be nobody.
+/// Adds keys, unless one would take the place of another: servers would refuse the tickets that the other one has encrypted.
 fn add_all(own: &mut KeySet, wanted: &[Key]) -> Result<(), String> {
     for key in wanted {
         let number = |key: &Key| (key.kind, key.kvno, key.subtype);

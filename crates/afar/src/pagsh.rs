@@ -44,7 +44,7 @@ fn refused(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A capability that a program's file gives to whoever runs it is for `pagsh` alone. Called before anything else is done.
+/// Gives up the capability that the program's file gives to every user who runs it: only `pagsh` uses it. Called before anything else.
 pub(crate) fn give_up_privilege() {
     if !geteuid().is_root() && may_set_groups() {
         // What is not there cannot be given up, and is not used either.

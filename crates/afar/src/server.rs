@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long an order is answered before it is done, so that the answer gets to whoever gave it, also if its first packet is lost.
+/// The time between the answer to an order and its execution: within it, the answer reaches the caller even if its first packet is lost.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 #[derive(Parser)]

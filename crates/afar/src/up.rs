@@ -345,15 +345,15 @@ async fn prepare(
         people.push(person.clone());
         state.add_person(person)
     };
-    // Root of this machine can read the cell's key; to be told apart from others would not hold him back.
+    // Root of this machine can read the cell's key, so a user of its own in the cell would not limit root.
     add(&Person { uid: 0, name: ADMINISTRATOR.to_owned() })?;
     add(&runner.person)?;
     let runners_name =
         people.iter().find(|person| person.uid == runner.person.uid).map(|person| person.name.clone());
-    let runners_name = runners_name.expect("he was added");
+    let runners_name = runners_name.expect("the user was added");
     let id = maker.user(&runners_name, runner.person.uid).await?;
     if !state.is_complete() {
-        // He holds the cell's key, and is to look after what is his.
+        // This user has the cell's key and the cell's files, so they administer the cell.
         maker.administrator(id).await?;
         let owner = cell::Owner { name: &runners_name, id };
         let made = tokio::time::timeout(MAKING_MAX, maker.make(&owner)).await;

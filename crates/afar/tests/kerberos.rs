@@ -67,7 +67,7 @@ fn a_ticket_of_a_kdc_lets_its_owner_in_and_nobody_else_until_unlog() {
     assert!(scene.tokens(ALICE).is_empty());
     scene.until(ALICE, READ, false);
     assert!(!scene.can(ALICE, WRITE), "and nobody again");
-    assert_eq!(scene.tokens(BOB).len(), 1, "bob's is his");
+    assert_eq!(scene.tokens(BOB).len(), 1, "bob's token stays");
     let said = scene.afar(ALICE, &["unlog", "-cell", "afar.local"]);
     assert!(
         String::from_utf8_lossy(&mounted::run(said).stderr).contains("no tokens held for cell afar.local")
@@ -361,7 +361,7 @@ fn a_cache_that_is_a_folder_is_as_good_as_a_file_and_one_of_somebody_else_is_not
     succeed(with_cache(ALICE, &cache));
     assert_eq!(scene.tokens(ALICE).len(), 1);
     fail(with_cache(BOB, &cache), 4);
-    // Nor does a link of Bob's lead to what he may not read.
+    // Nor does a link of Bob's lead to a file that Bob may not read.
     let link = scene.cache(BOB).with_file_name("link");
     scene.kinit(ALICE);
     std::os::unix::fs::symlink(scene.cache(ALICE), &link).unwrap();

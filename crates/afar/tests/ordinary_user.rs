@@ -1,5 +1,5 @@
-//! `afar up` and `afar mount` as a user without any privilege, who mounts through Debian's `fusermount3`: that all works for him, that it is
-//! his alone, how it ends, what a crash leaves, and what is said when it cannot start.
+//! Tests of `afar up` and `afar mount` for a user without any privilege, who mounts through Debian's `fusermount3`: everything works, only
+//! this user can reach it, and it ends. Other tests look at what a crash leaves, and at the messages when it cannot start.
 
 mod mounted;
 
@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 /// The user nobody, whom every system has; `fusermount3` wants one that has a name.
 const NOBODY: u32 = 65534;
 
-/// A user with a home folder, and our program where he can reach it.
+/// A user with a home folder, and our program where the user can reach it.
 struct Somebody {
     home: Folder,
     program: PathBuf,
@@ -47,7 +47,7 @@ impl Somebody {
         self.home.join(name)
     }
 
-    /// A program as the user, in his home folder.
+    /// A program as the user, in the user's home folder.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]);
@@ -65,7 +65,7 @@ impl Somebody {
         command
     }
 
-    /// `afar up` as he calls it who has read nothing: only the address is his own, as tests run beside each other.
+    /// `afar up` without options, except for an address of this test's own, because tests run beside each other.
     fn up(&self, address: &str) -> Process {
         Process::start(self.afar(&["up", "--bind", address]), Some(self.at("afs")))
     }
@@ -100,7 +100,7 @@ fn a_cell_of_ones_own_in_the_home_folder() {
     let address = own_address().to_string();
     let process = user.up(&address);
     assert!(process.ready.contains("/afs scratch="), "{}", process.ready);
-    // He is an administrator of his cell, and his files are his.
+    // The user is an administrator of the cell, and owns their files.
     user.shell(
         "cd afs/afar.local
          mkdir scratch/dir; echo text > scratch/dir/file; cat scratch/dir/file
@@ -167,7 +167,7 @@ fn the_client_alone() {
         &["another process uses the cache", ".cache/afar"],
     );
     assert!(client.stop().success());
-    // With the key of his own cell he is somebody in it.
+    // With the key of their own cell, the user is a user of the cell.
     let client = Process::start(mount(&["--localauth", "--as", "nobody"]), Some(user.at("cells")));
     user.shell(
         "echo own > cells/afar.local/user/nobody/file
@@ -196,7 +196,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
     refused(up(&["--mount", "/boot/afs"]), &["/boot/afs", "Permission denied"]);
     fs::create_dir(user.at("roots")).unwrap();
     refused(up(&["--mount", "roots"]), &["fusermount3", "roots", "write access"]);
-    // No fusermount3, no FUSE, and one that he may not have.
+    // No fusermount3, no FUSE, and a /dev/fuse that the user may not open.
     let mut without_helper = up(&[]);
     without_helper.env("PATH", "/nonexistent");
     let setpriv =

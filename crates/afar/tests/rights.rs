@@ -123,7 +123,7 @@ fn rights_that_are_taken_away_are_gone_also_for_what_was_seen_with_them() {
     up.set_rights(&dir, "read");
     fill(&dir);
     let held = look(&dir);
-    assert_eq!(shown(&dir), all(), "he may read, so all of it is shown");
+    assert_eq!(shown(&dir), all(), "the user may read, so all of it is shown");
     up.set_rights(&dir, "none");
     up.set_rights(&dir.join("sub"), "none");
     assert_eq!(shown(&dir), Vec::<&str>::new(), "what was taken away here");

@@ -102,8 +102,8 @@ async fn id_of(address: Ipv4Addr, name: &str) -> i32 {
     pt.rpc(&NameToID { names }).await.unwrap().ids[0].0
 }
 
-/// The configuration is made before the ports are bound, and the administrator after: whoever tried afar beside a running
-/// OpenAFS got a cell without administrator from his second start.
+/// The server makes the configuration before it binds its ports, and the administrator after. So a first start beside a running
+/// OpenAFS failed between the two, and the second start left the cell without an administrator.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_that_fails_half_way_is_finished_by_the_next() {
     let state = StateFolder::new("half");
@@ -119,7 +119,7 @@ async fn a_first_start_that_fails_half_way_is_finished_by_the_next() {
     assert!(server.stop().success());
     let _server = ServerProcess::start_at(&state, address, &[]);
     assert_eq!(id_of(address, "admin").await, 1);
-    assert!(!state.path().join("etc/server/administrator-to-be-made").exists(), "he is made");
+    assert!(!state.path().join("etc/server/administrator-to-be-made").exists(), "the administrator is made");
 }
 
 #[tokio::test(flavor = "multi_thread")]

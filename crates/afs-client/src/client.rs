@@ -115,8 +115,8 @@ impl Client {
         let inner = &self.inner;
         wait::within(&inner.runtime, STORE_MAX, inner.files.store_all()).await;
         wait::within(&inner.runtime, GOODBYE_MAX, inner.locks.release_all()).await;
-        // From here on nothing more is asked, as by fetching ahead: to a server it would be somebody new who does not answer any more, as
-        // would be who comes after us.
+        // From here on, the client asks servers nothing more, not even to prefetch. A server would take the caller for a new client, and
+        // later wait in vain for the client's answer.
         inner.closing.begin();
         inner.liveness.end();
         inner.servers.back.notify_waiters();

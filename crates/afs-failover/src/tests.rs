@@ -1,3 +1,5 @@
+//! Tests of what is done about each error code, and of which server is asked next.
+
 use std::time::Duration;
 
 use afs_wire::abort::TABLES;

@@ -1,8 +1,8 @@
-//! Metrics for Prometheus: keeps what is published through the `metrics` facade, and shows it by HTTP in Prometheus's text
-//! format to whoever asks for `/metrics`; and pages that others give, each at its path. Nothing can be changed by a request.
+//! Metrics for Prometheus: keeps what is published through the `metrics` facade, and answers HTTP requests for `/metrics` in
+//! Prometheus's text format. It also serves pages of other parts of the server, each at its path. No request can change anything.
 //!
-//! Pages tell of users, so they are only shown under names that nobody can point here: else a site could have the browser of one
-//! who looks at it fetch them, by a name of its own that it lets stand for this machine (DNS rebinding).
+//! Pages tell of users, so a request must use a host name that no outsider can point at this machine. Otherwise a web site could point a
+//! name of its own at this machine, and the browser of a visitor would fetch the pages for the site (DNS rebinding).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write as _};

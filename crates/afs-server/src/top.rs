@@ -1,6 +1,7 @@
 //! The activity on this server right now, as JSON beside the metrics: what `afar top` and the page for browsers show. Read only.
 //!
-//! Figures count from when a row was first kept: a reader looks twice and takes the difference. docs/seeing.md has the format.
+//! The figures of a row count from the moment when the server first kept the row: a reader asks twice and takes the difference.
+//! docs/seeing.md has the format.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

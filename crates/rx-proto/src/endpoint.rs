@@ -1,16 +1,26 @@
-//! One UDP port's worth of Rx: finds the connection of each datagram and holds connections, paths and timers. Does no I/O
-//! and reads no clock. In which order to use it:
+//! The protocol of one UDP port: finds the connection of each datagram, and holds connections, paths and timers. It does no I/O
+//! and reads no clock. Its user repeats these steps:
 //!
-//! 1. [`Endpoint::handle_datagram`] for all that has come, [`Endpoint::handle_timeout`] when time is up;
-//! 2. the application's verbs ([`Endpoint::write`], [`Endpoint::read`], ...) as it likes;
-//! 3. [`Endpoint::poll_transmit`] until it returns `None`, and send what it gives;
-//! 4. [`Endpoint::poll_event`] until `None`;
-//! 5. [`Endpoint::poll_timeout`] says how long to wait.
+//! 1. call [`Endpoint::handle_datagram`] for each datagram that has arrived, and [`Endpoint::handle_timeout`] when the time has come;
+//! 2. call the application's verbs ([`Endpoint::write`], [`Endpoint::read`], ...), at any time;
+//! 3. call [`Endpoint::poll_transmit`] until it returns `None`, and send what it returns;
+//! 4. call [`Endpoint::poll_event`] until it returns `None`;
+//! 5. wait as long as [`Endpoint::poll_timeout`] says.
 //!
-//! What a packet does to its connection is in `endpoint/ingress.rs`, what is sent in `endpoint/egress.rs`, what the
-//! application may do in `endpoint/verbs.rs`, what time does in `endpoint/timers.rs`, rxdebug in `endpoint/inspect.rs`. How much
-//! peers may send, and who: `endpoint/credits.rs`. What callers without a name may have us keep: `endpoint/strangers.rs`. Who a peer is: whether it is where it says in `endpoint/reach.rs`, challenge and response in `endpoint/authenticate.rs`. Word
-//! from the network is in `endpoint/network.rs`.
+//! The files in `endpoint/`:
+//!
+//! - `ingress.rs`: the effect of a packet on its connection
+//! - `egress.rs`: the order in which packets are sent
+//! - `verbs.rs`: what the application may do
+//! - `timers.rs`: work that is due at a time
+//! - `calls.rs`: the calls and their paths, for the files that look at several of them
+//! - `credits.rs`: how much each peer may have in flight to this host
+//! - `strangers.rs`: limits on what a server keeps for callers without a name
+//! - `reach.rs`: whether a peer is at the address that its packets come from
+//! - `authenticate.rs`: challenge and response
+//! - `network.rs`: errors that the network reports
+//! - `inspect.rs`: rxdebug, and questions for the version
+//! - `watch.rs`: figures and trace of one call
 
 mod authenticate;
 mod calls;

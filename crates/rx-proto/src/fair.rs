@@ -1,6 +1,6 @@
-//! Turns between owners: a queue that gives each owner the same number of bytes (deficit round robin), and lets those who
-//! want less than their share go first (as fq_codel does, RFC 8290). Who an owner is, is said here too; what is queued and
-//! what a turn costs, its users say.
+//! Turns between owners: a queue that gives each owner the same number of bytes (deficit round robin), and lets owners who
+//! want less than their share go first (as fq_codel does, RFC 8290). This file also defines owners. The users of the queue
+//! decide what they queue, and how much a turn costs.
 //!
 //! ```text
 //!            push, with bytes left            its bytes used up
@@ -9,10 +9,10 @@
 //!    │ │ └───── push, with none ─────────────────────────────────┼─┘
 //!    │ └──────────────────────── empty when its turn comes ──────┘
 //! ```
-//! What an owner has not used of its bytes it keeps while it rests, a quantum at most: so it does not matter whether it asks for them at
-//! once or, as a call does that is answered in between, little by little. One that comes and goes has no more for it, as each
-//! quantum costs it a turn among the busy. A busy one that begins something is sparse again too ([`FairQueue::push_first`]), but
-//! so seldom that it gains little by it.
+//! A resting owner keeps the bytes that it has not used, up to one quantum. So an owner may ask for its bytes at once, or little by
+//! little, as a call does that waits for answers in between. An owner gains nothing by leaving and coming back, because it waits for
+//! a turn among the busy owners for each quantum. A busy owner that begins something new becomes sparse again
+//! ([`FairQueue::push_first`]), but so rarely that it gains little.
 
 use crate::time::Instant;
 use std::collections::hash_map::DefaultHasher;

@@ -454,8 +454,8 @@ impl Transmit {
         self.window
     }
 
-    /// The call goes on over another path, of which `stamp` says where it stands. What is under way went where nobody is any
-    /// more, so it counts as lost. Returns the bytes that were under way.
+    /// Moves the call to another path, whose state is in `stamp`. The packets in flight went to an address that the peer has left, so they
+    /// count as lost. Returns the bytes that were in flight.
     pub(crate) fn handle_moved(&mut self, now: Instant, stamp: Stamp) -> u64 {
         let was = self.in_flight;
         let mut lost = Lost::default();

@@ -217,8 +217,8 @@ impl Client {
     }
 }
 
-/// Connects at once. If too many wait for a connection already, the socket is tried again until then if somebody made it who is
-/// trusted: whoever listens on another one may never take any.
+/// Connects at once. If too many programs already wait for a connection, tries again until `until`, but only if a trusted user made the
+/// socket: the program that listens on another one may never accept a connection.
 fn connect_unless_busy(
     socket: &Path,
     trusts: impl Fn(u32) -> bool,

@@ -55,7 +55,7 @@ fn memory(pid: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Another user of the machine looks through the folders of a cell and of a mount for files that he may read.
+/// Another user of the machine looks through the folders of a cell and of a mount for files that they may read.
 #[test]
 fn another_user_of_the_machine_finds_nothing_in_the_folders_of_a_cell_and_of_a_cache() {
     const NAME: &str = "another_user_of_the_machine_finds_nothing_in_the_folders_of_a_cell_and_of_a_cache";
@@ -241,7 +241,7 @@ fn a_stranger_who_asks_for_connections_learns_nothing_that_names_one() {
     assert!(answered <= 20 * asked, "{asked} bytes of questions, {answered} of answers");
 }
 
-/// A stranger who knows a connection's numbers has the data that are sent over it come to him.
+/// A stranger who knows a connection's numbers tries to have the connection's data sent to their own address.
 #[test]
 fn a_stranger_who_knows_a_connection_does_not_get_its_data() {
     const BYTES: u64 = 20_000_000;

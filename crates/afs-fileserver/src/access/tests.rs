@@ -1,3 +1,5 @@
+//! Tests of who may do what with a file.
+
 use super::*;
 
 const OWNER: ViceId = ViceId(7);

@@ -1,3 +1,5 @@
+//! Tests of when callback promises are made and end, and which clients get a callback.
+
 use super::*;
 use afs_wire::ids::{Uniquifier, VnodeNumber};
 

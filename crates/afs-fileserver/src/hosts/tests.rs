@@ -1,3 +1,5 @@
+//! Tests of what the server knows about clients that move, restart or do not answer.
+
 use super::*;
 use afs_wire::ids::{Uniquifier, VnodeNumber};
 

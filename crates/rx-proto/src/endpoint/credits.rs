@@ -1,24 +1,25 @@
-//! Limits on the data that are on their way to here, over all calls, and their shares. The socket's receive buffer is not a
-//! window: it bridges moments in which nobody drains it. So offers are limited where they could fill it:
+//! Limits on the data that all peers together have in flight to this host, and the share of each owner. The socket's receive
+//! buffer is not a window: it only holds packets while no thread drains it. So the endpoint limits what it offers to peers
+//! where their packets could fill the buffer. There are two cases:
 //!
-//! - While the buffer is small, since it could not be forced (`Config::receive_buffer`): what is offered and has not come
-//!   stays below the buffer and what is drained in [`DRAINED`].
-//! - While packets wait for long before they are worked through, whatever the size of the buffer (`handle_backlog`):
-//!   the queue in the kernel is one for all, and an owner who sends from many hosts would have most of it. Then what is
-//!   offered is what is worked through in a round trip, and a few milliseconds more; and more than that while the queue
-//!   is short all the same and somebody waits, as hosts without CPU take longer than a round trip.
+//! - The buffer is small, because it could not be forced (`Config::receive_buffer`). Then the packets that are offered and
+//!   have not arrived stay below the size of the buffer and what is drained in [`DRAINED`].
+//! - Packets wait for long before they are handled, whatever the size of the buffer (`handle_backlog`). All peers share the
+//!   kernel's queue, so an owner who sends from many hosts would have most of it. The endpoint then offers as much as it
+//!   handles in a round trip and a few milliseconds more. It offers more while the queue is short and somebody waits,
+//!   because hosts without CPU take longer than a round trip.
 //!
-//! When there is such a queue, and what the limit is then, is left to [`drain`]. Otherwise nothing is limited here, and
-//! windows follow the readers (`receive`). Owners get what there is in turns, in bytes (`fair`), and an owner's calls
-//! one after the other. While the limit is of the second kind, no owner has more than an equal part of half of it. A
-//! call that has to wait is told of a window of one packet that has come already: never of none (Rx notes 17.9).
+//! [`drain`] finds such a queue and computes the limit for it. In all other cases nothing is limited here, and windows
+//! follow the readers (`receive`). Owners take turns, and each gets the same number of bytes (`fair`); an owner's calls get
+//! theirs one after the other. In the second case, all owners together hold at most half of the limit, in equal parts. A
+//! call that has to wait is offered a window of one packet that has already arrived, never an empty one (Rx notes 17.9).
 //!
 //! ```text
-//!                   data come, and it has memory for more
+//!                   data arrive, and it has memory for more
 //!     holds credit ───────────────────────────────────────▶ queued
 //!       │      ▲                                              │
 //!       │      └───────────── its turn: granted ──────────────┘
-//!       └── nothing comes: told again; left one packet if others wait, in a small buffer until that comes
+//!       └── nothing arrives: told again; if others wait, keeps one packet (with a small buffer, until that packet arrives)
 //! ```
 
 mod drain;

@@ -28,8 +28,8 @@ use std::time::Duration;
 
 /// How long a client that seems to have moved may take to answer from there.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Serials are 32 bits, of which so many fewer are passed over at random before the ping that asks a new address: who knows the
-/// serials so far has one guess in 2²⁸.
+/// Before the ping that asks a new address, the server skips a random number of serials: up to 2²⁸, this many bits less than a serial
+/// has. So an attacker who knows the earlier serials has one guess in 2²⁸.
 const MOVE_SERIALS: u32 = 4;
 /// A path of no connection, made to answer something, goes after this time at the latest.
 pub(super) const IDLE_PATH: Duration = Duration::from_secs(2);

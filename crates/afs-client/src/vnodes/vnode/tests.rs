@@ -1,3 +1,5 @@
+//! Tests of how long the client takes a status, a right or a break of a promise for valid.
+
 use std::net::SocketAddr;
 
 use afs_wire::ids::{Uniquifier, ViceId, VnodeNumber, VolumeId};

@@ -1,3 +1,5 @@
+//! Tests of how much each peer and each owner may have in flight to this host.
+
 use super::*;
 use crate::call::Call;
 use crate::config::{CallLimits, Config};
