@@ -90,7 +90,7 @@ impl<I: Image> GroupCommit<I> {
                 }
             }
         };
-        // It is gone if whoever made it was broken off.
+        // The sender is gone if the task that makes the change was aborted.
         let broken =
             |_| ChangeError::Store(StoreError::new("changing the cell's databases", "it was broken off"));
         let (result, until) = told.map_err(broken)?;

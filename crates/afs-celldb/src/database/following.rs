@@ -2,8 +2,8 @@
 //!
 //! One task watches the store and gives the image what others have changed. Another one asks the store, whenever a look-up
 //! wants to know, which revision is the newest (a *round*), and waits until the image has it (both are in `follower.rs`). What a round has
-//! found out counts for [`FRESH_FOR`] from the moment at which it began, and whoever makes a change waits so
-//! long before telling of it. So a look-up that begins after that sees the change, on any machine: either its
+//! found out counts for [`FRESH_FOR`] from the moment at which it began, and a server that makes a change waits so
+//! long before it tells the caller. So a look-up that begins after that sees the change, on any machine: either its
 //! image was confirmed after the change was made, or it waits for a round. Only the length of that time has to
 //! be the same on all machines, not what their clocks show.
 //!

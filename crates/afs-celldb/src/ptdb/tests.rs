@@ -294,7 +294,7 @@ fn memberships_are_seen_by_whom_the_flags_let_see_them() {
     assert_eq!(elements(&Caller::ANONYMOUS, group), Ok(vec![u2]), "anyone sees the members of a group");
     assert_eq!(elements(&Caller::ANONYMOUS, u2), Err(PtError::Permission), "but nobody the groups of a user");
     assert_eq!(elements(&user("u1"), u2), Err(PtError::Permission));
-    assert_eq!(elements(&user("u2"), u2), Ok(vec![group]), "but he himself");
+    assert_eq!(elements(&user("u2"), u2), Ok(vec![group]), "but the user themselves");
     assert_eq!(elements(&user("admin"), u2), Ok(vec![group]), "and administrators");
     let hide = FieldChange { privacy: Some((0xff, 0x08)), ..FieldChange::default() };
     change(&ptdb, |ptdb, rows| ptdb.set_fields(&RULES, &user("u1"), group, &hide, 1, rows)).unwrap();
@@ -303,7 +303,7 @@ fn memberships_are_seen_by_whom_the_flags_let_see_them() {
     let _ = u1;
     let quota = FieldChange { group_quota: Some(99), ..FieldChange::default() };
     let refused = change(&ptdb, |ptdb, rows| ptdb.set_fields(&RULES, &user("u2"), u2, &quota, 1, rows));
-    assert_eq!(refused, Err(PtError::Permission), "nobody sets his own quota");
+    assert_eq!(refused, Err(PtError::Permission), "users do not set their own quota");
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn a_user_of_another_cell_registers_himself_once_the_cell_is_known() {
     let id = create(&ptdb, &me, "me@other.cell", 0, 0).unwrap();
     assert_eq!(id, 1 << 16 | group & 0xffff);
     let cps = ptdb.read(|ptdb| ptdb.get_cps(&RULES, &CELL, id)).unwrap();
-    assert_eq!(cps, [group, -101, id], "not system:authuser, but that of his cell");
+    assert_eq!(cps, [group, -101, id], "not system:authuser, but that of the user's cell");
     let delete = |id| change(&ptdb, |ptdb, rows| ptdb.delete(&RULES, &CELL, id, 1, rows));
     assert_eq!(delete(group), Err(PtError::BadArgument), "it has users");
     assert_eq!((delete(id), delete(group)), (Ok(()), Ok(())));
