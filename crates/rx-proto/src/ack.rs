@@ -76,7 +76,7 @@ impl Announcement {
     /// The sender reads ranges behind this word, and may be sent ACKs that have them instead of a table.
     pub const RANGES: Self = Self(0x02);
 
-    /// What we say.
+    /// The announcement of this program.
     const OURS: Self = Self(Self::LARGE_WINDOWS.0 | Self::RANGES.0);
 
     /// True if all of `other` is said.
@@ -119,7 +119,7 @@ pub struct AckTable<'a> {
 }
 
 impl<'a> AckTable<'a> {
-    /// Of how many packets from `first` on the table speaks.
+    /// The number of packets, from `first` on, that the table describes.
     pub const fn len(&self) -> u32 {
         self.described
     }
@@ -175,8 +175,8 @@ fn pairs(entries: &[u8]) -> impl Iterator<Item = (u32, u32)> + '_ {
         .map(|e| (u32::from(u16::from_be_bytes([e[0], e[1]])), u32::from(u16::from_be_bytes([e[2], e[3]]))))
 }
 
-/// Of which packets an ACK speaks: all from its `first` to before one, and all from another on. What it speaks of and does
-/// not have is missing; of the others it is not known.
+/// The packets that an ACK describes: all from its `first` up to a first limit, and all from a second limit on. A packet that
+/// the ACK describes and does not list as received is missing. The ACK says nothing about other packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Described {
     until: Seq,
@@ -283,7 +283,7 @@ impl<'a> Ack<'a> {
         newest.chain(oldest).filter(|range| !range.is_empty())
     }
 
-    /// Of which packets it speaks.
+    /// The packets that it describes.
     pub fn described(&self) -> Described {
         let Some(list) = self.ranges else {
             // A table that is not full ends with the last packet received: it speaks of all behind it too.
@@ -345,9 +345,10 @@ impl AckFields {
         }
     }
 
-    /// Appends the body to `out` for a peer that reads ranges: without a table, with `ranges` (ascending, of which the first
-    /// begins at `first` or later and the last ends behind `previous`) in at most `limit` entries. If there are more, half
-    /// of the entries are the newest, where losses are heard of, and half the oldest, where what was sent again arrives.
+    /// Appends the body to `out` for a peer that reads ranges: without a table, with at most `limit` entries for `ranges`.
+    /// The ranges are ascending; the first begins at `first` or later, and the last ends behind `previous`. If there are
+    /// more, half of the entries are the newest ranges, where losses show first, and half the oldest, where packets that were
+    /// sent again arrive.
     pub fn encode_ranges(
         &self,
         ranges: impl DoubleEndedIterator<Item = Range<Seq>> + Clone,

@@ -34,7 +34,7 @@ pub struct Config {
     pub send_buffer: usize,
     /// Most that a call holds of what its writer gave and the peer has not acknowledged for good, in bytes. Default 128 MiB.
     pub max_send_buffer: usize,
-    /// Whether this endpoint says in its ACKs that it is of our own kind, and believes peers that do. Default true. Off, it
+    /// True if this endpoint says in its ACKs that it is of our own kind, and believes peers that do. Default true. Off, it
     /// behaves as a stock peer would: for tests and for looking into trouble.
     pub announce: bool,
     /// Connections a server keeps before it refuses new ones. Default 1,000,000 (about 500 bytes each when idle).

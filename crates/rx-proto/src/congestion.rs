@@ -36,8 +36,7 @@ impl ControllerKind {
         }
     }
 
-    /// A controller of this kind for a path of which nothing is known yet, with packets of `packet_len` bytes. All chance comes
-    /// from `seed`.
+    /// Makes a controller of this kind for a new path with packets of `packet_len` bytes. All random choices come from `seed`.
     pub fn start(self, packet_len: usize, seed: u64) -> Box<dyn Controller> {
         match self {
             Self::Bbr => Box::new(bbr::Bbr::new(packet_len, seed)),
@@ -95,7 +94,7 @@ pub struct AckSample {
     pub spurious: u64,
     /// Delivery rate over the last round trip, in bytes a second, where it could be measured.
     pub delivery_rate: Option<u64>,
-    /// Whether that rate was bound by the application or the peer's window rather than by the path.
+    /// True if that rate was bound by the application or the peer's window rather than by the path.
     pub app_limited: bool,
     /// The round trip of the newest packet that it acknowledges, where its transmission is known.
     pub rtt: Option<Duration>,
@@ -105,7 +104,7 @@ pub struct AckSample {
     pub min_rtt_age: Duration,
     /// Smoothed round trip.
     pub smoothed_rtt: Duration,
-    /// Whether a round trip has gone by since the last sample that said so.
+    /// True if a round trip has gone by since the last sample that said so.
     pub round_start: bool,
     /// The rate at which the path let a train of packets through that was sent back to back, in bytes a second, where this
     /// ACK ended one.

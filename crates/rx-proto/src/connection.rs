@@ -87,7 +87,8 @@ pub(crate) struct DelayedFinalAck {
     pub(crate) due: Instant,
 }
 
-/// How often a connection acknowledges the end of a short reply by itself, though the next call would do.
+/// The shortest time between two ACKs that a connection sends for the ends of short replies although the next call would
+/// acknowledge them.
 const END_TOLD_EVERY: Duration = Duration::from_millis(50);
 
 /// One of the four channels.
@@ -136,7 +137,7 @@ pub(crate) struct Connection {
     pub(crate) generation: u32,
     pub(crate) path: usize,
     pub(crate) service: ServiceId,
-    /// Whom its calls' bytes are counted for; set anew by each call that begins.
+    /// The owner for whom its calls' bytes are counted; set anew by each call that begins.
     pub(crate) owner: Owner,
     /// The host that made it, and whether what is kept for it counts for that host: a server's does, as long as the client
     /// has shown no name.
@@ -327,8 +328,8 @@ mod tests {
     use crate::congestion::bbr::Bbr;
     use crate::path::Path;
 
-    /// What a file server keeps of each of 100,000 idle clients: a connection on a path of its own, and their places in the
-    /// slabs, the maps (at half their load) and the heap of timers.
+    /// The memory that a file server needs for each of 100,000 idle clients: a connection on a path of its own, and their
+    /// places in the slabs, the maps (at half their load) and the heap of timers.
     #[test]
     fn an_idle_client_costs_less_than_two_kilobytes() {
         let objects = size_of::<Connection>() + size_of::<Path>() + size_of::<Bbr>();

@@ -251,10 +251,10 @@ impl DebugConnection {
     /// Up to the queues of the calls, in the layout without padding; servers before `L` say no more.
     const MIN_LEN: usize = 53;
 
-    /// Where the padding stands today.
+    /// The offset of the padding today.
     const PADDING: usize = 37;
 
-    /// Where it stood before `M`: behind the queues of the calls, for the alignment of what follows.
+    /// The offset of the padding before `M`: behind the queues of the calls, for the alignment of what follows.
     const OLD_PADDING: usize = 53;
 
     /// Reads the reply of a server of this version: what is missing at the end is 0. The layout before `M` is as
@@ -400,7 +400,7 @@ record! {
         send_pkt_alloc_failures: i32
         /// Times there was none for ACKs and the like.
         special_pkt_alloc_failures: i32
-        /// Whether the socket got a large buffer.
+        /// True if the socket got a large buffer.
         socket_greedy: i32
         /// Datagrams too short to be packets.
         bogus_packet_on_read: i32

@@ -121,7 +121,7 @@ pub struct Service {
     pub id: ServiceId,
     /// The security classes it takes.
     pub security: Vec<Arc<dyn ServerSecurity>>,
-    /// Whether a caller's address must answer a ping before its call runs (Rx notes 11). On for every AFS file server.
+    /// True if a caller's address must answer a ping before its call runs (Rx notes 11). On for every AFS file server.
     pub check_reach: bool,
     /// The service that answers clients who ask for an upgrade by a status byte of 1 (Rx notes 12).
     pub upgrades_to: Option<ServiceId>,
@@ -153,7 +153,7 @@ pub struct Usage {
     pub offer_limit: Option<u64>,
 }
 
-/// What a timer is for.
+/// The object that a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Target {
     Path(usize),
@@ -169,15 +169,15 @@ pub struct Endpoint {
     next_generation: u32,
     rng: StdRng,
     services: HashMap<ServiceId, Service>,
-    /// Whether services are still to come: see [`Endpoint::set_starting`].
+    /// True if services are still to come: see [`Endpoint::set_starting`].
     is_starting: bool,
-    /// Whether clients are told that nobody is here: see [`Endpoint::set_away`].
+    /// True if clients are told that nobody is here: see [`Endpoint::set_away`].
     is_away: bool,
-    /// What came meanwhile for services that were not there, as far as it is kept, and when.
+    /// Datagrams that came meanwhile for missing services, as far as they are kept, with their times.
     early: VecDeque<(Instant, SocketAddr, Bytes)>,
     connections: Slab<Box<Connection>>,
     by_key: HashMap<ConnectionKey, usize>,
-    /// Which addresses are of the same host: see [`Endpoint::know_host`].
+    /// The host of each address that is known to belong to one with several: see [`Endpoint::know_host`].
     hosts: HashMap<IpAddr, u64>,
     next_host: u64,
     /// The connection of the last datagram: the next is most often for the same.
@@ -370,7 +370,7 @@ impl Endpoint {
         ConnectionHandle { index: index as u32, generation: self.connections[index].generation }
     }
 
-    /// Where a call is, if it still is.
+    /// Finds the place of a call, if the call still exists.
     fn find(&self, call: CallHandle) -> Result<ChannelRef, CallError> {
         let connection = self.connection(call.connection).ok_or(CallError::Gone)?;
         match connection.call(call.channel) {
@@ -498,7 +498,7 @@ impl Endpoint {
     }
 }
 
-/// How many bytes of plain text a DATA packet of this connection carries on this path now.
+/// The number of bytes of plain text that a DATA packet of this connection carries on this path now.
 fn data_capacity(security: &dyn crate::security::SecurityClass, path: &Path) -> usize {
     security.plaintext_capacity(path.packet_len() - crate::packet::HEADER_LEN)
 }

@@ -34,8 +34,8 @@ const AHEAD: Duration = Duration::from_millis(80);
 /// costs about 100 bytes.
 const MAX_RESTING: usize = 4096;
 
-/// Whom bytes are counted for: the user whom the security class has found, else the peer's host. A hash of that with a
-/// secret of the endpoint: it needs no table that addresses could fill, and nobody can choose to be taken for another.
+/// The owner of bytes: the user whom the security class has found, or else the peer's host. It is a hash of that with a secret of the
+/// endpoint, so it needs no table that addresses could fill, and nobody can choose to be taken for another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Owner(u64);
 
@@ -71,7 +71,7 @@ enum Place {
     Busy,
 }
 
-/// What one owner has queued.
+/// The things that one owner has queued.
 #[derive(Debug)]
 struct Flow<T> {
     items: VecDeque<T>,
@@ -80,7 +80,7 @@ struct Flow<T> {
     place: Place,
     /// It has an entry in `resting`.
     is_listed: bool,
-    /// When it last had something; never, if it has just come.
+    /// The time when it last had something; never, if it has just come.
     used_at: Option<Instant>,
     /// The time when it last was let ahead.
     ahead_at: Option<Instant>,

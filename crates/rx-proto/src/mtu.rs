@@ -17,7 +17,7 @@ const ENOUGH: usize = 64;
 /// Lost probes after which a size counts as too large.
 const TRIES: u8 = 2;
 
-/// How long until a finished search is tried again: routes change (RFC 8899 says 600 s).
+/// The time until a finished search is tried again: routes change (RFC 8899 says 600 s).
 const AGAIN: Duration = Duration::from_secs(600);
 
 /// Points after which the path counts as a black hole for packets of a size: one for each round trip in which such packets
@@ -27,7 +27,7 @@ const BLACK_HOLE: u8 = 3;
 const LOSS: u8 = 1;
 const SILENCE: u8 = 2;
 
-/// How long until the search is tried again if it was silence that ended at the base size.
+/// The time until the search is tried again if it was silence that ended at the base size.
 const AGAIN_AFTER_SILENCE: Duration = Duration::from_secs(30);
 
 /// A packet counts as one of that size if it is at most this much shorter: security classes pad, last packets differ.

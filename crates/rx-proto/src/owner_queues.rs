@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// A call that has sent less than this is short and goes before the others.
 const SHORT_CALL: u64 = 32 << 10;
-/// What a queue may send before the others of its path come first again: a bundle.
+/// The bytes that a queue may send before its path serves the other queues: a bundle.
 const OWNER_QUANTUM: i64 = 64 << 10;
 /// Queues of a path that ask to be served at the same time: each costs a look when the path may not send.
 const ASKING: usize = 8;
@@ -36,7 +36,7 @@ impl OwnerQueue {
 #[derive(Debug, Default)]
 pub(crate) struct OwnerQueues {
     queues: VecDeque<OwnerQueue>,
-    /// How many entries are of calls that have been taken out.
+    /// The number of entries of calls that have been taken out.
     removed: usize,
 }
 

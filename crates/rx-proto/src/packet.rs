@@ -63,7 +63,7 @@ macro_rules! packet_types {
 packet_types! {
     /// Bytes of a call.
     1 DATA
-    /// What has been received of a call, and how much more may be sent.
+    /// Tells what has been received of a call, and how much more may be sent.
     2 ACK
     /// The channel still works on an older call.
     3 BUSY

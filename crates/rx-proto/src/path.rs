@@ -30,18 +30,18 @@ const STOCK_MAX_WINDOW: u32 = 255;
 const BURST_FROM_IDLE: u64 = 128;
 /// The same on a path that has not carried anything yet.
 const FIRST_BURST: u64 = 16;
-/// How long a stock peer may hold back an ACK, as far as waiting for one goes (Rx notes 10: rx_minPeerTimeout).
+/// The longest time for which a stock peer may hold back an ACK, as far as we wait for one (Rx notes 10: rx_minPeerTimeout).
 const STOCK_ACK_DELAY: Duration = Duration::from_millis(200);
 /// The same for a peer of our own: its 5 ms and as much for its scheduler.
 const OWN_ACK_DELAY: Duration = Duration::from_millis(10);
 /// UDP and IPv4 headers, counted when a sender must be proportionate to what it received.
 const UDP_OVERHEAD: u64 = 28;
-/// What an address that has not been shown to be reachable gets, for each byte that came from it.
+/// The bytes that may be sent to an address that has not been shown to be reachable, for each byte that came from it.
 const AMPLIFICATION: u64 = 3;
 /// Pings remembered to measure their answers, and before them the last probe of the packet size.
 const PINGS: usize = 1 + 4;
-/// Packets that may stand in [`Path::control`]: they are sent before anything else, so that there are so many only while
-/// the socket takes none. A peer of which more come has to ask again.
+/// Packets that may stand in [`Path::control`]. They are sent before anything else, so they pile up only while the socket takes none.
+/// If a peer asks for more, the rest is dropped, and the peer has to ask again.
 const MAX_CONTROL: usize = 1024;
 
 /// A ping whose answer is awaited.
@@ -142,7 +142,7 @@ pub struct Path {
     pub(crate) control: VecDeque<Control>,
     /// Calls with data to send.
     pub(crate) owner_queues: OwnerQueues,
-    /// Whether it stands in the endpoint's list of paths to be asked for what they have to send.
+    /// True if it stands in the endpoint's list of paths to be asked for what they have to send.
     pub(crate) is_ready: bool,
     pings: [Ping; PINGS],
     verified: bool,
@@ -456,9 +456,9 @@ impl Path {
         Permit::At(self.pacer.ready_at(rate, bundle))
     }
 
-    /// How many bytes to wait for, so that offload pays: what half a millisecond brings, and where round trips are long a
-    /// thirty-second of one, up to four milliseconds and eight packets. With a crowd of slow paths each bundle is a system call,
-    /// here and at every hop.
+    /// The number of bytes to wait for, so that offload pays: those of a thirty-second of the round trip, but of at least half a
+    /// millisecond and at most four. It is at least one packet, and at most a quantum, or eight packets if these are more. With a
+    /// crowd of slow paths each bundle is a system call, here and at every hop.
     fn bundle(&self, rate: u64, len: u64) -> u64 {
         let time = (self.rtt.smoothed() / 32).clamp(Duration::from_micros(500), Duration::from_millis(4));
         bytes_in(rate, time).clamp(len, quantum(rate, len).max(8 * len))

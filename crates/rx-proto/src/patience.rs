@@ -19,7 +19,7 @@ pub(crate) struct Patience {
     /// `None`: without end.
     limit: Option<Duration>,
     left: Duration,
-    /// What is spent at once at most. A longer time in which nobody looked was a leap of the clock, as of a machine
+    /// The most patience that is spent at once. A longer time in which nobody looked was a leap of the clock, as of a machine
     /// that slept, and says nothing of the client.
     most: Duration,
     /// The server waits since then, or has looked then.

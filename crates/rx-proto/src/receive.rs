@@ -18,17 +18,17 @@ pub(crate) use answer::AckForm;
 
 /// Packets after which a stock peer gets an ACK at once.
 const STOCK_EVERY: u32 = 2;
-/// How long an ACK to a stock peer may wait (Rx notes 7.4).
+/// The longest time for which an ACK to a stock peer may wait (Rx notes 7.4).
 const STOCK_DELAY: Duration = Duration::from_millis(100);
 /// Packets after which a peer of our own gets an ACK.
 const OWN_EVERY: u32 = 4;
-/// How long an ACK to a peer of our own may wait, at most; also at most a quarter of the round trip, but for the end of a short
-/// stream: what the peer does next does not wait for it.
+/// The longest time for which an ACK to a peer of our own may wait. It also waits for a quarter of the round trip at most, except
+/// at the end of a short stream: what the peer does next does not wait for it.
 const OWN_DELAY: Duration = Duration::from_millis(5);
 /// With a window or flight this small every packet is acknowledged at once: the sender may be waiting for it.
 const SMALL_FLIGHT: u32 = 8;
-/// What the window allows is this many times what the application took in the last round trip: the sender doubles each
-/// round, and learns of the window a round late.
+/// The factor by which the window exceeds what the application took in the last round trip: the sender doubles each round, and
+/// learns of the window a round late.
 const WINDOW_HEADROOM: u32 = 4;
 
 /// The fate of a packet.
@@ -70,7 +70,7 @@ pub(crate) struct Receive {
     next: Seq,
     later: VecDeque<Option<Bytes>>,
     later_count: u32,
-    /// Which of them there are.
+    /// The packets among them that have arrived.
     beyond: Ranges,
     last: Option<Seq>,
     highest: Seq,
@@ -85,7 +85,7 @@ pub(crate) struct Receive {
     uninvited_to: Seq,
     /// The last packet that was ever allowed: it may come though it is not offered any more.
     accepts: Seq,
-    /// What the last ACK allowed.
+    /// The end of what the last ACK allowed.
     told: Seq,
     unacked: u32,
     newest_serial: Serial,
@@ -183,7 +183,7 @@ impl Receive {
         self.follow_reader();
     }
 
-    /// What there is memory for is allowed, unless grants are needed.
+    /// Grants what there is memory for, unless grants are needed.
     fn follow_reader(&mut self) {
         if !self.is_gated {
             self.granted = self.granted.max(self.first_unread().plus(self.window - 1));

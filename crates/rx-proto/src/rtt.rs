@@ -4,8 +4,8 @@
 use crate::time::Instant;
 use std::time::Duration;
 
-/// How long a smallest sample counts. BBR's ten seconds: longer and a changed route goes unseen, shorter and the queue
-/// that we fill ourselves becomes the measure.
+/// The time for which a smallest sample counts. BBR's ten seconds: longer and a changed route goes unseen, shorter and the
+/// queue that we fill ourselves becomes the measure.
 const MIN_WINDOW: Duration = Duration::from_secs(10);
 
 /// Before any sample (Rx notes 10: OpenAFS starts with 2 to 3 s; RFC 6298 with 1 s).

@@ -33,7 +33,7 @@ const FLOWS: usize = 4;
 pub struct Trace {
     /// The time when it was switched on: the zero of its plot.
     pub started: Instant,
-    /// Whether this end is the client.
+    /// True if this end is the client.
     pub is_client: bool,
     /// The other end.
     pub peer: SocketAddr,
@@ -154,7 +154,7 @@ pub struct AckSent {
 }
 
 impl What {
-    /// Which kind of flow it is; `None` for a mark.
+    /// The index of the kind of flow; `None` for a mark.
     const fn flow(&self) -> Option<usize> {
         match self {
             Self::Sent(_) => Some(0),

@@ -12,7 +12,7 @@ const TIMEOUT_ROUNDS: u32 = 3;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Train {
     id: u32,
-    /// What is left to send of it.
+    /// The bytes of it that are still to be sent.
     budget: u64,
     allowance: u64,
     /// Rounds that have begun since it was sent.

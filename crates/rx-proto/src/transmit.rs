@@ -45,8 +45,8 @@ enum State {
     Waiting,
     /// Under way.
     InFlight,
-    /// No longer under way, since something sent later has arrived, but the ACK that says so does not speak of it: neither
-    /// lost nor received. So it is with long windows, of which an ACK describes only a part.
+    /// No longer in flight, since something sent later has arrived, but the ACK that says so does not describe it: neither lost nor
+    /// received. This happens with long windows, because an ACK describes only a part of them.
     Unknown,
     /// The peer says that it has it, and may still throw it away.
     Received,
@@ -66,7 +66,7 @@ struct Packet {
     last: bool,
 }
 
-/// Whether a packet was sent before, and why again.
+/// The record whether a packet was sent before, and why it was sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resent {
     No,
@@ -103,7 +103,7 @@ pub(crate) struct AckOutcome {
     pub(crate) landed: u64,
     /// Bytes no longer in flight because they are lost, and the largest packet among them.
     pub(crate) lost: Lost,
-    /// Bytes no longer in flight, of which it is not known whether they are lost.
+    /// Bytes no longer in flight that may or may not be lost.
     pub(crate) left: u64,
     /// The stamp of the newest packet among those that arrived.
     pub(crate) newest: Option<Stamp>,
@@ -115,8 +115,7 @@ pub(crate) struct AckOutcome {
     /// Packets that had been given up and did arrive.
     pub(crate) spurious: u32,
     pub(crate) spurious_bytes: u64,
-    /// Bytes of which a tail loss probe has shown that they were lost, by bringing them itself. They left the flight when
-    /// the probe went.
+    /// Bytes that were lost, as a tail loss probe has shown by bringing them itself. They left the flight when the probe went.
     pub(crate) repaired: u64,
     /// The ACK names a transmission of ours: whoever wrote it has seen that.
     pub(crate) named: bool,
@@ -177,12 +176,12 @@ pub(crate) struct Transmit {
     received_len: usize,
     /// Those of them that the peer threw away, as they were beyond what it takes.
     refused: BTreeSet<Seq>,
-    /// What ranges have said to be received, so that each packet is looked at once and not with every ACK.
+    /// Packets that ranges have reported as received, so that each packet is looked at once and not with every ACK.
     known: Ranges,
     /// Packets in state [`State::Unknown`], and bytes that came into it since the path was last told.
     unknown: BTreeSet<Seq>,
     left: u64,
-    /// Of which packets the last ACK spoke, and the highest packet that was known to have arrived with it.
+    /// The packets that the last ACK described, and the highest packet that was known to have arrived with it.
     described: Described,
     highest: Seq,
     /// The time when a packet was last learnt to have arrived.
@@ -201,7 +200,7 @@ pub(crate) struct Transmit {
     /// The newest transmission known to have arrived, and when it was made.
     newest_arrived: (Instant, Serial),
     reorder_deadline: Option<Instant>,
-    /// When something was last sent or acknowledged; when last sent.
+    /// The time when something was last sent or acknowledged; below it, the time when something was last sent.
     progress_at: Instant,
     sent_at: Instant,
     probed: bool,
@@ -290,7 +289,7 @@ impl Transmit {
         self.unsent_len + self.held_len
     }
 
-    /// Bytes taken of which the peer has not said that it has them.
+    /// Bytes taken from the application that the peer has not confirmed.
     pub(crate) const fn ahead(&self) -> usize {
         self.buffered() - self.received_len
     }
@@ -503,7 +502,7 @@ impl Transmit {
         was
     }
 
-    /// Whether an answer of the peer is awaited: something is under way or was refused, or its window is shut.
+    /// True if an answer of the peer is awaited: something is under way or was refused, or its window is shut.
     fn awaits_ack(&self) -> bool {
         self.in_flight_packets > 0
             || !self.unknown.is_empty()

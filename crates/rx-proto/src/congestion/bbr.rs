@@ -56,7 +56,7 @@ const INITIAL_PACKETS: u64 = 64;
 const MIN_PACKETS: u64 = 4;
 /// Packets of a full train. Trains are sent from twice this window on.
 const TRAIN_PACKETS: u64 = 128;
-/// How many trains count, and how many it takes to believe that the path is full because they say so.
+/// The number of trains that count, and the number that must show a full path before it is believed.
 const TRAINS: usize = 5;
 const TRAINS_BELIEVED: usize = 3;
 /// Share of a round that may be lost (the draft's LossThresh).
@@ -75,11 +75,11 @@ const DOWN_ROUNDS: u32 = 1;
 const NO_QUEUE: Duration = Duration::from_millis(2);
 /// Probes in a row that found more, after which as much may be missing as at the beginning.
 const PROBES_TO_START: u32 = 3;
-/// What a lossy round leaves of a bound, at least (the draft's Beta).
+/// The part of a bound that remains after a lossy round, at least (the draft's Beta).
 const BETA: f64 = 0.7;
-/// What a late timer may catch up while nothing is known of the path's queue. Measured on a machine whose timers are late by
-/// 2 to 10 ms at times: with 2 ms a call loses a tenth of 1 Gbit/s at 50 ms, with 10 ms nothing; a queue of 5 ms overflows by
-/// it, so it is halved by what is lost in the cruise, and comes back by a step with each probe.
+/// The delay of a late timer that may be caught up while nothing is known of the path's queue. Measured on a machine whose
+/// timers are sometimes 2 to 10 ms late: with 2 ms a call loses a tenth of 1 Gbit/s at 50 ms, with 10 ms nothing. A queue of 5
+/// ms overflows with it, so losses in the cruise halve it, and it grows by a step with each probe.
 const MAX_CATCH_UP: Duration = Duration::from_millis(10);
 const CATCH_UP_STEP: Duration = Duration::from_micros(250);
 /// Share of the upper bound that is left free for others between probes (the draft's Headroom).
@@ -102,7 +102,7 @@ enum Phase {
     Up {
         found: u32,
     },
-    /// What was sent in Up arrives. The rate was `rate` before.
+    /// Packets that were sent in Up arrive. The rate was `rate` before.
     Check {
         rate: u64,
         found: u32,
@@ -116,7 +116,7 @@ enum Phase {
     },
 }
 
-/// What loss has shown of the path: `u64::MAX` where it has shown nothing.
+/// The bounds that losses have shown; `u64::MAX` where they have shown none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Bounds {
     /// More in flight than this lost too much when it was tried.
@@ -150,19 +150,19 @@ pub struct Bbr {
     acked_in_round: u64,
     /// ACKs of this round that found something lost.
     loss_events: u32,
-    /// Whether the round before this one was lossy.
+    /// True if the round before this one was lossy.
     was_lossy: bool,
     /// Best delivery rate and largest flight of this round.
     round_rate: u64,
     round_in_flight: u64,
     /// By how much `inflight_hi` may grow in this round; doubles while nothing is lost, up to what a probe asks for.
     hi_growth: u64,
-    /// Whether the window was what limited the flight in this round.
+    /// True if the window was what limited the flight in this round.
     is_held_by_hi: bool,
     /// Smallest round trip seen in this round and in the one before: the standing queue.
     round_rtt: Option<Duration>,
     last_round_rtt: Option<Duration>,
-    /// What a late timer may catch up, by what was lost so far.
+    /// The delay of a late timer that may be caught up, after the losses so far.
     catch_up: Duration,
     /// The time when the smallest round trip was last looked for.
     probed_rtt_at: Instant,
@@ -173,7 +173,7 @@ pub struct Bbr {
 }
 
 impl Bbr {
-    /// For a path of which nothing is known yet. All chance comes from `seed`.
+    /// Makes a controller for a new path. All random choices come from `seed`.
     pub fn new(packet_len: usize, seed: u64) -> Self {
         let packet_len = packet_len as u64;
         Self {
@@ -228,7 +228,7 @@ impl Bbr {
         Some(sorted[(sorted.len() - 1) / 2])
     }
 
-    /// What is in flight when the path is full and its queue empty.
+    /// The bytes in flight when the path is full and its queue is empty.
     fn pipe(&self) -> u64 {
         bytes_in(self.rate().unwrap_or(0), self.min_rtt)
     }
@@ -250,7 +250,7 @@ impl Bbr {
         }
     }
 
-    /// What offload holds back at either end.
+    /// The bytes that offload holds back at both ends.
     fn spare(&self) -> u64 {
         3 * quantum(self.rate().unwrap_or(0), self.packet_len)
     }
@@ -266,7 +266,7 @@ impl Bbr {
         self.rates.push_back((self.round, rate));
     }
 
-    /// Whether so much of this round is lost that the path, not chance, must have done it.
+    /// True if so much of this round is lost that the path, not chance, must have done it.
     fn is_lossy(&self) -> bool {
         let packets = |bytes: u64| bytes as f64 / self.packet_len as f64;
         let (lost, sent) = (packets(self.lost_in_round), packets(self.lost_in_round + self.acked_in_round));
@@ -412,7 +412,7 @@ impl Bbr {
 
     // ---- the smallest round trip
 
-    /// Where others keep the queue filled, the smallest round trip shows only when everybody sends less for a moment.
+    /// Watches the smallest round trip. If others keep the queue filled, it shows only when everybody sends less for a moment.
     fn watch_min_rtt(&mut self, sample: &AckSample) {
         let since_probe = sample.now.since(self.probed_rtt_at);
         match self.phase {

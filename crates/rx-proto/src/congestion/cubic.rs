@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The curve's steepness, in packets per second cubed (RFC 9438, 5).
 const C: f64 = 0.4;
-/// What a loss leaves of the window (RFC 9438, 4.6).
+/// The part of the window that remains after a loss (RFC 9438, 4.6).
 const BETA: f64 = 0.7;
 /// Growth in the Reno-friendly region, packets per window (RFC 9438, 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
@@ -34,7 +34,7 @@ enum Phase {
     Avoidance,
 }
 
-/// What a reduction changed, to undo it.
+/// The state before a reduction, to undo the reduction.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     state: State,
@@ -42,7 +42,7 @@ struct Before {
     spurious: u64,
 }
 
-/// What a loss changes.
+/// The state that a loss changes.
 #[derive(Clone, Copy, Debug)]
 struct State {
     phase: Phase,
@@ -50,9 +50,9 @@ struct State {
     window: f64,
     /// Window at the last loss, where the curve is flat.
     max_window: f64,
-    /// When the curve began, and the window then; `None` until the first ACK after a loss.
+    /// The start of the curve, and the window then; `None` until the first ACK after a loss.
     epoch: Option<(Instant, f64)>,
-    /// What Reno's growth would have made of the window since then.
+    /// The window that Reno's growth would have reached since then.
     reno_window: f64,
 }
 
@@ -71,7 +71,7 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    /// For a path of which nothing is known yet.
+    /// Makes a controller for a new path.
     pub fn new(packet_len: usize) -> Self {
         let packet_len = packet_len as f64;
         Self {

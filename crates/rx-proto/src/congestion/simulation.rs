@@ -1,7 +1,7 @@
-//! The controllers on a bottleneck in virtual time: flows of which each is a real [`Path`] with an endless source and a receiver
-//! that acknowledges each fourth packet. Without calls and windows of the peer, so that a minute of a full gigabit link is a
-//! second of computing. What comes of it is kept in `simulation.txt`, so that a change in behaviour is seen in review;
-//! `UPDATE=1 cargo test -p rx-proto controllers` writes it.
+//! The controllers on a bottleneck in virtual time. Each flow is a real [`Path`] with an endless source, and a receiver that
+//! acknowledges each fourth packet. There are no calls and no windows of the peer, so a minute of a full gigabit link takes a
+//! second of computing. `simulation.txt` keeps the results, so that reviewers see a change in behaviour; `UPDATE=1 cargo test -p
+//! rx-proto controllers` writes it.
 
 use super::ControllerKind;
 use crate::config::Config;
@@ -72,7 +72,7 @@ struct World {
     is_bursting: bool,
     /// Packets that entered the link.
     entered: u64,
-    /// Which of those are lost in any case.
+    /// The packets among those that are lost in any case.
     burst: Range<u64>,
     flows: Vec<Flow>,
     events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// When a packet leaves the bottleneck, if it does.
+    /// The time when a packet leaves the bottleneck, if it does.
     fn cross(&mut self) -> Option<Instant> {
         let Bottleneck { mbit, queue, loss, burst } = self.link;
         let is_in_burst = self.burst.contains(&self.entered);
@@ -270,7 +270,7 @@ impl World {
         f.heard_at = now;
     }
 
-    /// What a flow received from one time to another, Mbit/s of its stream.
+    /// The throughput of a flow's stream between two times, in Mbit/s.
     fn mbit(&self, flow: usize, from: usize, to: usize) -> f64 {
         let bytes: u64 = self.flows[flow].seconds.iter().take(to).skip(from).sum();
         bytes as f64 * 8.0 / 1e6 / (to - from) as f64 * 1416.0 / 1444.0
@@ -336,8 +336,9 @@ fn beside(first: ControllerKind, second: ControllerKind, rtt: u64, queue: u64, l
     [a, b].map(|mbit| mbit * 100.0 / (a + b))
 }
 
-/// What the smaller of two flows of this kind has of what the larger has: the least, and the median of twelve runs, in which
-/// the second begins `later` ms after the first and a little more in each, so that their probes meet in other ways.
+/// The throughput of the slower of two flows of this kind, divided by that of the faster: the least and the median of twelve
+/// runs. In each run, the second flow begins `later` ms after the first and a little more, so that their probes meet in other
+/// ways.
 fn equality(kind: ControllerKind, rtt: u64, queue: u64, later: u64) -> [f64; 2] {
     let mut ratios: Vec<f64> = (0..12)
         .map(|run| {

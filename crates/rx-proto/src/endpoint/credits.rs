@@ -36,13 +36,13 @@ use drain::{Change, Drain};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What is drained in this time may be on its way in addition to what the buffer holds.
+/// The time whose drained bytes may be in flight in addition to what the buffer holds.
 const DRAINED: Duration = Duration::from_millis(2);
-/// Of a small buffer this part is left to what is not offered: ACKs, pings, first packets of new calls.
+/// The divisor of a small buffer that gives the part for packets that are not offered: ACKs, pings, first packets of new calls.
 const RESERVE: u64 = 8;
-/// What the kernel counts for a packet of up to [`PART`] bytes (measured: 1444 and 1472 bytes cost 2304). A larger one may
-/// come in fragments, each of which counts so much, or whole: then it counts the next power of two and up to 832 more
-/// (measured on loopback: 2000 bytes 4352, 4000 bytes 8448, 8972 bytes 16,640, 16,384 bytes 17,216).
+/// The bytes that the kernel counts for a packet of up to [`PART`] bytes (measured: 1444 and 1472 bytes cost 2304). A larger one may
+/// come in fragments, each of which counts so much, or whole: then it counts the next power of two and up to 832 more (measured on
+/// loopback: 2000 bytes 4352, 4000 bytes 8448, 8972 bytes 16,640, 16,384 bytes 17,216).
 const PART_COST: u64 = 2304;
 const PART: u64 = 1472;
 const WHOLE_OVERHEAD: u64 = 1024;
@@ -57,7 +57,7 @@ const LISTED_FROM: u32 = 8;
 /// been quiet: the cost of 128 KiB.
 const TURN: u32 = 64 << 10;
 const FRESH: u32 = 208 << 10;
-/// How often calls are looked after that hold credit, and how many at a time: in a small buffer more.
+/// The time between two looks at calls that hold credit, and the number of calls at a time, which is larger with a small buffer.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOK_AT: usize = 64;
 const LOOK_AT_IN_SMALL: usize = 256;
@@ -88,8 +88,8 @@ pub(super) fn cost(len: usize) -> u64 {
     }
 }
 
-/// What a packet of any kind costs there; of short ones the kernel counts less (measured on loopback: up to 150 bytes 832, 300 and 600
-/// bytes 1280).
+/// The cost of a packet of any kind in the socket's buffer. The kernel counts less for short ones (measured on loopback: up to 150
+/// bytes 832, 300 and 600 bytes 1280).
 fn cost_of_any(len: usize) -> u64 {
     match len {
         0..=150 => 832,
@@ -105,7 +105,7 @@ struct Receiver {
     number: CallNumber,
 }
 
-/// What an owner holds, and the owner's calls that want more than they may have.
+/// The credit that an owner holds, and the owner's calls that want more than they may have.
 #[derive(Debug, Default)]
 struct Share {
     held: u64,
@@ -123,9 +123,9 @@ pub(super) struct Credits {
     uninvited: u64,
     waiting: FairQueue<Receiver>,
     receivers: VecDeque<Receiver>,
-    /// How many of those are gone.
+    /// The number of entries whose calls are gone.
     gone: usize,
-    /// Of each owner who holds something. In an order, so that a simulation goes the same way each time.
+    /// The shares of owners who hold something. The map is ordered, so that a simulation goes the same way each time.
     shares: BTreeMap<Owner, Share>,
     /// The time when calls that hold credit are looked after next.
     armed: Option<Instant>,
@@ -167,8 +167,8 @@ impl Credits {
         }
     }
 
-    /// What an owner may hold while there is a standing queue: equal parts of a half of what there is. If they could hold all of
-    /// it, hosts that get no time to send would, and others would wait for them though the server is idle.
+    /// The most that an owner may hold while there is a standing queue: an equal part of half of the limit. If owners could hold all
+    /// of it, hosts that get no time to send would hold it, and others would wait for them though the server is idle.
     fn most_of_an_owner(&self) -> u64 {
         let owners = self.shares.len().max(self.waiting.owners()).max(1) as u64;
         self.drain.limit().map_or(u64::MAX, |limit| limit / (2 * owners))
@@ -207,13 +207,13 @@ impl Credits {
         is_calm(&self.waiting, &self.shares)
     }
 
-    /// What the buffer takes, where it is small.
+    /// The bytes that a small buffer takes.
     fn in_buffer(&self) -> Option<u64> {
         self.buffer.map(|b| b - b / RESERVE + bytes_in(self.drain.data_rate(), DRAINED))
     }
 }
 
-/// Whether no owner waits for more than they have.
+/// True if no owner waits for more than they have.
 fn is_calm(waiting: &FairQueue<Receiver>, shares: &BTreeMap<Owner, Share>) -> bool {
     waiting.is_empty() && shares.values().all(|share| share.aside.is_empty())
 }

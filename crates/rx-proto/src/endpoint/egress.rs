@@ -1,6 +1,6 @@
-//! The order of sending: small packets of any path first, then data, of which each owner gets the same number of bytes
-//! (`fair`); the paths of an owner take turns, and the calls of a path (`owner_queues`). Data leave in bundles of equal packets
-//! that the kernel splits.
+//! The order of sending: small packets of any path come first, then data. Each owner gets the same number of bytes of data
+//! (`fair`). The paths of an owner take turns, and so do the calls of a path (`owner_queues`). Data leave in bundles of equal
+//! packets that the kernel splits.
 
 use super::{ChannelRef, Endpoint, data_capacity};
 use crate::ack::{ACK_FIXED_LEN, AckFields, AckReason, RANGE_LEN};
@@ -33,7 +33,7 @@ pub struct Transmission {
     pub to: SocketAddr,
     /// Length of each packet in the buffer; the last may be shorter.
     pub segment_len: usize,
-    /// Whether the network must not fragment it. Clear only for packets that were cut before the path turned out narrower.
+    /// True if the network must not fragment it. Clear only for packets that were cut before the path turned out narrower.
     pub dont_fragment: bool,
 }
 
@@ -51,7 +51,7 @@ struct Bundle {
 }
 
 impl Bundle {
-    /// Whether a packet may follow, of a call whose packets take up to `capacity`, with `bytes` in the bundle so far. Calls of
+    /// True if a packet may follow, of a call whose packets take up to `capacity`, with `bytes` in the bundle so far. Calls of
     /// one path with the same capacity have the same security, so that equal payloads are sealed to equal lengths.
     const fn takes(&self, next: &Next, capacity: usize, bytes: usize) -> bool {
         !self.is_over
@@ -62,7 +62,7 @@ impl Bundle {
     }
 }
 
-/// Whether a packet that is sent again was cut when longer ones passed.
+/// True if a packet that is sent again was cut when longer ones passed.
 const fn is_oversized(next: &Next, capacity: usize) -> bool {
     next.again && next.len > capacity
 }
@@ -341,7 +341,7 @@ impl Endpoint {
         }
     }
 
-    /// How ACKs tell what has come to the peer of a path; long ones, or such as stay small.
+    /// The form in which ACKs tell the peer of a path what has arrived: the longest that fits, or one that stays small.
     fn ack_form(&self, path: usize, is_long: bool) -> AckForm {
         let path = &self.paths[path];
         if !self.config.announce || !path.view().takes_ranges {
@@ -411,7 +411,7 @@ impl Endpoint {
         bytes.into()
     }
 
-    /// The ACK of a call of which nothing is left but how far it came.
+    /// Builds the ACK of a call that has ended. All that is left of the call is the next sequence number.
     pub(super) fn build_final_ack(
         &mut self,
         at: ChannelRef,

@@ -17,7 +17,7 @@ use bytes::{Buf, Bytes};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How often the peer of a call that has ended is told so (Rx notes 13: repeats are rate-limited).
+/// The shortest time between two answers to the peer of a call that has ended (Rx notes 13: repeats are rate-limited).
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 /// The same for a finished call's last ACK: its peer waits for it, but may also send a whole window of late packets.
 const ACK_AGAIN: Duration = Duration::from_millis(2);
@@ -178,7 +178,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a packet other than DATA is for the channel's running call; answers for the one that has ended.
+    /// True if a packet other than DATA is for the channel's running call; answers for the one that has ended.
     fn is_current(&mut self, now: Instant, at: ChannelRef, header: &Header) -> bool {
         let slot = &self.connections[at.connection].slots[at.channel.index()];
         if slot.call.as_ref().is_some_and(|c| c.number == header.call && !c.stage.has_ended()) {
@@ -208,8 +208,8 @@ impl Endpoint {
         }
     }
 
-    /// The client asks for a call of which nothing has come: it is told so, by a packet that is no longer than its own, and nothing is
-    /// kept.
+    /// Answers a client that asks about a call of which no data have arrived, with a packet that is no longer than the client's own.
+    /// Nothing is kept.
     fn answer_for_unknown(&mut self, at: ChannelRef, header: &Header) {
         let path = self.connections[at.connection].path;
         let (first, reason) = (Seq::FIRST, AckReason::PING_RESPONSE);

@@ -52,13 +52,14 @@ pub(super) struct Inspection {
     /// For all askers, and for each of [`ASKERS`] groups of addresses, which are there from the first question on.
     all_askers: Allowance,
     askers: Vec<Allowance>,
-    /// What addresses and names are hashed with: nobody else can tell which share an allowance, or a name by its hash.
+    /// The secret with which addresses and names are hashed. Without it, nobody can tell which addresses share an allowance, or guess a
+    /// name from its hash.
     secret: [u64; 2],
     /// The place of the last answer to each kind of question: the next question is most often for the next one.
     active: Cursor,
     all: Cursor,
     peers: Cursor,
-    /// Whom we have asked, by which number.
+    /// The peers that this endpoint has asked, and the number of each question.
     asked: VecDeque<(SocketAddr, CallNumber)>,
     answers: VecDeque<(SocketAddr, DebugStats)>,
 }
@@ -86,7 +87,7 @@ impl Allowance {
         }
     }
 
-    /// Whether the longest answer may go.
+    /// True if the longest answer may go.
     const fn is_enough(&self) -> bool {
         self.tokens >= LONGEST_ANSWER
     }
@@ -117,7 +118,7 @@ impl Inspection {
         hasher.finish()
     }
 
-    /// Whether an asker may be answered now. Who is on this machine is limited by the sum alone: nothing from elsewhere can seem to
+    /// True if an asker may be answered now. Who is on this machine is limited by the sum alone: nothing from elsewhere can seem to
     /// come from there.
     fn may_answer(&mut self, now: Instant, asker: IpAddr) -> bool {
         let place = self.place_of(asker);
@@ -143,7 +144,7 @@ impl Inspection {
     }
 }
 
-/// Where the one of that index was found among the slots.
+/// The slot in which the connection of that index was found.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
     index: usize,
@@ -322,7 +323,7 @@ impl Endpoint {
         }
     }
 
-    /// What stands for the name of a connection: the same each time, and of no use in packets for it.
+    /// The id that stands for a connection in answers: the same each time, and of no use in packets for the connection.
     fn shown_id(&self, connection: &Connection) -> ConnectionId {
         let key = &connection.key;
         let hash = self.inspect.hash((key.epoch, key.connection, connection.is_client()));

@@ -26,7 +26,7 @@ use rand::Rng;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long a client that seems to have moved may take to answer from there.
+/// The time within which a client that seems to have moved must answer from its new address.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Before the ping that asks a new address, the server skips a random number of serials: up to 2²⁸, this many bits less than a serial
 /// has. So an attacker who knows the earlier serials has one guess in 2²⁸.

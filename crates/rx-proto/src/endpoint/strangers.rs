@@ -22,10 +22,10 @@ const GENEROUS_PART: u64 = 32;
 pub(super) const FEW_HELD: usize = 2;
 /// This part of [`Config::max_connections`](crate::config::Config::max_connections) each endpoint of a port may have in any case.
 const FOR_EACH: u64 = 64;
-/// Entries looked at for a connection that can go, most of which are there.
+/// The number of entries that a search for a connection that can go looks at. Most entries are connections that still exist.
 const LOOK_AT: usize = 32;
 
-/// What a host has.
+/// The data and connections that count for a host.
 #[derive(Debug, Default)]
 struct Host {
     bytes: u64,

@@ -12,7 +12,8 @@ use crate::transmit::{Lost, TimerAction};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// How long a client may leave a challenge unanswered: 50 times 2 s (Rx notes 11).
+/// The number of challenges that a client may leave unanswered, and the time between two of them: 50 times 2 s (Rx notes
+/// 11).
 const CHALLENGE_TRIES: u8 = 50;
 const CHALLENGE_AGAIN: Duration = Duration::from_secs(2);
 /// Entries of the heap that may be out of date, beside one for each connection and path.
@@ -85,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// When time changes something here. `None` while calls have ended and the application holds them.
+    /// The time when time changes something here. `None` while calls have ended and the application holds them.
     fn connection_deadline(&self, index: usize) -> Option<Instant> {
         let connection = &self.connections[index];
         let path = &self.paths[connection.path];

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How long the end of a short reply waits for the next call on its channel before it is acknowledged by itself. A server of our
-/// own begins to ask for it after 10 ms and two round trips.
+/// The time for which the end of a short reply waits for the next call on its channel before it is acknowledged by itself. A server of
+/// our own begins to ask for it after 10 ms and two round trips.
 const FINAL_ACK_DELAY: Duration = Duration::from_millis(2);
 
 /// Addresses of servers with several that are remembered: more than the servers of a large cell have. Later ones are not heard but
@@ -52,7 +52,7 @@ pub struct CallStats {
     pub receive_window: u32,
     /// The time from when there was something to send until the first DATA packet went out; `None` before.
     pub send_wait: Option<Duration>,
-    /// Whether the peer's stream has come and been read whole.
+    /// True if the peer's stream has come and been read whole.
     pub is_read: bool,
 }
 

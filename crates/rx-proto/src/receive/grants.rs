@@ -105,8 +105,8 @@ mod tests {
     use crate::time::Instant;
     use bytes::Bytes;
 
-    /// What may come under an older offer is accepted, and a sender that has used up its grant hears of no window of 0: it
-    /// is told of one packet, which has come.
+    /// Packets that arrive under an older offer are accepted. A sender that has used up its grant hears of no window of 0: it is
+    /// told of one packet, which has come.
     #[test]
     fn a_gated_window_moves_by_grants_alone() {
         let mut r = Receive::new(Instant::ORIGIN, 255);

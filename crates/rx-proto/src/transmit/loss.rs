@@ -22,7 +22,7 @@ struct Reading<'a> {
     /// The transmission that it names, if it is one of ours.
     named: Option<(Serial, Seq)>,
     reason: AckReason,
-    /// What was said by the ACK before.
+    /// The packets that the previous ACK described.
     described: Described,
     highest: Seq,
     out: AckOutcome,
@@ -187,7 +187,7 @@ impl Transmit {
         }
     }
 
-    /// Of packets whose fate was unknown an ACK speaks now: it does not have them.
+    /// Finds the packets whose fate was unknown, and that this ACK describes without having them.
     fn find_unknown(&mut self, described: Described) {
         if self.unknown.is_empty() {
             return;

@@ -53,7 +53,7 @@ struct Ranged<'a> {
     reason: AckReason,
     ranges: &'a [(u32, u32)],
     limit: usize,
-    /// What it says of the window.
+    /// The window that it announces.
     window: Option<u32>,
 }
 
@@ -253,8 +253,8 @@ fn what_was_refused_as_beyond_the_window_goes_again() {
     assert!(t.is_complete());
 }
 
-/// Where the peer's memory was short, a call began with 255 packets allowed and 3,400 sent: what was refused went again one packet each
-/// round trip, as ACKs that could not speak of all took back their first alone.
+/// A call began with 255 packets allowed and 3,400 sent, where the peer's memory was short. Refused packets were sent again one in each
+/// round trip, because ACKs that could not describe all packets took back only their first.
 #[test]
 fn all_that_was_refused_goes_again_when_the_window_covers_it() {
     let mut t = stream(30);

@@ -10,7 +10,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(10);
 /// A queue that packets wait in for longer than this, all through two periods, is a standing one.
 const STANDING: Duration = Duration::from_millis(5);
-/// What a limited queue is kept at: enough for the thread that works to always have something.
+/// The delay that a limited queue is kept at: long enough that the thread that drains it always has something to do.
 const AIM: Duration = Duration::from_millis(3);
 /// Periods without anybody waiting for credit after which nothing is limited any more: 200 ms.
 const CALM: u32 = 20;
@@ -33,7 +33,7 @@ pub(super) enum Change {
 #[derive(Debug)]
 pub(super) struct Drain {
     from: Instant,
-    /// Of data, and of packets of all kinds: both wait in one queue, but only data are offered for.
+    /// Bytes of data, and of packets of all kinds: both wait in one queue, but the endpoint offers room only for data.
     data_bytes: u64,
     bytes: u64,
     /// Kernel's bytes a second in the last periods, likewise.

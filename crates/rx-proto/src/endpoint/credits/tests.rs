@@ -25,7 +25,7 @@ fn data(seq: Seq) -> Header {
     Header::parse(&bytes).unwrap()
 }
 
-/// Calls, each of a host of its own, of which packets come as they are told to.
+/// Calls, each of a host of its own. Their packets arrive when a test says so.
 struct World {
     connections: Slab<Box<Connection>>,
     paths: Slab<Box<Path>>,
