@@ -5,7 +5,7 @@ use std::panic;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Does what may block on the disk, and waits for it. A panic of the work is the caller's.
+/// Runs work that may block on the disk, and waits for it. A panic of the work becomes the caller's.
 pub async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match threads() {
         // Boxed, so that a task is compiled once for each kind of result, and not for each kind of work.
@@ -17,7 +17,7 @@ pub async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 's
     }
 }
 
-/// Does what may block without being waited for.
+/// Starts work that may block, without waiting for it.
 pub fn in_background(work: impl FnOnce() + Send + 'static) {
     match threads() {
         Some(handle) => drop(handle.spawn_blocking(Box::new(work) as Box<dyn FnOnce() + Send>)),

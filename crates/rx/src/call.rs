@@ -26,8 +26,8 @@ use crate::metrics::{CallResult, Ending, Measured};
 use crate::runtime::BoxFuture;
 use crate::shard::{Shard, State};
 
-/// What a read takes from the protocol at once, in bytes, to be handed out without its lock. A slow reader holds so much
-/// beyond the receive window.
+/// The bytes that a read takes from the protocol at once, to be handed out without its lock. A slow reader holds so much beyond
+/// the receive window.
 const READ_AT_ONCE_BYTES: usize = 128 << 10;
 
 /// Bytes copied into one piece of a stream: large enough that few packets are cut across two pieces.
@@ -59,7 +59,7 @@ pub struct Call {
 struct Deadline {
     at: Instant,
     timer: Option<BoxFuture>,
-    /// How often it was put off because this process had stood still.
+    /// The number of times that it was put off because this process had stood still.
     standstills: u32,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Call {
     }
 }
 
-/// Does something to a call. What callers send may go out with what others send; a server's reply does not wait.
+/// Changes a call. What callers send may go out with what others send; a server's reply does not wait.
 fn with<T>(
     driver: &Driver,
     shard: &Shard,
@@ -512,7 +512,7 @@ pub(crate) fn ending_of(
     Ending { result, duration, send_wait: stats.send_wait, rtt }
 }
 
-/// Why the protocol does not do what is asked of a call.
+/// The reason why the protocol refuses a request about a call.
 enum Refusal {
     Closed,
     NotSending,

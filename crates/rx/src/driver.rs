@@ -39,9 +39,9 @@ use route::Registry;
 /// about 60 µs.
 const DELIVERIES_PER_LOCK: usize = 16;
 
-/// How often the kernel is asked how much waits there: it takes a system call of 0.3 µs.
+/// The time between two questions to the kernel about how much waits there: each takes a system call of 0.3 µs.
 const LOOK_AT_KERNEL: Duration = Duration::from_millis(1);
-/// What the kernel counts for payload in single packets: 2304 bytes for 1472.
+/// The bytes that the kernel counts for payload in single packets: 2304 bytes for 1472.
 const KERNEL_COUNT: (u64, u64) = (2304, 1472);
 
 /// The driver of one endpoint.
@@ -53,7 +53,7 @@ pub(crate) struct Driver {
     registry: Registry,
     pub(crate) services: RwLock<HashMap<ServiceId, Arc<ServiceEntry>>>,
     queue_bytes: usize,
-    /// What the queues of all shards hold.
+    /// The bytes that the queues of all shards hold.
     queued: Total,
     pub(crate) owners: Owners,
     pub(crate) counters: Counters,
@@ -108,7 +108,7 @@ impl Driver {
         &self.shards[route::shard_of(peer.ip(), self.shards.len())]
     }
 
-    /// Does something to a shard's state, and what follows from it: wakes, starts calls, sends.
+    /// Changes a shard's state, and then wakes tasks, starts calls and sends, as the change requires.
     pub(crate) fn with<T>(&self, shard: &Shard, verb: impl FnOnce(&mut State, Instant) -> T) -> T {
         let result = self.change(shard, verb);
         self.transmit(shard);

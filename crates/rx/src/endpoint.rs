@@ -41,7 +41,7 @@ pub struct EndpointConfig {
     /// Memory that received packets may hold before a shard has worked through them, in bytes; beyond it they are dropped.
     /// Default 64 MiB, some 16,000 packets: less loses packets in bursts, more only delays the loss.
     pub queue_bytes: usize,
-    /// Whether it begins as a server whose services are still to come: a call of a missing service gets no answer until
+    /// True if it begins as a server whose services are still to come: a call of a missing service gets no answer until
     /// [`Endpoint::set_starting`] says otherwise. Default false: it is refused.
     pub is_starting: bool,
     /// The time between two publications of counters and gauges through the `metrics` facade; `None` leaves that to

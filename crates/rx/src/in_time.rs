@@ -13,8 +13,8 @@ use crate::runtime::Runtime;
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(1);
 pub(crate) const STANDSTILLS: u32 = 3;
 
-/// How long it may take to read what has come when the time is over, if the process did not stand still then: it may have until just
-/// before.
+/// The time that it may take to read what has come when the time is over, if the process did not stand still then: it may have until
+/// just before.
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
 /// Returns what a future comes to, or `None` if it is not done in time. Time in which this process stood still does not count, because

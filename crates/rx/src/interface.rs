@@ -24,8 +24,8 @@ pub struct Procedures {
     unknown: Meters,
 }
 
-/// What is published of a procedure: made when there is something to publish, so that the hundreds that nobody calls take no
-/// room in what is shown.
+/// The metrics of a procedure. They are made when there is something to publish, so that the hundreds that nobody calls take
+/// no room in what is shown.
 struct Meters {
     name: &'static str,
     ok: OnceLock<(Counter, Histogram)>,
@@ -50,7 +50,7 @@ impl Meters {
 }
 
 impl Procedures {
-    /// Of an interface. Nothing is published before the first call.
+    /// Makes the metrics of an interface. Nothing is published before the first call.
     pub fn of<I: Interface>() -> Self {
         let meters = |rpc: &rxgen::RpcInfo| (rpc.opcode, Meters::of(rpc.name));
         let by_opcode = I::RPCS.iter().map(meters).collect();
@@ -77,8 +77,8 @@ impl Procedures {
         self.measure(opcode, &*driver.runtime, I::dispatch(server, opcode, call, max_argument_bytes)).await
     }
 
-    /// Does the work of a call whose opcode was read already. A call that ends before its work, since the client went away,
-    /// is not counted here.
+    /// Counts and times the work of a call whose opcode has been read. A call that ends before its work, because the client
+    /// went away, is not counted here.
     ///
     /// # Errors
     ///

@@ -71,7 +71,7 @@ macro_rules! counters {
             }
         }
 
-        /// How the counters are published.
+        /// The counters, as they are published.
         const COUNTERS: &[Row] = &[$(Row {
             name: concat!("rx_", stringify!($name)),
             unit: Unit::$unit,
@@ -100,7 +100,7 @@ counters! {
     handler_panics Count "Handlers that panicked."
 }
 
-/// What the port counts itself.
+/// The counters of the port itself.
 const PORT_COUNTERS: &[Row] = &[Row {
     name: "rx_kernel_dropped",
     unit: Unit::Count,
@@ -110,7 +110,7 @@ const PORT_COUNTERS: &[Row] = &[Row {
 
 macro_rules! gauges {
     ($($name:ident $unit:ident $value:expr, $meaning:literal;)*) => {
-        /// What is there at the moment.
+        /// The values that hold at the moment.
         const GAUGES: &[Row] = &[$(Row {
             name: concat!("rx_", stringify!($name)),
             unit: Unit::$unit,
@@ -136,7 +136,7 @@ gauges! {
 macro_rules! by_call {
     ($($konst:ident $name:literal $unit:ident $meaning:literal)*) => {
         $(const $konst: &str = $name;)*
-        /// What gets a value as a call ends: name, unit, meaning.
+        /// The metrics that get a value as a call ends: name, unit, meaning.
         const BY_CALL: &[(&str, Unit, &str)] = &[$(($konst, Unit::$unit, $meaning),)*];
     };
 }
@@ -317,7 +317,7 @@ impl CallResult {
         }
     }
 
-    /// Of a call that has failed.
+    /// Returns the outcome of a call that has failed.
     pub(crate) fn of_error(error: CallError) -> Self {
         match error {
             CallError::AbortedByPeer(_) => Self::AbortedByPeer,
@@ -397,7 +397,7 @@ impl CallMeters {
         self.handler_wait.record(wait);
     }
 
-    /// How long a call had to wait until it could send: where whoever shares a path out among its users is seen.
+    /// Notes the time that a call had to wait until it could send. It shows which calls wait because a path is shared.
     fn note_send_wait(&self, wait: Duration) {
         self.send_wait.record(wait);
     }

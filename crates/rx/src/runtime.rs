@@ -94,6 +94,6 @@ pub trait Driven: Send + Sync {
     /// The network has said something about a packet that was sent.
     fn report(&self, error: &IcmpError);
 
-    /// Does what is due for a shard; returns when to be called again at the latest.
+    /// Runs what is due for a shard; returns the time by which it must be called again.
     fn run(&self, shard: usize) -> Option<Instant>;
 }

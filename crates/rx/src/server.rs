@@ -27,7 +27,7 @@ use crate::runtime::{BoxFuture, Runtime};
 use crate::shard::{Incoming, Shard};
 use slots::{Admission, Slots};
 
-/// What a handler's work comes to.
+/// The work of a handler, and its result.
 type Work = Pin<Box<dyn Future<Output = Result<(), Abort>> + Send>>;
 
 /// Answers the calls of a service. Implemented for functions that take a [`ServerCall`] and return a future.

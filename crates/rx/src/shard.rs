@@ -29,14 +29,15 @@ pub(crate) struct Shard {
     pub(crate) index: usize,
     pub(crate) queue: Mutex<Queue>,
     state: Mutex<State>,
-    /// Whoever holds it sends, so that packets leave in the order in which the protocol made them. Taken before `state`.
+    /// The lock of the thread that sends, so that packets leave in the order in which the protocol made them. Taken before
+    /// `state`.
     pub(crate) tx: Mutex<TxBuffer>,
     /// Somebody has something to send; see `transmit`.
     pub(crate) tx_wanted: AtomicBool,
     /// Several callers were woken at once, and what they send waits until all have had their turn; see `transmit`.
     pub(crate) is_gathering: AtomicBool,
-    /// When the worker, and when the receiving thread, will look at the time by themselves, in nanoseconds; 0 while they are
-    /// awake, as they look before they sleep.
+    /// The times, in nanoseconds, when the worker and the receiving thread will look at the time by themselves; 0 while they
+    /// are awake, as they look before they sleep.
     sleeping_until: [AtomicU64; 2],
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct State {
     pub(crate) endpoint: Endpoint,
     calls: HashMap<CallHandle, Slot>,
     channel_waiters: HashMap<ConnectionHandle, Vec<Waker>>,
-    /// Who waits for the statistics of a peer.
+    /// The tasks that wait for the statistics of a peer.
     curious: HashMap<SocketAddr, Vec<oneshot::Sender<DebugStats>>>,
     /// On a port of all addresses: the one that each peer sends to, to answer from.
     local_ips: Option<HashMap<SocketAddr, IpAddr>>,
@@ -88,7 +89,7 @@ pub(crate) struct State {
     pub(crate) looked_at: Instant,
 }
 
-/// Who waits for a call. One task at a time has it.
+/// The task that waits for a call. One task at a time has it.
 #[derive(Debug, Default)]
 struct Slot {
     waker: Option<Waker>,
@@ -339,7 +340,7 @@ impl State {
 mod tests {
     use super::*;
 
-    /// What waits to be worked through is limited by the memory that it holds, not by what it says.
+    /// A queue is limited by the memory that waiting datagrams hold, not by the bytes in them.
     #[test]
     fn a_full_queue_refuses() {
         let datagram = |bytes: usize| Datagram {

@@ -43,8 +43,8 @@ pub const DEFAULT_SEND_BUFFER_BYTES: usize = 4 << 20;
 /// The most that one bundle may have in all: the largest UDP payload of IPv4.
 pub const MAX_TRANSMIT_BYTES: usize = 65_507;
 
-/// How often a send is tried. An ICMP error about *any* earlier packet makes the next send fail once, whatever its
-/// destination; several in a row happen when several peers are gone.
+/// The number of times that a send is tried. An ICMP error about *any* earlier packet makes the next send fail once,
+/// whatever its destination; several in a row happen when several peers are gone.
 const SEND_ATTEMPTS: usize = 4;
 
 /// The options of a [`Socket`].
@@ -59,7 +59,7 @@ pub struct SocketOptions {
     /// The same for sending, with `net.core.wmem_max` and [`DEFAULT_SEND_BUFFER_BYTES`]. Too small makes
     /// [`Socket::send`] wait; too large lets packets queue in this host instead of being paced.
     pub send_buffer_bytes: Option<usize>,
-    /// Whether a default size may go past the sysctls, which takes `CAP_NET_ADMIN`; without that capability the
+    /// True if a default size may go past the sysctls, which takes `CAP_NET_ADMIN`; without that capability the
     /// sysctls limit it, silently. Default: true.
     pub allow_force: bool,
     /// Share the port with other sockets that set this too, the kernel spreading peers over them (`SO_REUSEPORT`).
@@ -496,7 +496,7 @@ fn normalised(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether an error on the socket says nothing about the socket itself: what Linux makes of ICMP errors (reported once,
+/// True if an error on the socket says nothing about the socket itself: what Linux makes of ICMP errors (reported once,
 /// by whatever is called next, since one socket serves all peers), and of a way that is missing or closed here.
 fn concerns_one_peer(error: &io::Error) -> bool {
     matches!(

@@ -19,7 +19,7 @@ use crate::socket::{self, RecvBatch, SendError, Socket, SocketOptions, Transmit}
 /// Most shards by default: beyond it the one receiving thread is what limits.
 const MAX_DEFAULT_SHARDS: usize = 8;
 
-/// How long a receiving thread rests after the socket has failed as a whole, for want of memory.
+/// The time for which a receiving thread rests after the socket has failed as a whole, for want of memory.
 const RECEIVE_AGAIN: Duration = Duration::from_millis(10);
 
 /// The pause after a panic, so that one that comes again and again does not fill log and core.
@@ -203,8 +203,8 @@ fn receive(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime) {
     }
 }
 
-/// Does a piece of work; a panic in it is logged, and the port goes on after a pause: the calls that the defect does not
-/// concern should not end with it.
+/// Runs a piece of work. A panic in it is logged, and the port goes on after a pause, because the calls that the defect
+/// does not concern should not end with it.
 fn go_on(work: impl FnOnce() -> Option<Instant>) -> Option<Instant> {
     match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(next) => next,

@@ -58,7 +58,7 @@ pub(super) struct Registry(Mutex<Entries>);
 #[derive(Debug, Default)]
 struct Entries {
     shards: HashMap<Key, usize>,
-    /// How many entries a shard has, and at how many it looks for dead ones.
+    /// For each shard, the number of its entries, and the number at which dead ones are looked for.
     counts: HashMap<usize, (usize, usize)>,
 }
 
@@ -107,7 +107,7 @@ impl Entries {
     }
 }
 
-/// Whether the connection of a packet stays with the address that it comes from: those without security do.
+/// True if the connection of a packet stays with the address that it comes from: those without security do.
 fn is_bound(header: &Header) -> bool {
     header.security == Null.index()
 }

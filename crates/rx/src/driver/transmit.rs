@@ -46,7 +46,7 @@ pub(crate) struct TxBuffer {
     heads: Vec<(Transmission, Option<IpAddr>)>,
 }
 
-/// How far one turn of sending came.
+/// The end of one turn of sending.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     Done,
@@ -124,7 +124,7 @@ impl Driver {
         Turn::MoreToSend
     }
 
-    /// Whether something has come that is not worked through: for the worker, or still in the socket, where the receiving thread
+    /// True if something has come that is not worked through: for the worker, or still in the socket, where the receiving thread
     /// itself sends.
     fn has_arrivals(&self, shard: &Shard) -> bool {
         !shard.lock_queue().datagrams.is_empty() || self.port.queued_bytes() > 0

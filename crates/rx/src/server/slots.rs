@@ -177,7 +177,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// Whether an owner with so many running calls may have another: while it would leave others as many slots as it had.
+/// True if an owner with so many running calls may have another: while it would leave others as many slots as it had.
 const fn may_run(free: usize, running: usize) -> bool {
     free > 0 && running <= free
 }

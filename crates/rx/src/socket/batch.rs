@@ -20,10 +20,10 @@ pub const MAX_DELIVERIES: usize = BATCH_SIZE;
 /// that nothing is ever cut.
 pub(super) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// What fills less than this of its buffer is copied into memory of its own size, so that a kept delivery holds at most
-/// eight times its size, and a single packet just itself. Bundles of 8, which senders make, are above it: copying
-/// those was measured to lose a fifth of 2 million packets/s, as malloc gave the memory back to the system and fetched
-/// it again for every batch.
+/// A delivery that fills less than this of its buffer is copied into memory of its own size, so that a kept delivery holds at most
+/// eight times its size, and a single packet just itself. Bundles of 8, which senders make, are above it. Copying those was
+/// measured to cost a fifth of 2 million packets/s, as malloc gave the memory back to the system and fetched it again for every
+/// batch.
 const COPY_BELOW_BYTES: usize = BUFFER_BYTES / 8;
 
 /// Free buffers that are kept per [`RecvBatch`]: 16 MiB, if ever so many were in the hands of readers. What comes back beyond that
