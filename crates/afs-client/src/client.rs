@@ -36,10 +36,10 @@ use crate::wait;
 pub(crate) use parts::Parts;
 use parts::assemble;
 
-/// How long a client that ends waits for servers to take back what they have promised: they find out by themselves otherwise.
+/// The time for which a client that ends waits for servers to take back what they have promised: they find out by themselves otherwise.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
 
-/// How long a client that ends stores what is dirty: the rest is kept for the next start.
+/// The time for which a client that ends stores what is dirty: the rest is kept for the next start.
 const STORE_MAX: Duration = Duration::from_secs(20);
 
 /// A client of AFS. Clones share it.
@@ -214,7 +214,7 @@ impl Client {
     }
 }
 
-/// Who users are.
+/// The users and their tokens.
 impl Client {
     /// Gives a user a token for a cell; `holder` is who the user says to be in it, for `tokens` and the log. Whether anything has
     /// changed: nothing does if the user has this very token already, unless `is_forced`.
@@ -316,7 +316,7 @@ impl Client {
         self.inner.users.end(user).into_iter().for_each(|who| self.forget_identity(who));
     }
 
-    /// What one user was shown is not for all of the user's processes any more.
+    /// Makes programs look again at copies that one user was shown: not all of the user's processes may see them any more.
     fn distrust_copies(&self) {
         self.inner.invalidations.mention_identity(None, self.root());
     }

@@ -39,7 +39,7 @@ pub struct Config {
     pub dynroot: bool,
     /// The volume that is the root without [`Self::dynroot`]. Default `root.afs`.
     pub root_volume: String,
-    /// Whether a mount point of another cell's volume has a made-up status before anybody has been in it, so that its servers
+    /// True if a mount point of another cell's volume has a made-up status before anybody has been in it, so that its servers
     /// are not asked (`-fakestat`). Default true: else `ls -l` of the dynamic root asks each cell there is.
     pub fakestat: bool,
     /// The values of `@sys`, in the order in which it is tried. Default: one, of the machine, such as `amd64_linux26`.
@@ -87,7 +87,7 @@ pub struct Config {
 /// The place where file data are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
-    /// The folder, of which there is one for each client.
+    /// The folder; each client has its own.
     pub folder: PathBuf,
     /// Most bytes of data.
     pub limit_bytes: u64,
@@ -164,7 +164,7 @@ impl Config {
     }
 }
 
-/// What `@sys` is by default, as OpenAFS calls this kind of machine.
+/// The default for `@sys`: OpenAFS's name for this kind of machine.
 fn default_sysname() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64_linux26",

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use crate::fid::{Fid, User};
 use crate::names::mount_point::Mounts;
 
-/// How long a server waits at most until those who keep copies have handled a break, beside the time in which this process stands still.
-/// Servers give up on clients after some two seconds, and every break holds a writer up.
+/// The longest time for which a server waits until the holders of copies have handled a break, apart from the time in which this process
+/// stands still. Servers give up on clients after some two seconds, and every break holds a writer up.
 const HANDLING_MAX: Duration = Duration::from_secs(1);
 
 /// The kind of change of a vnode or volume.
@@ -71,8 +71,8 @@ pub struct Notices {
     pending: Pending,
 }
 
-/// Tells whether changes have happened of which a subscriber has not heard yet. What is found out at the moment of a change may
-/// be true already of what the notice of it is about to revoke.
+/// Tells whether there are changes that a subscriber has not heard of yet. A fact that is found at the moment of a change may be true
+/// already of what the notice of it is about to revoke.
 #[derive(Debug, Clone, Default)]
 pub struct Pending(Arc<AtomicUsize>);
 
@@ -193,7 +193,7 @@ struct Subscriber {
     pending: Pending,
 }
 
-/// When the notices of one event are handled.
+/// The end of the handling of one event's notices.
 #[derive(Debug)]
 struct Handled(mpsc::Receiver<Infallible>);
 

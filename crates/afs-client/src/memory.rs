@@ -28,7 +28,7 @@ pub const CACHED_FILE_BYTES: u64 = 128;
 /// Statuses, nodes and cached files below which no memory is too small: a directory of some size can be listed.
 const ENTRIES_LEAST: u64 = 4096;
 
-/// How many entries of this size a share is for.
+/// Returns the number of entries of this size that a share has room for.
 fn entries(share: Share, memory_bytes: u64, each: u64) -> usize {
     usize::try_from((share.of(memory_bytes) / each).max(ENTRIES_LEAST)).unwrap_or(usize::MAX)
 }

@@ -42,7 +42,7 @@ use crate::vnodes::status::unix_time;
 use crate::vnodes::suspended::SuspendDetector;
 use crate::vnodes::table::Vnodes;
 
-/// The state that all clones share: the parts of a client, each of which has those that it uses.
+/// The state that all clones share: the parts of a client. Each part has the parts that it uses.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,

@@ -37,14 +37,13 @@ const FILL_BYTES: usize = 128 << 10;
 /// Files up to this length are fetched whole when any of them is wanted: one call, about as long as the least there is.
 pub(crate) const WHOLE_BYTES: u64 = 256 << 10;
 
-/// What is wanted is fetched in multiples of this, in bytes: a stock server sends 45 kB in the round trip that any less takes too.
+/// Data are fetched in multiples of this, in bytes: a stock server sends 45 kB in the round trip that any less takes too.
 const GRAIN: u64 = 32 << 10;
 
-/// How far behind what has come a reader waits for a call that is in flight; further off, the reader gets a call of its
-/// own.
+/// The distance behind the data of a call in flight within which a reader waits for this call. A reader further off gets a call of its own.
 const WAIT_BEHIND: u64 = 4 << 20;
 
-/// How long a server may take to say how many of its threads are idle.
+/// The time within which a server must say how many of its threads are idle.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
 /// Failures that are remembered for those who wait; they look within moments.
@@ -106,7 +105,7 @@ pub(crate) struct Fetching {
 struct Call {
     id: u64,
     range: Range<u64>,
-    /// What has not come yet.
+    /// The part of the range that has not arrived yet.
     rest: Range<u64>,
 }
 
@@ -451,13 +450,13 @@ async fn fetch_range(
     Ok(FetchOutcome::Here)
 }
 
-/// What a call brings, on its way into the cache.
+/// The data of a call, on their way into the cache.
 struct Arriving<'a> {
     files: &'a Files,
     data: &'a FileData,
     file: &'a CacheFile,
     id: u64,
-    /// Where the next byte belongs that is put in, and where the call ends.
+    /// The place of the next byte that is put in, and the end of the call.
     at: u64,
     end: u64,
     pieces: BytesMut,

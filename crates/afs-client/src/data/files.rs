@@ -39,10 +39,10 @@ use crate::vnodes::status::unix_time;
 use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::{Unstored, Vnode};
 
-/// How often a file is looked at again that others change all the time, before its reader gets what there is.
+/// The number of times that a file which others change all the time is looked at again, before its reader gets what there is.
 const REFRESHES_MAX: u32 = 16;
 
-/// How often the cache is looked after where it has no thread for that.
+/// The time between two looks after the cache where it has no thread for that.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -63,16 +63,16 @@ pub(crate) struct Files {
     pub(super) open_files: Arc<OpenFiles>,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
     paces: Mutex<Paces>,
-    /// What the cache calls cells.
+    /// The numbers that the cache has for cells.
     cells: Mutex<HashMap<CellIndex, CellNumber>>,
     /// The time when it was last said that the cache's disk is full.
     told_full: Mutex<Option<Instant>>,
 }
 
-/// How often it is said that the cache's disk is full.
+/// The time between two messages that the cache's disk is full.
 const TELL_FULL_EVERY: Duration = Duration::from_secs(600);
 
-/// How fast servers are asked, and which server a volume's data came from last.
+/// The pace at which each server is asked, and the server that a volume's data came from last.
 #[derive(Debug)]
 struct Paces {
     servers: HashMap<SocketAddr, Arc<ServerPace>>,
@@ -106,7 +106,7 @@ pub(crate) struct FileData {
     pub(crate) fetching: Mutex<Fetching>,
     /// Held during a store.
     pub(crate) storing: tokio::sync::Mutex<()>,
-    /// Whether a task has the turn to write and holds `storing` meanwhile.
+    /// True if a task has the turn to write and holds `storing` meanwhile.
     pub(crate) has_turn: AtomicBool,
     /// The time when it was written here last, as programs are told and as the next store says.
     written_at: AtomicU32,
@@ -114,7 +114,7 @@ pub(crate) struct FileData {
     pub(crate) retries_asked: AtomicU32,
     /// A store while it is being written goes on, or is about to begin.
     pub(crate) is_storing_ahead: AtomicBool,
-    /// Whether the dirty data are from before the client began, so that the file's changes since are not known.
+    /// True if the dirty data are from before the client began, so that the file's changes since are not known.
     pub(crate) is_unsettled: AtomicBool,
     /// It is no longer at the server, by our own doing. Programs that have it open go on with what is here.
     is_removed: AtomicBool,

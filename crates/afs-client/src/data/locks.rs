@@ -26,14 +26,14 @@ use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::wait;
 
-/// How long a server keeps a lock that nobody prolongs. It does not ask whose lock it prolongs or takes back (File service notes 6.7): what
-/// is asked later than that is about the lock of the next who has it.
+/// The time for which a server keeps a lock that nobody prolongs. The server does not ask whose lock a client prolongs or gives back (File
+/// service notes 6.7), so a later request is about the lock of the next holder.
 const LIFE: Duration = Duration::from_secs(300);
 
-/// How often a lock is prolonged: twice could fail before its five minutes are over.
+/// The time between two extensions of a lock: two in a row could fail before its five minutes are over.
 const EXTEND_EVERY: Duration = Duration::from_secs(100);
 
-/// How often a lock is tried that another client has. Servers do not tell when it is free.
+/// The time between two tries to get a lock that another client has. Servers do not tell when it is free.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// Locks of one volume that are prolonged at once: as many as there may be take less than [`EXTEND_EVERY`] over 12.5 ms of round trip.
@@ -60,7 +60,7 @@ impl LockKind {
     }
 }
 
-/// What a server answered to a request about a lock.
+/// The answer of a server to a request about a lock.
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// The calls to file servers that locks are made of, as a user.
@@ -100,7 +100,7 @@ impl fmt::Debug for Shared {
 #[derive(Debug, Default)]
 struct Table {
     files: HashMap<Fid, Lock>,
-    /// Whether a task prolongs what servers have given.
+    /// True if a task prolongs what servers have given.
     is_prolonged: bool,
 }
 
@@ -125,14 +125,14 @@ impl Shared {
         }
     }
 
-    /// What is to be given back to the server, unless there is a holder again.
+    /// Takes a file's lock out of the table, to give it back to the server, unless it has a holder again.
     fn take_back(&self, fid: Fid) -> Option<Given> {
         let mut table = self.table();
         let lock = table.files.get_mut(&fid).filter(|lock| lock.holders.is_empty())?;
         lock.given.take()
     }
 
-    /// What this client has locked at servers, in the order of fids.
+    /// The locks that servers have given to this client, in the order of fids.
     fn given(&self) -> Vec<(Fid, Given)> {
         let table = self.table();
         let given = table.files.iter().filter_map(|(&fid, lock)| Some((fid, lock.given?)));
@@ -141,8 +141,8 @@ impl Shared {
         given
     }
 
-    /// What a server says of a lock that it has given. `None` if the lock may have ended before the answer, of which then nothing can be
-    /// believed: it may be about another client's lock.
+    /// Returns a server's answer about a lock that it has given. Returns `None` if the lock may have ended before the answer: such an
+    /// answer may be about another client's lock.
     async fn while_given<T>(&self, given: Given, answer: impl Future<Output = T>) -> Option<T> {
         let left = given.ends.since(self.runtime.boot_time());
         if left.is_zero() {
@@ -191,7 +191,7 @@ impl Shared {
         }
     }
 
-    /// Whether the task that prolongs them goes on.
+    /// True if the task that prolongs them goes on.
     fn are_prolonged(&self) -> bool {
         let mut table = self.table();
         table.is_prolonged = table.files.values().any(|lock| lock.given.is_some());
@@ -529,7 +529,7 @@ mod tests {
         }
     }
 
-    /// When a lock was asked for that lasts for ever.
+    /// The end of a lock that does not end.
     const NEVER_ENDS: Instant = Instant::MAX;
 
     const FILE: Fid = Fid::root_of(crate::fid::CellIndex(1), afs_wire::ids::VolumeId(7));

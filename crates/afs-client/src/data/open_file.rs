@@ -50,7 +50,7 @@ impl Drop for OpenFile {
 }
 
 impl OpenFlags {
-    /// Whether a user to whom this status was told may open the file so.
+    /// Checks that a user to whom this status was told may open the file so.
     fn check(self, status: &Status) -> Result<(), Error> {
         let fid = status.fid;
         match status.kind {

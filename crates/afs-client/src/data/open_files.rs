@@ -21,14 +21,14 @@ use tokio::sync::Notify;
 use crate::fid::{Fid, User};
 use crate::wait::either;
 
-/// How long a file is held for a program that could not open the one that it replaced, and how long it is known that it
-/// did.
+/// The time for which a file is held for a program that could not open the file that it replaced, and for which the client
+/// remembers the replacement.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// Files that were replaced of late and are remembered.
 const REPLACED_MAX: usize = 256;
 
-/// What the names of open files begin with that have no other.
+/// The beginning of the names of open files that have no other name.
 const HIDDEN: &str = ".__afs";
 
 /// True if a name is one that clients give to open files. Others' are in listings.
@@ -71,11 +71,11 @@ struct Table {
     hidden: BTreeMap<(Fid, String), Hidden>,
     /// Directories that are being listed.
     listed: HashMap<Fid, BeingListed>,
-    /// What was replaced of late, and by what.
+    /// The replacements of late: the time, the old file and the new one.
     replaced: VecDeque<(Instant, Fid, Fid)>,
 }
 
-/// A directory of which listings are being made.
+/// A directory that is being listed.
 #[derive(Debug, Default)]
 struct BeingListed {
     listings: usize,
@@ -83,7 +83,7 @@ struct BeingListed {
     removed: Vec<String>,
 }
 
-/// What is known of a hidden name.
+/// The file of a hidden name, and its state.
 #[derive(Debug)]
 struct Hidden {
     file: Fid,
@@ -94,7 +94,7 @@ struct Hidden {
 #[derive(Debug, Default)]
 struct Open {
     count: usize,
-    /// How many of these are nobody's yet: see the beginning of this file.
+    /// The number of these that belong to no program yet: see the beginning of this file.
     held: usize,
     hidden: Option<(Fid, String)>,
     /// Operations that are about to take its last name away.
@@ -245,7 +245,7 @@ impl Table {
         from.take_while(move |((of, _), _)| *of == dir).map(|((_, name), hidden)| (&**name, hidden))
     }
 
-    /// What has the name now that a file had, if that was replaced of late.
+    /// Returns the file that now has the name of this one, if it was replaced of late.
     fn successor(&self, now: Instant, fid: Fid) -> Option<Fid> {
         let mut found = None;
         for &(at, old, new) in &self.replaced {
@@ -585,7 +585,7 @@ mod tests {
         assert!(files.lock().listed.is_empty(), "nothing is kept of listings that are made");
     }
 
-    /// What a future has come to, if it has.
+    /// Returns the result of a future that has one already.
     fn polled<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match future.poll(&mut context) {

@@ -13,7 +13,7 @@ use crate::data::open_file::OpenFile;
 use crate::error::Error;
 use crate::servers::remote::Breaks;
 
-/// How often a read begins anew when the file is changed at the server while it is fetched.
+/// The number of times that a read begins anew when the file is changed at the server while it is fetched.
 const ATTEMPTS_MAX: u32 = 32;
 
 impl OpenFile {
@@ -49,7 +49,7 @@ impl OpenFile {
         Ok(result)
     }
 
-    /// What is here of the file, if it may be told without asking.
+    /// The cached file, if it may be read without asking the server.
     fn current_file(&self) -> Result<Option<Arc<CacheFile>>, Error> {
         if self.data.current().is_none() {
             // The first read.

@@ -25,7 +25,7 @@ const STORE_AHEAD_BYTES: u64 = 16 << 20;
 /// Dirty bytes of a file beyond which its writer waits: half a minute's worth at 40 MB/s, that a close does not take longer.
 const DIRTY_MAX: u64 = 1 << 30;
 
-/// How often the end of a file is looked for that others change meanwhile, before something is appended where it was last.
+/// The number of times that the client looks for the end of a file which others change meanwhile, before it appends at the last end.
 const APPEND_LOOKS_MAX: u32 = 8;
 
 impl OpenFile {
@@ -271,7 +271,7 @@ impl Files {
     }
 }
 
-/// What in a file is another's, before a user writes as `writer`: it is not to be stored as somebody else's.
+/// Finds data that another person has written into a file, before a user writes as `writer`: they must not be stored as somebody else's.
 fn in_the_way(
     users: &Users,
     file: &CacheFile,
@@ -287,7 +287,7 @@ fn in_the_way(
     }
 }
 
-/// What somebody has written who is another person to the cell than the one who writes next.
+/// Data of a writer who is another person to the cell than the one who writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     /// They have no token to store it with.

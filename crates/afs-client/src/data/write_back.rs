@@ -33,17 +33,17 @@ use crate::wait::either;
 /// Bytes of one call of a store: what has to be sent again when a call breaks.
 const STORE_CALL_BYTES: u64 = 64 << 20;
 
-/// How long to wait before a store is tried again, at first and at most; a server that answers again cuts it short.
+/// The pause before a store is tried again, at first and at most; a server that answers again cuts it short.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// Files of the last run that are stored at a time at the start.
 const RECOVERED_AT_ONCE: usize = 8;
 
-/// How long after the DNS was silent about a cell it is asked again, for a file of that cell which is to be stored.
+/// The time after which the client asks the DNS again about a cell of files that are to be stored, if the DNS did not answer.
 const DNS_AGAIN: Duration = Duration::from_secs(30);
 
-/// What the client has not stored yet, as the rest of it asks for.
+/// Operations on data that are not stored yet, for the rest of the client.
 impl Files {
     /// Stores what is dirty of a file, if something is: before what concerns the file as the server has it.
     pub(crate) async fn store_dirty(&self, user: User, fid: Fid) -> Result<(), Error> {
@@ -81,7 +81,7 @@ impl Files {
     }
 }
 
-/// What the last run has not stored.
+/// Data that the last run has not stored.
 impl Files {
     /// Stores it, in the background.
     pub(crate) fn store_left(self: &Arc<Self>) {
@@ -293,7 +293,7 @@ impl FileData {
         }
     }
 
-    /// Whether a store that has failed may succeed later: when servers are back, or when the writer has a token again whose last one has
+    /// True if a store that has failed may succeed later: when servers are back, or when the writer has a token again whose last one has
     /// ended. What was written is kept until then.
     fn may_pass(&self, files: &Files, error: &Error) -> bool {
         let (users, cell) = (&files.users, self.vnode.fid.cell);

@@ -51,12 +51,12 @@ struct Changing {
     vnode: Arc<Vnode>,
 }
 
-/// Whether a failure says that something is there, or is not.
+/// True if a failure says that something is there, or is not.
 fn says(failure: &Failure, errno: Errno) -> bool {
     failure.code().and_then(abort::errno) == Some(errno)
 }
 
-/// What a server says with EISDIR of the link to what is no file, a symbolic link too: POSIX has EPERM for that.
+/// Translates a server's EISDIR for a link to something that is no file, even a symbolic link: POSIX has EPERM for that.
 fn not_linked(error: Error) -> Error {
     match error {
         Error::Refused { rpc, fid, code } if abort::errno(code) == Some(Errno::EISDIR) => {

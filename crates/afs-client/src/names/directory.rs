@@ -26,8 +26,8 @@ use crate::vnodes::status::Kind;
 use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::{Pages, Vnode};
 
-/// How long after a listing, and after the last look at a name whose status was not known, the names in a directory are taken to be
-/// looked at one after the other, so that the status of many is asked for at once.
+/// The time, after a listing and after the last look at a name whose status was not known, in which the names in a directory are
+/// expected to be looked at one after the other. Meanwhile the status of many is asked for at once.
 const LISTED_FOR: Duration = Duration::from_secs(20);
 
 /// Vnodes whose status is asked for when a directory is listed, before anybody asks: what two calls bring.
@@ -258,7 +258,7 @@ impl Directories {
         vnode.listed_at.store(self.now().as_nanos(), Ordering::Relaxed);
     }
 
-    /// Whether the names in a directory are being looked at one after the other.
+    /// True if the names in a directory are being looked at one after the other.
     fn is_being_listed(&self, vnode: &Vnode) -> bool {
         let at = Instant::from_nanos(vnode.listed_at.load(Ordering::Relaxed));
         at > Instant::ORIGIN && self.now().since(at) < LISTED_FOR

@@ -25,7 +25,7 @@ use crate::vnodes::vnode::Pages;
 pub(crate) const ROOT: Fid =
     Fid { cell: CellIndex::DYNROOT, volume: VolumeId(1), vnode: VnodeNumber::ROOT, unique: Uniquifier::ROOT };
 
-/// What an entry is: vnode numbers are counted up by eight for each cell and alias, with the four of one next to each other.
+/// The kind of an entry. Vnode numbers are counted up by eight for each cell and alias, with the four of one next to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     /// A cell's mount point; of the read-write volume, with a dot in front.

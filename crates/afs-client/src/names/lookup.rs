@@ -15,10 +15,10 @@ use crate::names::mount_point::MountPoints;
 use crate::servers::dns::DnsCells;
 use crate::vnodes::table::Vnodes;
 
-/// What ends a name that stands for several, by the kind of machine.
+/// The end of a name that stands for several, by the kind of machine.
 const AT_SYS: &[u8] = b"@sys";
 
-/// How often a name is looked up that others give to one file after the other, before it counts as gone.
+/// The number of times that a name is looked up that others give to one file after the other, before it counts as gone.
 const LOOKUPS_MAX: u32 = 16;
 
 /// Bytes of the longest name that is made here. The protocol allows one more, but programs have room for 255 and a NUL.

@@ -23,13 +23,14 @@ use crate::vnodes::status::{Kind, Status, is_mount_point};
 use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::Mounted;
 
-/// How long what is mounted is not looked up again: a read-only volume that is made for a volume shows after so long.
+/// The time for which a mount is used without looking it up again: a read-only volume that is made for a volume shows after this
+/// time.
 const MOUNTED_LIFE: Duration = Duration::from_secs(600);
 
 /// Mount points of one volume that are remembered; with more, the first stay.
 const MOUNTS_PER_VOLUME_MAX: usize = 1000;
 
-/// What is asked for when a fid is asked for.
+/// The vnode that a fid leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     /// The vnode itself.
@@ -43,7 +44,7 @@ enum Target {
 /// A mount point's text, read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MountText<'a> {
-    /// Whether it is `%`: the read-write volume, always.
+    /// True if it is `%`: the read-write volume, always.
     pub(crate) is_read_write: bool,
     /// The cell, if it is not the one that the mount point is in.
     pub(crate) cell: Option<&'a str>,
@@ -74,8 +75,8 @@ impl<'a> MountText<'a> {
         is_good.then_some(Self { is_read_write, cell, volume, kind })
     }
 
-    /// Which of a volume's kinds is mounted, `None` if there is none of that kind. A mount point in a read-only volume, or in another
-    /// cell, prefers the read-only one.
+    /// Returns the volume that is mounted; `None` if there is no volume of the kind that the mount point names. A mount point in a
+    /// read-only volume, or in another cell, prefers the read-only one.
     fn volume_of(&self, entry: &VolumeEntry, is_from_read_only: bool) -> Option<VolumeId> {
         let is_number = self.volume.bytes().all(|byte| byte.is_ascii_digit());
         match self.kind {
@@ -124,7 +125,7 @@ pub(crate) struct MountPoints {
     links: Arc<Links>,
     dynamic_root: Arc<DynamicRoot>,
     mounts: Arc<Mounts>,
-    /// Whether mount points of other cells are not crossed before somebody goes into them (`-fakestat`).
+    /// True if mount points of other cells are not crossed before somebody goes into them (`-fakestat`).
     is_fakestat: bool,
     /// Set before anybody has the client.
     root: OnceLock<Fid>,
@@ -191,7 +192,7 @@ impl MountPoints {
         }
     }
 
-    /// What a fid stands for, without asking anybody.
+    /// Returns the target of a fid, if it is known without asking a server.
     fn known_target(&self, user: User, fid: Fid) -> Option<Result<Target, Error>> {
         if fid.vnode.is_directory() {
             return Some(Ok(Target::Itself));
@@ -217,7 +218,7 @@ impl MountPoints {
         self.is_left_unvisited(fid, &text).then_some(Ok(Target::Unvisited))
     }
 
-    /// Whether a mount point that nobody has been in is to be left alone: it is of another cell.
+    /// True if a mount point that nobody has been in is to be left alone: it is of another cell.
     fn is_left_unvisited(&self, fid: Fid, text: &[u8]) -> bool {
         let Some(name) = MountText::parse(text).and_then(|text| text.cell) else { return false };
         let is_other = match self.calls.cells.named(name) {
@@ -228,7 +229,7 @@ impl MountPoints {
         self.is_fakestat && is_other
     }
 
-    /// What a fid stands for. With `visits`, a mount point is crossed that could be left alone.
+    /// Returns the target of a fid. With `visits`, a mount point is crossed that could be left alone.
     async fn target_of(&self, user: User, fid: Fid, visits: bool) -> Result<Target, Error> {
         if let Some(known) = self.known_target(user, fid) {
             match known? {
@@ -311,7 +312,7 @@ impl MountPoints {
         Ok(root)
     }
 
-    /// What is told of a mount point in which nobody has been.
+    /// The status of a mount point in which nobody has been.
     fn unvisited_status(&self, fid: Fid) -> Status {
         Status { is_volume_root: true, ..self.dynamic_root.directory_status(self.now(), fid) }
     }

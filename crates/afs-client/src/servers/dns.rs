@@ -26,13 +26,14 @@ use crate::servers::cells::{Cell, Cells};
 use crate::servers::table::Servers;
 use crate::wait;
 
-/// How long a look-up may take.
+/// The longest time of a look-up.
 const LOOK_UP_MAX: Duration = Duration::from_secs(5);
 
-/// How long a program that stats a name waits at most, also when there are many look-ups.
+/// The longest time for which a program that stats a name waits, also when there are many look-ups.
 const WAIT_MAX: Duration = Duration::from_secs(6);
 
-/// How long it is believed that there is no such cell, or that the DNS does not answer: programs look for the same name again and again.
+/// The time for which the client believes that there is no such cell, or that the DNS does not answer: programs look for the same name
+/// again and again.
 const NEGATIVE_LIFE: Duration = Duration::from_secs(30);
 
 /// Names that are known not to be cells; with more, those not asked for of late go.
@@ -50,7 +51,7 @@ const FILE_ENDS: [&str; 17] = [
 /// The look-ups, and what came of those that found nothing. The cells that are found are added to [`Cells`].
 #[derive(Debug)]
 pub(crate) struct DnsCells {
-    /// Who is asked; without one, nobody is.
+    /// The resolver that is asked; without one, the client does not use the DNS.
     resolver: Option<Arc<dyn Resolver>>,
     table: Mutex<Table>,
     /// Told when a look-up has ended.
@@ -70,7 +71,7 @@ struct Table {
     negative: LruCache<CellName, (Instant, NotFound)>,
 }
 
-/// What is to be done about a name.
+/// The state of a name.
 enum State {
     Negative(NotFound),
     /// Somebody asks, or too many others are asked for.

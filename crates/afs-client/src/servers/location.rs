@@ -29,18 +29,19 @@ use crate::servers::remote::{Asked, Calls, Failure, QUICK_ANSWER_TIMEOUT, call_o
 use crate::servers::table::{Server, ServerKind, Servers};
 use crate::servers::users::{IdentityIndex, Purpose};
 
-/// How long an entry is used without asking again. A volume that moves is found at once by what its old server says; this is
+/// The time for which an entry is used without asking again. A volume that moves is found at once by what its old server says; this is
 /// for replicas that are added.
 const ENTRY_LIFE: Duration = Duration::from_secs(2 * 3600);
 
 /// The same during a release: the other sites can be used when it is complete.
 const RELEASE_LIFE: Duration = Duration::from_secs(60);
 
-/// How long a cell's having no such volume is believed, so that a broken mount point does not cost a call at each look.
+/// The time for which the client believes that a cell has no such volume, so that a broken mount point does not cost a call at each
+/// look.
 const MISSING_LIFE: Duration = Duration::from_secs(10);
 
-/// Entries that are kept, and names of which it is known that they are missing; beyond that, those not used for longest go. Some
-/// hundred bytes each.
+/// Entries that are kept, and names that are known to be missing. Beyond that, the least recently used go. An entry takes some hundred
+/// bytes.
 const ENTRIES_MAX: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
 
 /// A volume, with all of its kinds, and the servers that have them.
@@ -63,7 +64,7 @@ pub(crate) struct Site {
 }
 
 impl VolumeEntry {
-    /// A volume with these ids, of which 0 is none, and without servers.
+    /// Makes a volume with these ids (0 stands for none) and without servers.
     #[cfg(test)]
     pub(crate) fn for_tests(ids: [u32; 3]) -> Self {
         let exists = [EntryFlags::RW_EXISTS, EntryFlags::RO_EXISTS, EntryFlags::BACK_EXISTS];
@@ -100,12 +101,12 @@ impl VolumeEntry {
             .find(|&kind| self.id_of(kind) == Some(volume))
     }
 
-    /// Whether somebody works on the volume: moves, releases or restores it. Or has begun to, and never ended.
+    /// True if somebody works on the volume: moves, releases or restores it. Or has begun to, and never ended.
     fn is_worked_on(&self) -> bool {
         self.flags.intersects(EntryFlags::OPERATIONS)
     }
 
-    /// Whether sites have different releases, or will have in a moment.
+    /// True if sites have different releases, or will have in a moment.
     fn is_being_released(&self) -> bool {
         let is_new = |site: &Site| site.flags.contains(SiteFlags::NEW_REP_SITE);
         self.flags.contains(EntryFlags::OP_RELEASE) || self.sites.iter().any(is_new)
@@ -212,7 +213,7 @@ impl Locations {
         self.last_known_name(cell, name).filter(|entry| now < entry.until)
     }
 
-    /// What was known last, however old it is.
+    /// The entry that was known last, however old it is.
     fn last_known_name(&self, cell: CellIndex, name: &str) -> Option<Arc<VolumeEntry>> {
         self.lock().by_name.get(&(cell, name.to_owned())).map(Arc::clone)
     }

@@ -27,9 +27,9 @@ const ALL_MAX: usize = 1 << 16;
 /// The PAGs that the client has made, or has found processes in when it began.
 #[derive(Debug, Default)]
 pub(crate) struct Pags {
-    /// Whether there is one: without, nobody looks at the groups of processes. Changes with `all` locked.
+    /// True if there is one: without, nobody looks at the groups of processes. Changes with `all` locked.
     are_in_use: AtomicBool,
-    /// Whether processes were looked at that may be in PAGs from before.
+    /// True if processes were looked at that may be in PAGs from before.
     has_looked: AtomicBool,
     /// Users whose tokens the client makes.
     keyed: HashSet<u32>,
@@ -38,7 +38,7 @@ pub(crate) struct Pags {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Made {
-    /// Who it was made for; `None` if processes had it before this client began.
+    /// The user that it was made for; `None` if processes had it before this client began.
     owner: Option<u32>,
     /// At how many looks in a row no process had it. The first may have come before the process had it.
     missed: u32,
@@ -51,7 +51,7 @@ impl Made {
         Self { owner, missed: 0, is_over: false }
     }
 
-    /// Whether it has no processes.
+    /// True if it has no processes.
     const fn is_empty(&self) -> bool {
         self.missed >= 2
     }
@@ -309,7 +309,7 @@ mod tests {
         assert!(pags.lock().contains_key(&old));
     }
 
-    /// Who was in a PAG of one client was anonymous in the mounts of all others, also in their own.
+    /// A process in a PAG of one client was anonymous in the mounts of all others, also in its own user's.
     #[test]
     fn a_pag_of_another_client_takes_nobody_s_tokens_away() {
         let pags = Pags::new(HashSet::from([1]));

@@ -58,7 +58,7 @@ impl Order {
 }
 
 impl Distance {
-    /// Of an address of which nothing is known but where it is. The seed is the client's.
+    /// Makes the distance of an address from its place alone. The seed is the client's.
     pub(crate) fn new(socket: SocketAddr, seed: u64) -> Self {
         Self::at_place(by_place(own_address(socket), socket.ip()), salt_of(socket, seed))
     }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use afs_wire::ids::AfsTime;
 use rx_proto::time::Instant;
 
-/// How long a server that was behind is left out. A release may reach it in a moment, and until it is asked again there is
+/// The time for which a server that was behind is left out. A release may reach it in a moment, and until it is asked again there is
 /// one server less to go on at; asking too early costs one small call.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(10);
 
-/// How long a server is passed over that could not read what it has. A disk that fails here and there may go on answering, so that only
-/// time tells.
+/// The time for which a server that could not read what it has is passed over. A disk that fails here and there may go on answering, so
+/// that only time tells.
 const TROUBLED_FOR: Duration = Duration::from_secs(600);
 
 /// Servers that are remembered of a volume: an entry of the VLDB has thirteen, and some may have moved.
@@ -39,7 +39,7 @@ pub(crate) struct Releases {
     /// The one that is used; 0 is none yet.
     used: AfsTime,
     servers: Vec<Has>,
-    /// Which could not read their copy, and when.
+    /// The servers that could not read their copy, and when.
     troubled: Vec<(u32, Instant)>,
 }
 

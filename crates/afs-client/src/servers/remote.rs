@@ -47,8 +47,8 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 /// The same for what a server answers at once, whatever it has to do: whether it is there, and where a volume is.
 pub(crate) const QUICK_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the servers of a read-only volume are waited for if none answers: longer than a server's restart. Programs that read
-/// what is not here learn of it then; what is here is told without asking.
+/// The time for which the servers of a read-only volume are waited for if none answers: longer than a server's restart. Programs that
+/// read data which are not in the cache then get an error; cached data are read without asking.
 const READ_ONLY_AWAY: Duration = Duration::from_secs(60);
 
 /// With no packet from a server for so long, in addition to a round trip, an operation goes on at another one that has the same
@@ -57,15 +57,15 @@ const READ_ONLY_AWAY: Duration = Duration::from_secs(60);
 /// nobody away.
 const SILENCE: Duration = Duration::from_millis(600);
 
-/// What of a round trip counts for [`SILENCE`] at most.
+/// The longest part of a round trip that counts for [`SILENCE`].
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 
-/// How often one operation goes on at another server because of [`SILENCE`]; after that, each server has all the time that calls
-/// have.
+/// The number of times that one operation goes on at another server because of [`SILENCE`]; after that, each server has all the time that
+/// calls have.
 const SILENCES_MAX: u32 = 3;
 
-/// How often what broke in the middle is asked for again, and the pause before; each next is twice as long. The servers are waited
-/// for in the next call, as in each.
+/// The number of times that a call which broke in the middle is made again, and the pause before; each next pause is twice as long. The
+/// servers are waited for in the next call, as in each.
 const BREAKS_MAX: u32 = 8;
 const BREAK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -110,7 +110,7 @@ impl Asked<'_> {
     }
 }
 
-/// What a procedure of the file service is for. Those that are named here change nothing.
+/// The purpose of a procedure of the file service. Those that are named here change nothing.
 fn purpose_of<R: Rpc>() -> Purpose {
     let reads = [FetchStatus::OPCODE, FetchACL::OPCODE, GetVolumeStatus::OPCODE];
     if reads.contains(&R::OPCODE) { Purpose::Read } else { Purpose::Change }
@@ -122,7 +122,7 @@ pub(crate) struct Attempt {
     pub(crate) socket: SocketAddr,
     /// The token that is shown to the server.
     pub(crate) shown: Option<Arc<Token>>,
-    /// What its calls have instead of their connection's limits, if another server is asked soon.
+    /// The limits of its calls in place of their connection's, if another server is asked soon.
     limits: Option<CallLimits>,
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn is_silence(error: &RpcError) -> bool {
 pub(crate) struct Failure {
     /// The last failed call, if any was made.
     last: Option<RpcError>,
-    /// What that came to.
+    /// The verdict about that call.
     verdict: Option<Verdict>,
     /// Looking for the servers failed.
     lookup: Option<Error>,
@@ -379,8 +379,8 @@ impl Calls {
         self.vnodes.volume(cell, volume).is_read_only()
     }
 
-    /// What the calls to a server have for limits if its silence turns an operation to another one: that is so for volumes that nobody
-    /// writes, while another server that has them answers.
+    /// The limits of calls to a server whose silence turns an operation to another one. They exist for volumes that nobody writes, while
+    /// another server that has them answers.
     fn hasty_limits(
         &self,
         asked: Asked<'_>,
@@ -428,7 +428,7 @@ impl Calls {
         usable
     }
 
-    /// Which of these servers are to be asked. Those of a read-only volume that could not read it of late are avoided if another one answers.
+    /// The servers among these that are asked. A server that could not read a read-only volume of late is avoided if another one answers.
     fn candidates(&self, asked: Asked<'_>, usable: &[Arc<Server>], avoids: bool) -> Vec<Candidate> {
         let all: Vec<_> = usable.iter().map(|server| server.candidate()).collect();
         let Some((cell, volume)) = asked.volume().filter(|_| avoids && usable.len() > 1) else { return all };

@@ -209,7 +209,7 @@ pub struct StoreRange {
     pub file_length: u64,
     /// The modification time to be set; the server's clock without.
     pub modified: Option<AfsTime>,
-    /// Whether the server is to have it on its disk before it answers.
+    /// True if the server is to have it on its disk before it answers.
     pub sync: bool,
 }
 
@@ -241,7 +241,7 @@ impl StoreSource for InMemory {
     }
 }
 
-/// Why one attempt of a store ended.
+/// The reason why one attempt of a store ended.
 enum StoreFailure {
     Rpc(RpcError),
     Source(io::Error),

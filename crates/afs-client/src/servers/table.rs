@@ -30,7 +30,7 @@ pub enum ServerKind {
 /// Ranks that are kept for servers that were not heard of yet.
 const RANKS_MAX: usize = 10_000;
 
-/// Servers of which more is not remembered: in all cells together far more than there are.
+/// The most servers that are remembered: in all cells together far more than there are.
 const SERVERS_MAX: usize = 100_000;
 
 /// The first pause between two probes of a server that is down; each next is twice as long.
@@ -43,8 +43,8 @@ pub(crate) const PROBE_MAX: Duration = Duration::from_secs(15);
 /// promised no longer counts; and firewalls on the way go on to let its calls through.
 pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(180);
 
-/// How often at most a call from an unknown address makes the client ask the VLDB for a server's addresses: calls can be forged, and
-/// a server rarely gets a new address.
+/// The shortest time between two questions to the VLDB about a server's addresses that calls from unknown addresses cause: calls can be
+/// forged, and a server rarely gets a new address.
 const ASK_ANEW_EVERY: Duration = Duration::from_secs(10);
 
 /// A server.
@@ -56,7 +56,7 @@ pub(crate) struct Server {
     /// Its addresses, the best first.
     addresses: RwLock<Vec<Arc<Address>>>,
     ranks: Arc<Ranks>,
-    /// How often it has said that all of its promises are off.
+    /// The number of times that it has said that all of its promises are off.
     resets: AtomicU64,
     /// The counter of its addresses in the VLDB, when they were asked for.
     pub(crate) unique: AtomicU32,
@@ -71,7 +71,7 @@ pub(crate) struct Address {
     health: Mutex<Health>,
 }
 
-/// What addresses that are met for the first time are ranked by.
+/// The ranks of addresses that are met for the first time.
 #[derive(Debug, Default)]
 struct Ranks {
     /// The client's, so that not all clients prefer the same of equal servers.
@@ -127,7 +127,7 @@ impl Address {
         self.distance().rank()
     }
 
-    /// What it is sorted by: whether it answers, and how far it is.
+    /// The key by which it is sorted: whether it answers, and how far it is.
     fn order(&self) -> (bool, bool, Order) {
         let health = *self.health();
         (health.down_since.is_some(), health.is_suspected, self.distance().order())
@@ -164,13 +164,13 @@ impl Address {
         !is_known
     }
 
-    /// Whether it answers, as far as is known.
+    /// True if it answers, as far as is known.
     fn is_trusted(&self) -> bool {
         let health = self.health();
         health.down_since.is_none() && !health.is_suspected
     }
 
-    /// Whether the caller is to measure how far it is: nobody was asked to yet, and no call has told it.
+    /// True if the caller is to measure how far it is: nobody was asked to yet, and no call has told it.
     fn is_to_be_measured(&self) -> bool {
         let mut health = self.health();
         let is_known = health.has_answered || health.down_since.is_some() || health.is_to_be_measured;
@@ -272,7 +272,7 @@ impl Server {
         self.best().is_some_and(|address| address.is_to_be_measured())
     }
 
-    /// What servers are sorted by: of the best address.
+    /// The key by which servers are sorted: that of the best address.
     fn order(&self) -> (bool, bool, Order) {
         self.best().map_or((true, true, Order::LAST), |address| address.order())
     }

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use crate::error::Error;
 use crate::fid::{CellIndex, User};
 
-/// How long tickets are good for that are made here. A new one is made when little is left.
+/// The lifetime of tickets that are made here. A new one is made when little is left.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// A ticket begins before it is made, as the clocks of two machines may differ.
@@ -73,7 +73,7 @@ pub struct TokenInfo {
     pub start: UnixTime,
     /// Until when; tokens that are made here from the cell's key are replaced before.
     pub end: UnixTime,
-    /// Whether it is made here.
+    /// True if it is made here.
     pub is_made_here: bool,
 }
 
@@ -96,7 +96,7 @@ impl Holder {
         }
     }
 
-    /// Whether another token is the same person's, as far as is said. Whoever says a name or a number that is not theirs gains nothing:
+    /// True if another token is the same person's, as far as is said. Whoever says a name or a number that is not theirs gains nothing:
     /// servers are asked anew what the owner of the new token may do.
     fn is_same_as(&self, other: &Self) -> bool {
         if self.name.is_empty() { *self == *other } else { self.name == other.name }
@@ -131,7 +131,7 @@ pub(crate) enum Purpose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoToken;
 
-/// Where a token comes from.
+/// The source of a token.
 enum Source {
     /// A cell's key, and the name.
     Key(Arc<KeySet>, String),
@@ -166,19 +166,19 @@ pub struct TokenCounts {
 /// The users of a client.
 pub(crate) struct Users {
     runtime: Arc<dyn Runtime>,
-    /// Whether somebody looks for tokens that end.
+    /// True if somebody looks for tokens that end.
     is_watched: AtomicBool,
     /// Wakes whoever does: there is another token, or one was refused.
     look: Arc<Notify>,
     level: RwLock<Level>,
-    /// Whether it was told that a server refuses this level.
+    /// True if it was told that a server refuses this level.
     is_level_told: AtomicBool,
     /// Told when somebody has got a token.
     pub(crate) changed: Notify,
     identities: RwLock<Identities>,
 }
 
-/// Who is who. There is an entry for each user and cell with a token at most.
+/// The identity of each user in each cell. There is an entry only for each user and cell with a token.
 struct Identities {
     who: HashMap<(User, CellIndex), IdentityIndex>,
     logins: HashMap<IdentityIndex, Arc<Login>>,
@@ -218,18 +218,18 @@ impl Identities {
         old.filter(|old| *old != who && self.forget_if_unused(*old))
     }
 
-    /// Whether a user is this person in a PAG or outside, with a token that may also have ended.
+    /// True if a user is this person in a PAG or outside, with a token that may also have ended.
     fn is_somewhere(&self, uid: u32, cell: CellIndex, noted: &str) -> bool {
         let mut theirs = self.who.iter().filter(|((user, of), _)| user.uid == uid && *of == cell);
         theirs.any(|(_, who)| self.logins.get(who).is_some_and(|login| *login.noted == *noted))
     }
 
-    /// How many tokens a local user has, in all PAGs together.
+    /// The number of tokens that a local user has, in all PAGs together.
     fn count_of(&self, uid: u32) -> usize {
         self.who.keys().filter(|(user, _)| user.uid == uid).count()
     }
 
-    /// Whether nobody has it any more: then it is gone.
+    /// True if nobody has it any more: then it is gone.
     fn forget_if_unused(&mut self, who: IdentityIndex) -> bool {
         let is_unused = !self.who.values().any(|theirs| *theirs == who);
         if is_unused {
@@ -572,7 +572,7 @@ impl Login {
         }
     }
 
-    /// Whether it was given and is good no more.
+    /// True if it was given and is good no more.
     fn has_ended(&self, now: UnixTime) -> bool {
         let is_over = || self.is_refused.load(Ordering::Relaxed) || self.token().end < now;
         matches!(self.source, Source::Given(_)) && is_over()

@@ -95,7 +95,7 @@ impl CallbackService {
         self.promises.calls.connections.endpoint().add_service(config);
     }
 
-    /// Who we are.
+    /// The interfaces of this client, as servers learn them.
     fn interface(&self) -> InterfaceAddr {
         let addresses = match self.promises.calls.connections.endpoint().local_addr().ip() {
             IpAddr::V4(address) if !address.is_unspecified() => vec![HostAddr::from(address)],

@@ -35,7 +35,7 @@ const CONNECTIONS_MAX: usize = 256;
 /// Connections of one user at once, so that none keeps the others out.
 const CONNECTIONS_PER_USER_MAX: usize = 32;
 
-/// How long a peer may take to send a request, or to read an answer. Commands do both at once.
+/// The time within which a peer must send a request, or read an answer. Commands do both at once.
 const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A control socket, as long as it is kept; dropping it removes the socket.
@@ -53,26 +53,26 @@ pub struct About {
     pub version: String,
     /// The file in which it found its cells, for messages.
     pub cell_serv_db: PathBuf,
-    /// Whether set-uid bits count in the mount.
+    /// True if set-uid bits count in the mount.
     pub allows_setuid: bool,
 }
 
-/// How often it is looked which PAGs have processes.
+/// The time between two looks at which PAGs have processes.
 const LOOK_FOR_PAGS_EVERY: Duration = Duration::from_secs(600);
 
 /// A user with a connection.
 struct Session {
     client: Client,
     about: Arc<About>,
-    /// Who asks: also in which PAG.
+    /// The user who asks, with their PAG.
     user: User,
     /// The number of the peer's user, whoever's PAG they are in.
     uid: u32,
-    /// Who runs the client: whose the socket is.
+    /// The user who runs the client and owns the socket.
     owner: u32,
 }
 
-/// How many connections each user has.
+/// The number of connections of each user.
 #[derive(Debug, Default)]
 struct ConnectionCounts(Mutex<HashMap<u32, usize>>);
 
@@ -256,7 +256,7 @@ async fn receive(stream: &mut UnixStream) -> io::Result<Option<Zeroizing<Vec<u8>
     Ok(Some(request))
 }
 
-/// When the peer closes its end. What it sends before it was answered is an error.
+/// Waits until the peer closes its end. It is an error if the peer sends more before it was answered.
 async fn end_of(stream: &UnixStream) -> io::Result<()> {
     loop {
         stream.readable().await?;

@@ -41,7 +41,7 @@ const NO_LOCK: AfsDbLockDesc = AfsDbLockDesc {
 };
 
 impl CallbackService {
-    /// What a debugger is told of a vnode.
+    /// The entry of a vnode, for a debugger.
     fn cache_entry(&self, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
         let (vnode, runtime) = (self.promises.vnodes.get_or_add(fid), &self.promises.calls.runtime);
         let status = vnode.last_status();

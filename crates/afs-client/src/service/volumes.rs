@@ -49,7 +49,7 @@ pub struct ServerInfo {
     pub address: SocketAddr,
     /// Its rank; less is better.
     pub rank: u32,
-    /// Whether it counts as down.
+    /// True if it counts as down.
     pub is_down: bool,
 }
 

@@ -28,17 +28,17 @@ use crate::vnodes::status::{Kind, SetStatus, Status};
 use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode};
 
-/// What of rights lets somebody see the status of a file or link: to read it, or to list its directory.
+/// The rights that let somebody see the status of a file or link: to read it, or to list its directory.
 const SEES: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
 
 /// Bulk calls of one request that are under way at once: with 50 vnodes each, what `ls -l` of a large directory takes at a time.
 const BULK_CALLS: usize = 8;
 
-/// How often a status is asked for again because the server that told it has an older release of the volume: each time another
-/// server is asked.
+/// The number of times that a status is asked for again because the server that told it has an older release of the volume: each time
+/// another server is asked.
 const BEHIND_MAX: u32 = 8;
 
-/// Statuses of one request that are asked for on their own at once: of mount points, each of which takes some calls.
+/// Statuses of one request that are asked for on their own at once: those of mount points. Each of them takes some calls.
 const STATUSES_AT_ONCE: usize = 32;
 
 /// The status of a vnode as one identity is told it, and until when it counts.
@@ -300,9 +300,8 @@ impl Statuses {
             .collect())
     }
 
-    /// Asks for the status of many vnodes of one volume, and notes what comes. Returns the vnodes of which the server
-    /// says that there is none for this identity. If a call failed as a whole, a caller that needs its vnodes has to
-    /// ask again.
+    /// Asks for the status of many vnodes of one volume, and notes the answers. Returns the vnodes that do not exist for this identity, as
+    /// the server says. If a call failed as a whole, a caller that needs its vnodes has to ask again.
     pub(crate) async fn fetch_statuses(&self, who: IdentityIndex, fids: &[Fid]) -> HashMap<Fid, Error> {
         let mut refused = HashMap::new();
         let (claim, others) = self.single_flight.claim(who, fids);
@@ -414,13 +413,13 @@ impl Statuses {
         Ok(())
     }
 
-    /// Whether a vnode's own status is promised, and the user's rights known.
+    /// True if a vnode's own status is promised, and the user's rights known.
     fn is_known(&self, user: User, fid: Fid) -> bool {
         self.known_status(user, fid, fid).is_some()
     }
 }
 
-/// Whether a code says that the volume cannot be asked here, or not now.
+/// True if a code says that the volume cannot be asked here, or not now.
 fn is_of_volume(code: Abort) -> bool {
     matches!(of_code(code), Verdict::Wait | Verdict::Offline | Verdict::LookAgain)
 }

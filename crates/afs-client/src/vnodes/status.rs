@@ -54,7 +54,7 @@ pub struct Status {
     pub mode: u32,
     /// Its owner, in its cell.
     pub owner: ViceId,
-    /// A group number, of which nothing follows.
+    /// A group number, which has no effect.
     pub group: ViceId,
     /// The user who changed the data last.
     pub author: ViceId,
@@ -68,9 +68,9 @@ pub struct Status {
     pub anonymous_rights: Rights,
     /// Read locks on it, or -1 if it is locked for writing.
     pub locks: i32,
-    /// Whether its volume is a read-only or backup volume.
+    /// True if its volume is a read-only or backup volume.
     pub is_read_only: bool,
-    /// Whether it is a mount point, or the root directory of a volume: a place where another volume begins.
+    /// True if it is a mount point, or the root directory of a volume: a place where another volume begins.
     pub is_volume_root: bool,
     /// Until when this is promised to stay so, unless the client tells of a change before; not later than now for what the
     /// server did not promise, and for a file with data that are not stored yet. Times are [`Client::now`](crate::Client::now)'s.

@@ -18,7 +18,7 @@ use crate::events::{Change, Invalidations};
 use crate::fid::Fid;
 use crate::servers::table::Servers;
 
-/// How often a running client is seen to run.
+/// The time between two moments at which a running client is seen to run.
 const SEE_EVERY: Duration = Duration::from_millis(500);
 
 /// Not seen for so long, it did not run: shorter than a server goes on trying to reach a client, longer than a busy machine lets it wait.
@@ -31,7 +31,7 @@ pub(crate) struct SuspendDetector {
     seen: AtomicU64,
     /// Held by the one who finds that it did not run, until no promise is believed: others wait for that.
     finding: Mutex<()>,
-    /// Whose promises are not believed then.
+    /// The servers whose promises are not believed then.
     servers: Arc<Servers>,
     invalidations: Arc<Invalidations>,
     locks: Arc<Locks>,

@@ -49,23 +49,23 @@ const PROMISE_MARGIN: Duration = Duration::from_secs(5);
 /// Longest promise that is believed, as the number is a peer's: servers give four hours (File service notes 7.1).
 const PROMISE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// How long the promises of a read-only volume count beyond their end before its servers are asked anew whether they answer: as long
-/// as the pause between two probes, which find it out.
+/// The time for which the promises of a read-only volume count beyond their end before its servers are asked anew whether they answer: as
+/// long as the pause between two probes, which find it out.
 const AWAY_FOR: Duration = PROBE_MAX;
 
 /// The facts that are known of a volume as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
-    /// How often all promises for it were broken.
+    /// The number of times that all promises for it were broken.
     breaks: AtomicU64,
     /// The number of broken promises for vnodes that are not in the table.
     pub(super) strays: AtomicU64,
-    /// Which release of a read-only volume its servers have.
+    /// The releases of a read-only volume that its servers have.
     releases: Mutex<Releases>,
     /// Until when what was promised of a read-only volume goes on to count, though it has run out, as none of its servers answers:
     /// in nanoseconds of the client's time.
     away_until: AtomicU64,
-    /// Whether it is a read-only or backup volume.
+    /// True if it is a read-only or backup volume.
     is_read_only: AtomicBool,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct State {
     /// Statuses that were noted.
     notes: u64,
     access: Vec<(IdentityIndex, Rights)>,
-    /// How often rights were forgotten.
+    /// The number of times that rights were forgotten.
     forgets: u64,
     /// The directory that a file was found in, or says that it is in.
     parent: Option<LocalFid>,
@@ -211,7 +211,7 @@ pub(crate) struct Vnode {
     pub(crate) listed_at: AtomicU64,
     /// The number of directories in it that were listed since.
     pub(crate) listed_inside: AtomicU32,
-    /// The data version of a file of which the cache was seen to have all: a hint, as it may have let go of them since.
+    /// The data version of a file that the cache was seen to have completely: a hint, as it may have let go of parts since.
     pub(crate) whole_version: AtomicU64,
     /// Held while its status or pages are fetched, so that others wait for the answer and do not ask the same.
     pub(crate) fetching: tokio::sync::Mutex<()>,

@@ -39,9 +39,9 @@ const WAITED_FOR: u32 = 1;
 /// Calls to a server of our own: the second fills the gap when the first one ends.
 const OWN_CALLS: u32 = 2;
 
-/// How long a call may take to begin for each one more of them. A call's last packets, its end and the beginning of the next take two to
-/// three round trips, lost ones among them more, and in that time those beside it are to have something to send: at 1 Gbit/s and 200 ms some
-/// 60 MB, and half of [`OWN_PIECE`] is what each of them has left.
+/// The time to the start of a call for which one more call is allowed. A call's last packets, its end and the beginning of the next take
+/// two to three round trips, lost packets among them more. In that time the calls beside it need something to send: at 1 Gbit/s and 200 ms
+/// some 60 MB, and half of [`OWN_PIECE`] is what each of them has left.
 const OWN_CALL_EVERY: Duration = Duration::from_millis(40);
 
 /// Calls to a server of our own at most.
@@ -62,7 +62,7 @@ const STOCK_PIECE: u64 = 1 << 20;
 /// Bytes of a call at least, if as many are wanted: below a window or two a call is mostly its beginning.
 const PIECE_MIN: u64 = 128 << 10;
 
-/// What the best latency may be exceeded by without meaning anything: the clock ticks of a busy machine.
+/// The time by which a latency may exceed the best one without meaning anything: the clock ticks of a busy machine.
 const LATENCY_NOISE: Duration = Duration::from_millis(2);
 
 /// For how long the best latency is remembered: servers and ways change.
@@ -85,7 +85,7 @@ pub(crate) struct Pace {
     small: u32,
     /// Calls that have begun, ever.
     begun: u64,
-    /// When calls began to be answered, and how long they had waited; the shortest of that.
+    /// The times when calls began to be answered, and how long each had waited; below it, the shortest of these waits.
     samples: VecDeque<(Instant, Duration)>,
     best: Duration,
     /// Calls in a row that were answered as quickly as at best.
@@ -273,7 +273,7 @@ mod tests {
     /// second.
     struct Server {
         threads: usize,
-        /// Whether it says how many of them are idle.
+        /// True if it says how many of them are idle.
         tells: bool,
         rtt: Duration,
         bytes_per_second: u64,
@@ -282,10 +282,10 @@ mod tests {
 
     const WINDOW: u64 = 32 * 1416;
 
-    /// What came of it.
+    /// The result of a simulated load.
     struct Outcome {
         bytes_per_second: u64,
-        /// How long a call waited for a thread, on average and at most.
+        /// The time for which a call waited for a thread, on average and at most.
         mean_wait: Duration,
         largest_limit: u32,
         last_limit: u32,

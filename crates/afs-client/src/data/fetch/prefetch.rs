@@ -32,7 +32,7 @@ use crate::vnodes::vnode::Vnode;
 /// Files that have to be read in an order before it is taken to go on.
 const BEGINS_AT: usize = 2;
 
-/// How many files are fetched ahead for each that was read in the order. A program that stops has cost at most so many
+/// The number of files that are fetched ahead for each that was read in the order. A program that stops has cost at most so many
 /// times what it has read.
 const AHEAD_FOR_EACH: usize = 2;
 
@@ -42,11 +42,11 @@ const AHEAD_MAX: usize = 64;
 /// Bytes that are asked for at once at most; the rest comes when it is read.
 const AHEAD_BYTES: u64 = 4 << 20;
 
-/// How far from where it is expected a file may be and count as the next: there are directories and large files between, and programs
-/// that read several at once.
+/// The distance from the expected file within which a file counts as the next: there are directories and large files between, and
+/// programs that read several at once.
 const NEAR: usize = 8;
 
-/// How long after the last file of a directory was opened it is taken to be read on.
+/// The time, after a file of a directory was opened, within which the program is expected to read on.
 const READ_ON_FOR: Duration = Duration::from_secs(20);
 
 /// Directories that are read at a time. More are forgotten, which costs their readers two round trips each.
@@ -74,7 +74,7 @@ pub(crate) struct Prefetch {
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
     table: Mutex<HashMap<Fid, Reading>>,
-    /// How many there are: an open looks here first.
+    /// The number of directories in the table: an open looks here first.
     count: AtomicUsize,
 }
 
@@ -90,19 +90,19 @@ struct Reading {
     read: usize,
 }
 
-/// What a directory names, in each order.
+/// The files that a directory names, in each order.
 #[derive(Debug)]
 struct Orders {
     /// By number.
     files: Vec<LocalFid>,
-    /// What was done with each since the last jump.
+    /// The state of each file since the last jump.
     done: Vec<Done>,
-    /// Which of these comes at each place of each order, and at which place of the order each of these is.
+    /// The index of the file at each place of each order, and the place of each file in each order.
     at: [Vec<u32>; ORDERS],
     place: [Vec<u32>; ORDERS],
 }
 
-/// What was done with a file.
+/// The progress with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Done {
     Nothing,
@@ -185,13 +185,13 @@ impl Reading {
         now.since(self.at) < READ_ON_FOR
     }
 
-    /// Whether somebody has read most of the directory's files.
+    /// True if somebody has read most of the directory's files.
     fn is_thorough(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| self.read * 2 >= orders.files.len())
     }
 
-    /// How a program that has read this directory so is expected to read the next one: in the orders in which it has
-    /// read most of this one.
+    /// The runs with which a program that has read this directory so is expected to begin the next one: those of the orders in which
+    /// it has read most of this one.
     fn carried(&self) -> [Run; ORDERS] {
         self.runs
             .map(|run| if run.length * 2 > self.read { Run::carried(run.length) } else { Run::default() })

@@ -9,7 +9,7 @@ const AHEAD_FIRST: u64 = 256 << 10;
 /// with 2, a long path of 100 ms and 1 Gbit/s would be filled only after a second.
 const GROWTH: u64 = 4;
 
-/// How far from where it is expected a read may be and count as reading on: the kernel has several of them under way at once, and
+/// The distance from its expected place within which a read counts as reading on: the kernel has several reads under way at once, and
 /// they come in any order.
 const NEAR: u64 = 1 << 20;
 

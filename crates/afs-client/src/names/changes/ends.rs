@@ -20,7 +20,7 @@ use crate::vnodes::vnode::PendingChange;
 /// A name in a directory, as the pages have it and as it is sent.
 type Place<'a> = (&'a Changing, &'a [u8], Name);
 
-/// What a server says with EEXIST where others say that a directory is not empty (File service notes 6.2).
+/// Translates a server's EEXIST for a directory that is not empty, where others say ENOTEMPTY (File service notes 6.2).
 fn not_empty(error: Error) -> Error {
     match error {
         Error::Refused { rpc, fid, code } if abort::errno(code) == Some(Errno::EEXIST) => {
@@ -166,7 +166,7 @@ impl Changes {
         renamed
     }
 
-    /// What is left of a rename when it is known what is renamed, and what it replaces.
+    /// Does the rest of a rename when it is known what is renamed, and what it replaces.
     async fn rename_known(
         &self,
         user: User,

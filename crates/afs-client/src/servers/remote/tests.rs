@@ -77,7 +77,8 @@ fn silent(peer: SocketAddr) -> RpcError {
     }
 }
 
-/// What an operation came to whose attempts end so, and the servers that were asked, by the last byte of their address.
+/// Returns the result of an operation whose attempts end so, and the servers that were asked, by the last byte of their
+/// address.
 fn ask(
     outcome: impl Fn(usize, SocketAddr) -> Result<u32, RpcError> + Send + Sync + 'static,
 ) -> (Result<u32, Failure>, Vec<u8>) {

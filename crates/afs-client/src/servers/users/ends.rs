@@ -91,7 +91,7 @@ impl Users {
 }
 
 impl Login {
-    /// Whether it was given and ends soon, and that was not said yet.
+    /// True if it was given and ends soon, and that was not said yet.
     fn is_to_be_warned_of(&self, now: UnixTime) -> bool {
         let token = self.token();
         let life = Duration::from_secs(token.end.0.saturating_sub(token.start.0).into());

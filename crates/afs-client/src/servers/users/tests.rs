@@ -163,7 +163,8 @@ async fn the_end_of_a_token_is_told_once_and_once_more_of_the_next() {
     assert_eq!([end, end].map(|now| users.ended(now)), [vec![(User::of(1), who)], vec![]]);
 }
 
-/// What servers told between the end by the clock here and by theirs was never forgotten.
+/// A server's refusals between the end of a token by the clock here and the end by the server's
+/// clock were never forgotten.
 #[tokio::test]
 async fn a_refusal_is_told_of_also_when_the_end_was_told_before() {
     let users = users();

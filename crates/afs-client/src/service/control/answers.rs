@@ -43,7 +43,7 @@ macro_rules! answer {
 }
 
 impl Session {
-    /// Which vnode is meant: of a mount point the directory that is mounted.
+    /// Returns the vnode that is meant: for a mount point, the directory that is mounted.
     async fn fid(&self, place: &Place) -> Answer<Fid> {
         let cell = self.cell(&place.cell).await?;
         self.client.target(self.user, Fid::new(cell, place.fid)).await.map_err(failed)
@@ -172,11 +172,11 @@ answer!(SetVolumeStatus, |session, args| {
 
 // ---- mount points
 
-/// What ends a mount point's text.
+/// The last character of a mount point's text.
 const END: char = '.';
 
 impl Session {
-    /// What a mount point says, without the dot at its end; `EINVAL` where the name is no mount point's.
+    /// Returns the text of a mount point, without the dot at its end; `EINVAL` where the name is no mount point's.
     async fn mount_text(&self, dir: Fid, name: &ids::Name) -> Answer<String> {
         let mut text = self.client.mount_text(self.user, dir, name).await.map_err(|error| match error {
             Error::NotALink { .. } => errno(Errno::EINVAL),
@@ -394,7 +394,8 @@ answer!(NewAlias, |session, control::NewAlias { alias, cell }| {
 
 // ---- the caller and the machine
 
-/// Whose a token is, as `tokens` tells it: with a number as OpenAFS's cache manager has it, and with a name where the token was made here.
+/// The holder of a token, as `tokens` prints it: with a number as OpenAFS's cache manager has it, and with a name where the token was made
+/// here.
 fn told_holder(user: User, token: &TokenInfo) -> String {
     match (&token.holder, token.is_made_here) {
         (Holder { id: Some(id), .. }, _) => format!("AFS ID {id}"),

@@ -224,7 +224,8 @@ fn rights_are_each_identitys_own_and_go_with_the_promise() {
     assert_eq!(rights(&world, users), None, "the promise had ended in between");
 }
 
-/// What a server had told for a token before its end, and came after, counted for hours.
+/// Rights that a server had told for a token before its end, and that arrived after it, counted for
+/// hours.
 #[test]
 fn rights_that_were_asked_for_before_they_were_forgotten_are_not_kept() {
     let world = World::new();
