@@ -65,7 +65,7 @@ impl Caller<'_> {
         self.id == owner
     }
 
-    /// Whether the caller owns the volume: its owner may be a group.
+    /// True if the caller owns the volume: its owner may be a group.
     fn owns_volume(&self, owner: ViceId) -> bool {
         if owner.0 < 0 { self.groups.binary_search(&owner).is_ok() } else { self.is(owner) }
     }
@@ -91,7 +91,7 @@ impl Subject {
         self.file_type == FileType::FILE
     }
 
-    /// Whether the caller owns the file and may insert: they may read, write and lock what they made, whatever the list
+    /// True if the caller owns the file and may insert: they may read, write and lock what they made, whatever the list
     /// says of others ("drop box").
     fn is_own(&self, caller: &Caller<'_>) -> bool {
         self.is_file() && caller.is(self.owner) && self.rights.contains(Rights::INSERT)
@@ -220,7 +220,7 @@ pub fn store_acl(
 /// The users who may change what is on a server, where their rights allow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writers {
-    /// Whoever has the rights.
+    /// Everybody who has the rights.
     Everybody,
     /// Members of `system:administrators` (OpenAFS's `-readonly -admin-write`).
     Administrators,

@@ -21,7 +21,7 @@ use rx_proto::time::Instant;
 
 use crate::failure::Failure;
 
-/// Volumes, users and clients of which figures are kept, each; some 200 bytes a row. More than one server has busy at a time.
+/// Volumes, users and clients whose figures are kept, each; some 200 bytes a row. That is more than one server has busy at a time.
 const MAX_ROWS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Kinds of refusal that are remembered.
 const MAX_REFUSALS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
@@ -29,7 +29,7 @@ const MAX_REFUSALS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 const HALF_LIFE_SECONDS: f64 = 30.0;
 /// So many bytes count as much as a call.
 const BYTES_OF_A_CALL: f64 = 65536.0;
-/// How often older calls of a row that is busy are made to count less.
+/// The time between two moments at which the older calls of a busy row are made to count less.
 const AGES_EVERY: Duration = Duration::from_secs(1);
 /// For how long it is told that somebody was refused and asked to come again.
 const REFUSAL_LIFE: Duration = Duration::from_secs(60);
@@ -147,7 +147,7 @@ pub struct Refused {
 /// The past and present work of a server, the busiest first.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Of all calls.
+    /// The figures of all calls.
     pub total: Figures,
     /// By volume.
     pub volumes: Vec<(VolumeId, Figures)>,
@@ -291,7 +291,7 @@ impl Activity {
         (*count, *last) = (*count + 1, now);
     }
 
-    /// Does the work of a call, which is told of as waiting when that is not done at once.
+    /// Runs the work of a call, and shows the call as waiting while the work is not done.
     pub(crate) async fn waits<T>(
         &self,
         describe: impl FnOnce() -> Waiting,

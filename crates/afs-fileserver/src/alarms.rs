@@ -24,7 +24,7 @@ pub(crate) struct Alarms(Mutex<Said>);
 
 type What = (VolumeId, Discriminant<VolumeError>);
 
-/// When each was said, and how often it was not since.
+/// The time when each alarm was last written, and how often it came since.
 #[derive(Debug)]
 struct Said(LruCache<What, (Instant, u64)>);
 
@@ -35,7 +35,7 @@ impl Default for Said {
 }
 
 impl Said {
-    /// How often it came since it was said last, if it is to be said now.
+    /// Returns how often the alarm came since it was last written, if it is to be written now.
     fn is_due(&mut self, now: Instant, what: What) -> Option<u64> {
         if let Some((at, unsaid)) = self.0.get_mut(&what)
             && now.since(*at) < EVERY

@@ -1,4 +1,4 @@
-//! Promises to call back: which host was told that it may trust its copy of which file, and until when.
+//! Promises to call back: the hosts that may trust their copy of a file, and until when each may.
 //!
 //! A state machine: time is an argument, nothing is sent from here. A change of a file gives the hosts to be told; whoever
 //! holds this sends the messages (`clients.rs`), and keeps those that a host did not take ([`hosts`](crate::hosts)).
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_secs(128);
 /// do, "a few minutes".
 const GRACE: Duration = Duration::from_secs(300);
 
-/// How long a promise for a read-only volume lasts: the whole volume changes at once, and seldom.
+/// The time that a promise for a read-only volume lasts: the whole volume changes at once, and seldom.
 const READ_ONLY_LIFE: Duration = Duration::from_secs(2 * 3600);
 
 /// A client that asks for many statuses at once will not look at most of them: its promises are counted as if there were

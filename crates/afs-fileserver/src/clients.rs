@@ -30,7 +30,7 @@ use crate::remembered::{Due, Holder, Remembered};
 /// Connections to clients kept at once, some 1000 bytes each. Beyond it those that were not used for longest are let go, and made again as they are needed.
 const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
 
-/// How often the tables are looked through if nothing is due before.
+/// The longest time between two looks through the tables, if nothing is due before.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// The clients of a server.
@@ -43,7 +43,7 @@ pub(crate) struct Clients {
     tables: Mutex<Tables>,
     remembered: Option<Mutex<Remembered>>,
     connections: Mutex<LruCache<SocketAddr, Connection>>,
-    /// Who is being told of changes right now, with a number for each message.
+    /// The clients that are being told of changes right now, with a number for each message.
     being_told: Mutex<BTreeMap<u64, Delivery>>,
     /// Somebody who was asked or told something has been.
     somebody_introduced: Notify,
@@ -61,7 +61,7 @@ struct Tables {
 pub(crate) struct Promised {
     /// For how long, from now.
     pub(crate) life: Duration,
-    /// Whether the client had none for it before.
+    /// True if the client had none for it before.
     pub(crate) is_new: bool,
 }
 
@@ -393,7 +393,7 @@ impl Clients {
 
     // ---- in the background
 
-    /// Does what is due, for as long as the server runs.
+    /// Runs what is due, for as long as the server runs.
     pub(crate) async fn run(self: Arc<Self>) {
         while self.endpoint.upgrade().is_some() {
             let now = self.now();
@@ -428,7 +428,7 @@ impl Clients {
         }
     }
 
-    /// Does what is due for the list of promises; when something will be.
+    /// Starts the work that is due for the list of promises. Returns when more will be due.
     fn sync_remembered(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (due, next) = {
             let mut remembered = self.remembered()?;
@@ -470,7 +470,7 @@ fn tell_unwritten(error: &std::io::Error) {
     tracing::error!(%error, "the list of callback promises cannot be written, and clients that are not in it get no promises: free space where the server's state is");
 }
 
-/// Whoever asks or tells a client something on behalf of all its calls: lets others do it should its call end early.
+/// A call that asks or tells a client something on behalf of all the client's calls. Other calls may do it if this one ends early.
 struct Introduction<'a> {
     clients: &'a Clients,
     address: SocketAddr,

@@ -43,7 +43,7 @@ pub struct Config {
     /// The rights of members of `system:administrators` everywhere. Default [`IMPLICIT_ADMIN`]. They may change access lists
     /// and status in any case.
     pub implicit_rights: Rights,
-    /// Whether the access lists that clients before 2018 send are taken, too. Default yes: others cannot store any.
+    /// True if the access lists that clients before 2018 send are taken, too. Default yes: others cannot store any.
     pub takes_old_acls: bool,
     /// Calls served at once; the others wait. Default 1024.
     pub max_calls: usize,

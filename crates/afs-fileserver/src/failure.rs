@@ -52,7 +52,7 @@ failures! {
     Errno 30 READ_ONLY;
     /// EMLINK.
     Errno 31 TOO_MANY_LINKS;
-    /// What a stock server says for ELOOP: the number of other systems, which Linux translates as EMSGSIZE (observed).
+    /// The answer of stock servers for ELOOP: the number of other systems, which Linux translates as EMSGSIZE (observed).
     Errno 90 LOOP;
     /// EPERM of the calls that stock servers answer without translation.
     Code 1 PLAIN_NOT_OWNER;

@@ -44,7 +44,7 @@ use crate::work::become_task;
 /// Changes of rights and of volumes are events of the target `audit`, as all administration of a cell is.
 pub const AUDIT: &str = "afs_fileserver::audit";
 
-/// What changes rights or volumes.
+/// Procedures that change rights or volumes.
 const ADMINISTRATION: &[u32] = &[
     rxafs::OldStoreACL::OPCODE,
     rxafs::StoreACL::OPCODE,
@@ -52,7 +52,7 @@ const ADMINISTRATION: &[u32] = &[
     rxafs::FlushCPS::OPCODE,
 ];
 
-/// What changes something else, and is written down.
+/// Procedures that change something else; the audit log has them too.
 const CHANGES: &[u32] = &[
     rxafs::StoreData::OPCODE,
     rxafs::StoreData64::OPCODE,
@@ -66,8 +66,8 @@ const CHANGES: &[u32] = &[
     rxafs::RemoveDir::OPCODE,
 ];
 
-/// What is answered on the thread that brings the call, which saves more than the work takes: rows that are in memory, nearly
-/// always, and no change. The thread brings all other packets too, so nothing that takes long is here.
+/// Procedures that are answered on the thread that brings the call, which saves more time than the work takes. They change nothing and
+/// nearly always find their rows in memory. The thread brings all other packets too, so nothing that takes long is here.
 const AT_ONCE: &[u32] = &[
     rxafs::FetchStatus::OPCODE,
     rxafs::GetTime::OPCODE,
@@ -76,7 +76,7 @@ const AT_ONCE: &[u32] = &[
     rxafs::XStatsVersion::OPCODE,
 ];
 
-/// What a handler's work comes to.
+/// The result of a handler's work.
 type Outcome<T> = Result<T, Failure>;
 
 /// A call's handler: what it knows of the call beside the arguments.
@@ -104,7 +104,7 @@ pub(crate) struct Moved {
     pub(crate) fetched: AtomicU64,
 }
 
-/// What a look at a vnode gives.
+/// The status of a vnode, and what the caller may do with it.
 struct Seen {
     status: VnodeStatus,
     granted: Granted,
@@ -235,7 +235,7 @@ impl Session {
         }
     }
 
-    /// How long the call has taken until now.
+    /// Returns the time that the call has taken until now.
     fn took(&self) -> Duration {
         self.server.runtime.now().since(self.began)
     }
@@ -395,8 +395,8 @@ impl Session {
 
     // ---- what is changed
 
-    /// What a caller may set of something that they make or write. Owner and group are set by administrators alone; of
-    /// StoreStatus, others have been refused before.
+    /// Returns the attributes that a caller may set of something that they make or write. Only administrators set owner and group;
+    /// StoreStatus has refused others before.
     fn to_set(&self, status: &AfsStoreStatus) -> SetStatus {
         let caller = self.caller();
         let has = |field| status.mask.contains(field);
@@ -409,7 +409,7 @@ impl Session {
         }
     }
 
-    /// Does something that changes a volume, which may block.
+    /// Changes a volume, which may block.
     async fn change<T: Send + 'static>(
         &self,
         volume: &Arc<Volume>,
@@ -421,7 +421,7 @@ impl Session {
         result.map_err(|error| self.failed(volume, error))
     }
 
-    /// What an error comes to; one that is not the caller's is written down.
+    /// Returns the failure for an error, and writes down one that is not the caller's.
     fn failed(&self, volume: &Volume, error: afs_volume::VolumeError) -> Failure {
         self.server.alarms.note(self.server.runtime.now(), volume, &error);
         Failure::from(error)
@@ -450,7 +450,7 @@ impl Session {
     }
 }
 
-/// Whose a volume is: its root directory's owner.
+/// Returns the owner of a volume: its root directory's owner.
 fn volume_owner(volume: &Volume) -> ViceId {
     volume.status(VnodeId::ROOT).map_or(ViceId::BAD, |status| status.owner)
 }

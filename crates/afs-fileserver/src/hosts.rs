@@ -67,8 +67,8 @@ impl Default for HostLimits {
     }
 }
 
-/// How long after a message that was not answered the next is tried: the first, and doubled each time up to the last. So a host is
-/// told of what it missed about as long after a failure of the network as that took.
+/// The pause after a message that was not answered: the first pause, and the last, up to which it doubles. So a host learns of what it
+/// missed about as long after a failure of the network as the failure took.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
 /// A call of the host brings the next try at once, if the last was so long ago. It waits for that, so a host that calls and cannot be
@@ -118,7 +118,7 @@ pub enum Admission {
 pub struct Admitted {
     /// Its host.
     pub host: HostId,
-    /// Whether it may get promises: not if it does not answer, or has not been told to forget the old ones.
+    /// True if it may get promises: not if it does not answer, or has not been told to forget the old ones.
     pub gets_promises: bool,
     /// The first word of its capabilities.
     pub capabilities: u32,
@@ -169,7 +169,7 @@ pub struct Hosts {
     by_uuid: BTreeSet<(Uuid, HostId)>,
     /// Addresses that are being asked who they are.
     asking: HashSet<SocketAddr>,
-    /// When to look at a host again.
+    /// The times at which hosts are to be looked at again.
     agenda: BTreeSet<(Instant, HostId)>,
     /// Hosts from before the server was started that have not been told yet.
     restored: BTreeSet<HostId>,
@@ -499,7 +499,7 @@ impl Hosts {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Of each pair, the second host is where the first has moved: it is to have all promises of the first, too.
+    /// Returns pairs of hosts: the second of each pair is where the first has moved, and it is to have all promises of the first, too.
     pub fn poll_moved(&mut self) -> Vec<(HostId, HostId)> {
         std::mem::take(&mut self.moved)
     }

@@ -70,8 +70,8 @@ pub trait Protection: Send + Sync + 'static {
 /// Memberships remembered at once, of users and of hosts each: some 500 bytes for one with thirty groups.
 const MAX_REMEMBERED: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
-/// How long an answer that failed is taken for "nobody in particular" before it is asked for again: a database that is away
-/// must not cost each call its timeout.
+/// The time for which a failed answer counts as "nobody in particular" before the database is asked again: a database that
+/// is away must not cost each call its timeout.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// Answers of a [`Protection`], kept for a while.

@@ -1,5 +1,5 @@
-//! The clients that may hold promises, written down coarsely: clients, and the volumes of which they had something. After a
-//! restart each of them is told to forget, and until it was, a change in such a volume tells it too.
+//! The clients that may hold promises, written down coarsely: each client, and the volumes in which it had a promise. After a restart,
+//! each of them is told to forget. Until it was told, a change in such a volume tells it too.
 //!
 //! A text file that grows by a line for each new pair of client and volume, and is written anew at each start, when most of it is
 //! old, and when the disk has failed. What was written survives the death of the process, and is synced within [`SYNC_AFTER`], or when the
@@ -55,9 +55,9 @@ pub struct Holder {
 #[derive(Debug)]
 pub struct Remembered {
     disk: Arc<dyn Disk>,
-    /// What lines are added to; none while it has to be written anew before that.
+    /// The file that lines are added to; none while it must first be written anew.
     file: Option<Arc<dyn DiskFile>>,
-    /// Whether lines may be lost that were written: nobody is known to be in the list then.
+    /// True if lines may be lost that were written: nobody is known to be in the list then.
     is_lost: bool,
     has_failed: bool,
     /// Bytes of it that are lines.
@@ -69,11 +69,11 @@ pub struct Remembered {
     long: usize,
     /// The time when something is to be done.
     due_at: Option<Instant>,
-    /// Whether something is being done: one thing at a time.
+    /// True if something is being done: one thing at a time.
     is_busy: bool,
     /// Lines that came while the file is being written anew, which has not got them.
     since: Option<String>,
-    /// Whether the file has taken the place of another, and a restart may find that one.
+    /// True if the file has taken the place of another, and a restart may find that one.
     is_placed: bool,
 }
 
@@ -94,16 +94,16 @@ pub enum Due {
 /// The outcome of it.
 #[derive(Debug)]
 pub enum Done {
-    /// Of [`Due::Sync`].
+    /// The outcome of [`Due::Sync`].
     Synced(io::Result<()>),
-    /// Of [`Due::SyncPlaced`].
+    /// The outcome of [`Due::SyncPlaced`].
     SyncedPlaced(io::Result<()>),
-    /// Of [`Due::Write`]; the number of bytes.
+    /// The outcome of [`Due::Write`]; the number of bytes.
     Written(u64, io::Result<Arc<dyn DiskFile>>),
 }
 
 impl Due {
-    /// Does it. [`Remembered::handle_done`] is to be told.
+    /// Runs the work. The caller passes the outcome to [`Remembered::handle_done`].
     pub fn run(self) -> Done {
         match self {
             Self::Sync(file) => Done::Synced(file.sync()),
@@ -265,7 +265,8 @@ impl Remembered {
         outcome
     }
 
-    /// What the disk has got of the file may be less than was written, whatever a later sync says: it is written anew then.
+    /// Notes that the disk may have got less of the file than was written, whatever a later sync says. The file is written anew at the
+    /// given time.
     fn lose(&mut self, then: Instant) {
         (self.file, self.is_lost, self.due_at) = (None, true, Some(then));
     }
@@ -399,7 +400,7 @@ mod tests {
         file.note(NOW, HostId(number.into()), &holder(number), VolumeId(volume))
     }
 
-    /// Does what is due as the server does.
+    /// Runs what is due, as the server does.
     fn do_due(file: &mut Remembered) -> io::Result<()> {
         while let Some(due) = file.poll_due(NOW + SYNC_AFTER) {
             file.handle_done(NOW, due.run())?;
@@ -505,7 +506,7 @@ mod tests {
         assert_eq!(open(&disk).1.len(), 9);
     }
 
-    /// Whatever the disk refuses, and however often the power goes: what was synced is there.
+    /// Lines that were synced are there, whatever the disk refuses, and however often the power goes.
     #[test]
     fn what_was_synced_outlasts_a_power_loss() {
         let (mut losses, mut failures) = (0, 0);

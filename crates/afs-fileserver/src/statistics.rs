@@ -45,7 +45,7 @@ const TIMED: &[&[u32]] = &[
 /// Upper ends of the sizes of transfers that are counted apart, in bytes; the last class is what is larger.
 const SIZES: [u64; 8] = [128, 1 << 10, 8 << 10, 16 << 10, 32 << 10, 128 << 10, 256 << 10, 1 << 20];
 
-/// What a stock server has as the shortest time of what never happened, in seconds.
+/// The shortest time that a stock server reports of something that never happened, in seconds.
 const NEVER_SECONDS: u64 = 999_999;
 
 /// The counters of a server.
@@ -69,7 +69,7 @@ struct Details {
     stored: Transfers,
 }
 
-/// How often something was done, and how long it took.
+/// The number of times that something was done, and how long it took.
 #[derive(Debug, Clone, Copy, Default)]
 struct Times {
     count: u32,

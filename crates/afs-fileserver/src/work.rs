@@ -16,7 +16,7 @@ const SLOW: Duration = Duration::from_millis(1);
 /// Or the thread had to wait for a processor, or the whole machine for its host. That meets one piece of work among many, the disk one
 /// after the other: what is slow counts if one of so many before was.
 const QUICK_BETWEEN: u32 = 32;
-/// How long the fast path is not taken after that, at first and at most. It is twice as long each time that it was too short.
+/// The time for which the fast path is not taken after that, at first and at most. It doubles each time that it was too short.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct FastPath {
     /// In nanoseconds of the runtime's clock.
     closed_until: AtomicU64,
-    /// How long it was closed last, nanoseconds.
+    /// The time for which it was closed last, in nanoseconds.
     backoff: AtomicU64,
     /// So many pieces of work have to be quick until a slow one counts as the only one.
     quick_wanted: AtomicU32,
@@ -66,7 +66,7 @@ pub(crate) struct Inline {
 }
 
 impl Inline {
-    /// Does it and waits for it. A panic of the work is the caller's, who must be a task.
+    /// Runs the work, and waits for it. A panic of the work is the caller's, who must be a task.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &dyn Runtime,
@@ -98,7 +98,7 @@ impl Drop for InlineGuard<'_> {
     }
 }
 
-/// Answers a call that begins on the thread that brought it, of which `path` is to know how long that was kept.
+/// Answers a call that begins on the thread that brought it. `path` learns how long that thread was kept.
 pub(crate) async fn begun_inline<T>(
     runtime: &dyn Runtime,
     path: &FastPath,

@@ -20,8 +20,8 @@ fn promised(promises: &[(HostId, AfsFid, Kind)]) -> Callbacks {
     callbacks
 }
 
-/// What each event makes of the promises of three hosts for two files of a volume and one of another: who is told, and
-/// who holds what afterwards.
+/// Each event, and its effect on the promises of three hosts for two files of a volume and one of another: the hosts that are
+/// told, and the promises that are left.
 #[test]
 fn every_event_ends_what_it_should_and_tells_whom_it_should() {
     type Event = fn(&mut Callbacks) -> Vec<HostId>;
@@ -191,8 +191,8 @@ fn beyond_the_limit_the_host_with_the_most_pays() {
     assert!(callbacks.holds(B, fid(7, 4)));
 }
 
-/// A machine that takes promises under a thousand ports, each of which has fewer than an honest client: the client with the most
-/// was told to forget, again and again.
+/// A machine that takes promises under a thousand ports, with fewer at each port than an honest client has: the client with the
+/// most was told to forget, again and again.
 #[test]
 fn a_machine_of_many_small_hosts_gives_up_its_own_promises_and_not_those_of_the_largest_host() {
     let machine_of = |host: HostId| Some(IpAddr::from([10, 0, 0, if host == A { 1 } else { 2 }]));

@@ -16,7 +16,7 @@ use rxgen::{Abort, Interface, Rpc};
 use super::Clients;
 use crate::hosts::{Delivery, Identity, Message, Outcome};
 
-/// What a client answers to a message for another (`ProbeUuid`).
+/// The answer of a client to a message for another (`ProbeUuid`).
 const NOT_ME: i32 = 1;
 
 impl Clients {
@@ -121,7 +121,7 @@ impl Clients {
     }
 }
 
-/// Why a message had no effect.
+/// The reason why a message had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unheard {
     /// The client aborted the call with this code.

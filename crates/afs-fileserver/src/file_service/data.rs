@@ -28,11 +28,11 @@ use crate::failure::Failure;
 use crate::vnode_locks::VnodeLock;
 use rx::blocking::on_a_thread;
 
-/// What is read or written at once. Large, so that few system calls and changes of threads are needed; with 1024 calls that
-/// all move data, buffers take 256 MiB.
+/// The bytes that are read or written at once. This is large, so that few system calls and changes of threads are needed; with
+/// 1024 calls that all move data, buffers take 256 MiB.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What a call is given at once: it takes a piece as a whole or not at all.
+/// The bytes that a call is given at once: it takes a piece as a whole or not at all.
 const SEND_BYTES: usize = 64 << 10;
 
 /// Buffers kept for the next call. New memory has to be cleared and mapped first, which costs more than reading into it.
@@ -43,10 +43,10 @@ const MAX_BUFFERS: usize = 64;
 /// an outage needs more, and has it while nobody waits.
 const GIVE_WAY_AFTER: Duration = Duration::from_secs(10);
 
-/// How soon after that a store notices that somebody waits.
+/// The time after that within which a store notices that somebody waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is said to a client whose data end before the length that it announced.
+/// The code for a client whose data end before the length that it announced.
 const ENDED_EARLY: Failure = Failure::Code(-31);
 
 /// A fetch, in either form.
@@ -54,7 +54,7 @@ struct Fetch {
     fid: AfsFid,
     pos: i64,
     length: i64,
-    /// Whether the length in front of the data has 64 bits.
+    /// True if the length in front of the data has 64 bits.
     is_wide: bool,
 }
 
@@ -65,12 +65,12 @@ struct StoreArgs {
     range: StoreRange,
 }
 
-/// Where fetched data go.
+/// The receiver of fetched data.
 trait Sink: Send {
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Abort>> + Send;
 }
 
-/// Where data to be stored come from.
+/// The source of data to be stored.
 trait Source: Send {
     /// The checks have passed: stock servers say so in the status byte of their packets (File service notes 6.2).
     fn accepted(&mut self) {}
@@ -200,7 +200,7 @@ forms! {
     store StoreData64;
 }
 
-/// Why a call that moves data ends early: by the service's decision, or with the call itself.
+/// The reason why a call that moves data ends early: the service's decision, or the end of the call itself.
 enum Ended {
     Failed(Failure),
     Gone(Abort),

@@ -13,10 +13,10 @@ use super::{Outcome, Session, fid_of, handlers};
 use crate::access::{self, Granted};
 use crate::failure::Failure;
 
-/// What no name may end with: clients replace it by the name of their system.
+/// The ending that no name may have: clients replace it by the name of their system.
 const SYSTEM_NAME: &[u8] = b"@sys";
 
-/// The mode bits of which a mount point lacks at least one.
+/// The mode bits that mark a mount point: it lacks at least one of them.
 const EXECUTE: u32 = 0o111;
 
 handlers! {
@@ -222,7 +222,7 @@ impl Session {
     }
 }
 
-/// Whether something may get this name.
+/// Checks that something may get this name.
 fn check_name(name: &[u8]) -> Outcome<()> {
     let is_bad = name.is_empty() || name.contains(&b'/') || name.ends_with(SYSTEM_NAME);
     if is_bad { Err(Failure::INVALID) } else { Ok(()) }

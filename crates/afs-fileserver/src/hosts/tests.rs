@@ -192,8 +192,8 @@ fn a_new_host_is_told_to_forget_before_it_gets_promises() {
     assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ready(admitted));
 }
 
-/// What becomes of a client of UUID 1 and epoch 7 at address 1 when somebody at address 9 says that it is UUID 1: whether the newcomer
-/// is told to forget first, whether it has the old promises too, and what is pending for the old address by what it answers.
+/// The fate of a client of UUID 1 and epoch 7 at address 1 when somebody at address 9 says that it is UUID 1. Each row says whether the
+/// newcomer is told to forget first, whether it has the old promises too, and what is pending for the old address after its answer.
 #[test]
 fn a_known_uuid_at_another_address_takes_nothing_from_whoever_was_there() {
     const ANOTHER: Epoch = Epoch(8);
