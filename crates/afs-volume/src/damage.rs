@@ -55,7 +55,7 @@ impl Damage {
         Ok(())
     }
 
-    /// True if there is a volume of which nobody knows what it shows: it may be anything of any group.
+    /// True if there is a volume that may show anything of any group, because its row cannot be read.
     pub(crate) fn hides_a_view(&self) -> bool {
         self.volumes.values().any(|damaged| damaged.view.is_none())
     }

@@ -67,9 +67,9 @@ pub struct StoreRange {
 pub struct Store {
     volume: Arc<Volume>,
     range: StoreRange,
-    /// What the file was when it began.
+    /// The file as it was when the store began.
     before: VnodeRecord,
-    /// How much of that stays: it is cut there first.
+    /// The length up to which the old data stay: the file is cut there first.
     base: u64,
     new_length: u64,
     written: u64,
@@ -81,7 +81,7 @@ enum Plan {
     /// The file as it will be.
     Inline(Vec<u8>),
     Chunks {
-        /// What the file had in memory or in chunks that this store touches.
+        /// The file's data in memory, or in chunks that this store touches.
         old: Old,
         done: Vec<NewChunk>,
         open: Option<OpenChunk>,
@@ -101,7 +101,7 @@ struct NewChunk {
     record: ChunkRecord,
     /// The snapshot in its file's name.
     snapshot: Snapshot,
-    /// Whether the file is the old one, with more at its end.
+    /// True if the file is the old one, with more at its end.
     is_appended: bool,
 }
 

@@ -31,9 +31,9 @@ const AT_ONCE: usize = 1024;
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finding {
-    /// Of which volume, if of one.
+    /// The volume with the problem, if it is one volume's.
     pub volume: Option<VolumeId>,
-    /// Of what.
+    /// The damaged thing.
     pub what: String,
     /// The problem with it.
     pub why: String,
@@ -85,7 +85,7 @@ impl Report {
         }
     }
 
-    /// What is damaged is a finding; what cannot be read ends the check.
+    /// Notes damage as a finding; an error of reading ends the check.
     fn take<T>(
         &mut self,
         volume: Option<VolumeId>,

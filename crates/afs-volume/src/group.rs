@@ -83,9 +83,9 @@ pub(crate) struct GroupState {
     pub(crate) frozen: u32,
     /// Counts the volumes that were removed, so that a sweep knows whether it came before.
     pub(crate) removals: u64,
-    /// Whether it has what came of a restore that did not end. Nothing is swept, and its numbers are not looked after yet.
+    /// True if it has what came of a restore that did not end. Nothing is swept, and its numbers are not looked after yet.
     pub(crate) is_half: bool,
-    /// Whether a volume of it may be there whose row cannot be read: nobody knows what that shows, so nothing goes.
+    /// True if a volume of it may be there whose row cannot be read: nobody knows what that shows, so nothing goes.
     pub(crate) keeps_all: bool,
 }
 
@@ -130,7 +130,7 @@ impl GroupState {
         true
     }
 
-    /// Whether a clone shows what was written in a snapshot and overwritten in the current one.
+    /// True if a clone shows what was written in a snapshot and overwritten in the current one.
     fn is_shown(&self, written: Snapshot) -> bool {
         self.keeps_all || self.views.range(written..self.record.current).next().is_some()
     }

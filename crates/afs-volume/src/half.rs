@@ -28,8 +28,8 @@ pub(crate) struct Aside {
     pub(crate) half: HalfRecord,
 }
 
-/// If more vnodes than this have come into a volume that shows others, the sender is told of none: if it knew only some, it could name a vnode
-/// without attributes of which another version has come.
+/// The most vnodes whose arrival in a volume that shows others is told to the sender; beyond it, none is told. If the sender knew only
+/// some, it could name a vnode without attributes, although another version of this vnode has come.
 const IN_PLACE_MAX: usize = 1 << 20;
 
 /// A volume that was put aside, or into which a part of its next contents has come.
@@ -52,7 +52,8 @@ pub struct Half {
 pub struct Arrived {
     volume: Arc<Volume>,
     partial: Option<Partial>,
-    /// What came whole of a volume that shows what it had, and what it shows; of one that shows nothing, all that it has came.
+    /// The vnodes that have come whole, if the volume shows older contents, and these contents. Without older contents, all that the volume
+    /// has came.
     came: Option<(VnodeSet, Snapshot)>,
     _pin: Pin,
 }
@@ -276,7 +277,7 @@ impl Partition {
 }
 
 impl Restore {
-    /// The same with what came before, of which what is not whole goes once the beginning is settled.
+    /// Continues what came before. Vnodes that are not whole go once the beginning is settled.
     fn going_on(
         mut self,
         arrived: VnodeSet,
@@ -318,7 +319,7 @@ impl Volume {
     }
 }
 
-/// Whether anything of a volume is to be kept, that nobody else shares.
+/// True if anything of a volume is to be kept, that nobody else shares.
 fn is_worth(volume: &Volume, rests: bool) -> bool {
     let state = lock(&volume.group.state);
     let views: u32 = state.views.values().sum();
@@ -441,7 +442,7 @@ impl Arrived {
         self.volume.open(id, position, length)
     }
 
-    /// A file of which the first bytes have come, and how many.
+    /// The file whose first bytes have come, if there is one, and their number.
     #[must_use]
     pub fn partial(&self) -> Option<(VnodeStatus, u64)> {
         self.partial.as_ref().map(|partial| (partial.record.status, u64::from(partial.chunks) * CHUNK))

@@ -58,9 +58,9 @@ pub struct VolumeInfo {
     pub day_use_date: AfsTime,
     /// Uses on each of the seven days before.
     pub week_use: [u32; 7],
-    /// Whether clients are served from it (the reverse of `VTOutOfService`).
+    /// True if clients are served from it (the reverse of `VTOutOfService`).
     pub in_service: bool,
-    /// Whether it is half-made and to be removed after a restart (`VTDeleteOnSalvage`).
+    /// True if it is half-made and to be removed after a restart (`VTDeleteOnSalvage`).
     pub destroy_me: bool,
     /// The reason why it is offline, for those who ask; at most 127 bytes.
     pub offline_message: String,
@@ -114,7 +114,7 @@ pub struct NewVolume {
     pub parent: VolumeId,
     /// See [`VolumeInfo::max_quota_kib`].
     pub max_quota_kib: u32,
-    /// Whether it gets an empty root directory, or none as a restore will bring one.
+    /// True if it gets an empty root directory, or none as a restore will bring one.
     pub with_root: bool,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Snapshot(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileId(pub(crate) u64);
 
-/// What a key begins with.
+/// The first byte of each kind of key.
 mod table {
     pub(super) const PARTITION: u8 = 0x01;
     pub(super) const VOLUME: u8 = 0x02;
@@ -232,7 +232,7 @@ pub(crate) fn is_reservation(key: &Key) -> bool {
     key.0.first() == Some(&table::RESERVATION)
 }
 
-/// Of two reservations, number by number the larger.
+/// Returns the larger of two reservations, number by number.
 pub(crate) fn larger_reservation(a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
     let number = |bytes: &[u8], i: usize| {
         bytes.get(i * 8..i * 8 + 8).map_or(0, |n| u64::from_be_bytes(n.try_into().expect("eight bytes")))

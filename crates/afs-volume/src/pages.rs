@@ -1,6 +1,6 @@
-//! A directory's pages, as clients fetch them (File service notes 9), read and changed page by page: a directory of
-//! 60,000 names has a thousand of them, of which one more name changes two. Where what is in a page is
-//! `afs_wire::directory`'s, whose own `Directory` has all pages in memory, as clients do.
+//! A directory's pages, as clients fetch them (File service notes 9), read and changed page by page: a directory of 60,000
+//! names has a thousand pages, and one more name changes two of them. `afs_wire::directory` knows the layout of a page. Its
+//! own `Directory` has all pages in memory, as clients do.
 
 use crate::{VnodeId, VolumeError};
 use afs_wire::directory::layout::{

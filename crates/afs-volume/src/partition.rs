@@ -46,7 +46,7 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Bytes of a segment of the log. Default: 32 MiB. As much is in memory; starting after a crash reads twice that.
     pub log_bytes: u64,
-    /// Whether a thread does what has to be done from time to time ([`Partition::maintain`]). Default: yes.
+    /// True if a thread does what has to be done from time to time ([`Partition::maintain`]). Default: yes.
     pub has_thread: bool,
 }
 
@@ -96,7 +96,7 @@ struct Inner {
 struct Open {
     shared: Arc<Shared>,
     volumes: BTreeMap<VolumeId, Arc<Volume>>,
-    /// What was put aside half-made, by its id.
+    /// The volumes that were put aside half-made, by their ids.
     halves: BTreeMap<VolumeId, Aside>,
     damage: Damage,
 }
@@ -484,9 +484,8 @@ impl Partition {
         Ok(shared.store.sync(shared.store.last())?)
     }
 
-    /// Does what has to be done from time to time: syncs; moves rows from the log into the store; gives back the space
-    /// of what was removed. Says whether there was something to do. The partition's thread calls it; without one,
-    /// call it yourself.
+    /// Does the work that is due from time to time: syncs, moves rows from the log into the store, and gives back the space of what was
+    /// removed. Returns whether there was something to do. The partition's thread calls it; without one, call it yourself.
     ///
     /// # Errors
     ///

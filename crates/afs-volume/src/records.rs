@@ -213,7 +213,7 @@ pub(crate) struct VolumeRecord {
     pub(crate) group: GroupId,
     /// The snapshot that it shows; `None` is the newest, which can be changed.
     pub(crate) snapshot: Option<Snapshot>,
-    /// Whether what is behind the snapshot comes from a restore that has not ended.
+    /// True if what is behind the snapshot comes from a restore that has not ended.
     pub(crate) is_restoring: bool,
     pub(crate) info: VolumeInfo,
 }
@@ -384,7 +384,7 @@ pub(crate) struct GroupRecord {
     pub(crate) next_file: u32,
     pub(crate) next_directory: u32,
     pub(crate) next_unique: u64,
-    /// Whether there are rows that no volume shows.
+    /// True if there are rows that no volume shows.
     pub(crate) needs_sweep: bool,
 }
 

@@ -60,19 +60,19 @@ pub struct Restore {
     next_directory: u32,
     next_unique: u64,
     open: Option<Open>,
-    /// Whether there are directories in the batch, which are not found yet.
+    /// True if there are directories in the batch, which are not found yet.
     has_directories: bool,
     /// The directory that was looked for last.
     parent: Option<VnodeId>,
     /// The vnodes that an earlier restore has brought, if this one goes on with them.
     pub(crate) arrived: Option<VnodeSet>,
     pub(crate) partial: Option<Partial>,
-    /// Whether what came is kept if this one does not end.
+    /// True if what came is kept if this one does not end.
     keeps: bool,
     is_done: bool,
 }
 
-/// A vnode of which an earlier restore has brought the first chunks.
+/// A vnode whose first chunks an earlier restore has brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Partial {
     pub(crate) record: VnodeRecord,
@@ -310,7 +310,8 @@ impl Restore {
         self.counters.used_kib += record.blocks_kib();
     }
 
-    /// A vnode of which an earlier restore has brought the first bytes, as many as [`crate::Arrived::partial`] said; the others are to follow.
+    /// Begins a vnode whose first bytes an earlier restore has brought, as many as [`crate::Arrived::partial`] said; the others are to
+    /// follow.
     ///
     /// # Errors
     ///
@@ -537,7 +538,7 @@ impl Restore {
         Ok(new)
     }
 
-    /// What an earlier restore has brought, and this one has not named.
+    /// Removes vnodes that an earlier restore has brought, and that this one has not named.
     fn remove_unnamed_arrivals(&mut self) -> Result<(), VolumeError> {
         let Some(arrived) = self.arrived.take() else { return Ok(()) };
         for vnode in arrived.iter().filter(|vnode| !self.named.contains(*vnode)).collect::<Vec<_>>() {

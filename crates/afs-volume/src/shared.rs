@@ -34,7 +34,7 @@ struct Numbers {
     reserved: [u64; 2],
     /// Files that were begun, and that no row names yet.
     begun: BTreeSet<FileId>,
-    /// What the partition's row says of `begun`.
+    /// The value of `begun` in the partition's row.
     noted: u64,
 }
 

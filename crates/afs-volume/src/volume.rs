@@ -34,17 +34,17 @@ pub struct Volume {
     pub(crate) group: Arc<GroupHandle>,
     /// The snapshot that it shows, if it is a clone.
     pub(crate) snapshot: Option<Snapshot>,
-    /// Whether that is because it is being filled from a dump.
+    /// True if that is because it is being filled from a dump.
     pub(crate) is_restoring: bool,
-    /// Whether it has what came of a restore that did not end, which may be gone on with.
+    /// True if it has what came of a restore that did not end, which may be gone on with.
     pub(crate) rests: AtomicBool,
     /// Since when, by the clock of whoever first asked; 0 if nobody has. Is not on the disk.
     pub(crate) rests_since: AtomicU32,
-    /// Whether a restore has filled it, and nobody has been shown it since. Is not on the disk.
+    /// True if a restore has filled it, and nobody has been shown it since. Is not on the disk.
     pub(crate) is_filled: AtomicBool,
     pub(crate) counters: Mutex<Counters>,
     info: Mutex<VolumeInfo>,
-    /// Whether `info` has uses that its row does not.
+    /// True if `info` has uses that its row does not.
     has_unwritten_uses: AtomicBool,
     state: Mutex<VolumeState>,
     is_gone: AtomicBool,

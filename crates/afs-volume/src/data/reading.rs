@@ -21,7 +21,7 @@ pub struct Reader {
     volume: Arc<Volume>,
     record: VnodeRecord,
     source: Source,
-    /// Where what was opened begins and ends.
+    /// The beginning and the end of the part that was opened.
     start: u64,
     end: u64,
     _pin: Pin,

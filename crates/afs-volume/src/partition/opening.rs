@@ -138,8 +138,8 @@ impl Open {
     }
 }
 
-/// Does what has to be done from time to time, or as much of it as comes before the end: the rest is done after the next start. Tells
-/// whether something was done.
+/// Does the work that is due from time to time, or as much of it as comes before the end: the rest is done after the next start.
+/// Returns whether something was done.
 pub(super) fn maintain<'a>(
     shared: &Arc<Shared>,
     volumes: impl Iterator<Item = &'a Arc<Volume>>,

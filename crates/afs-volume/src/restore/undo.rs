@@ -32,7 +32,7 @@ impl Restore {
         }
     }
 
-    /// Whether anything is there that is worth keeping, of this restore or of one before.
+    /// True if anything is there that is worth keeping, of this restore or of one before.
     fn has_any(&self) -> bool {
         let has_arrived = self.arrived.as_ref().is_some_and(|arrived| !arrived.is_empty());
         has_arrived || self.partial.is_some() || !self.named.is_empty()

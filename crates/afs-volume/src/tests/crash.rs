@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 const ID: u32 = 100;
 
-/// What a version of a vnode was, whoever saw it: the promise to clients' caches.
+/// The content of each version of each vnode: clients' caches rely on its being the same for all who see it.
 #[derive(Default)]
 struct Versions(BTreeMap<(VnodeId, u64), What>);
 
@@ -219,7 +219,7 @@ fn the_death_of_the_process_loses_nothing_that_was_acknowledged() {
     }
 }
 
-/// What a run that was killed had not synced is not synced because another run began.
+/// Data that a killed run had not synced are not synced because another run began.
 #[test]
 fn a_power_loss_soon_after_a_death_is_one_like_others() {
     for seed in 0..30 {

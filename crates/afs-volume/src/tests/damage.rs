@@ -22,7 +22,7 @@ const GROUP: GroupId = GroupId(1);
 const ROOT: VnodeNumber = VnodeNumber::ROOT;
 /// 3 bytes, in a row; has a second name.
 const SMALL: VnodeNumber = VnodeNumber(2);
-/// 20,000 bytes, in three chunks, of which the first was written again after the clone was made.
+/// 20,000 bytes, in three chunks. The first chunk was written again after the clone was made.
 const LARGE: VnodeNumber = VnodeNumber(4);
 /// A directory with a file and a directory.
 const DIRECTORY: VnodeNumber = VnodeNumber(3);
@@ -147,7 +147,7 @@ fn key(vnode: VnodeNumber, part: Part, snapshot: Snapshot) -> Key {
     VnodeKey { group: GROUP, vnode, part, snapshot }.key()
 }
 
-/// Does it, and expects this among what is found afterwards.
+/// Does the damage, and expects this among what is found afterwards.
 fn finds(expected: &str, damage: impl FnOnce(&Scene)) {
     let disk = SimulatedDisk::new(1 << 30);
     let partition = open(&disk);
@@ -462,7 +462,7 @@ fn a_damaged_volume_is_offline_and_the_others_are_served() {
     }
 }
 
-/// What a clone shows stays for as long as nobody knows what it shows; when it is removed its space comes back.
+/// The data that a clone shows stay for as long as nobody knows what it shows; when it is removed their space comes back.
 #[test]
 fn nothing_goes_that_a_damaged_clone_may_show() {
     let disk = SimulatedDisk::new(1 << 30);

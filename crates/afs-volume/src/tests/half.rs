@@ -336,7 +336,7 @@ fn what_did_not_come_cannot_be_named_alone() {
     assert_whole(&partition, "at the end");
 }
 
-/// Whatever shared data with others once was kept, unseen, for a day: each moved volume in whole.
+/// Volumes that once shared data with others were kept, unseen, for a day: each moved volume in whole.
 #[test]
 fn a_volume_that_was_served_goes_when_it_is_removed() {
     let disk = SimulatedDisk::new(1 << 30);
@@ -397,7 +397,7 @@ fn a_second_dump_that_breaks_off_leaves_what_the_first_has_brought() {
     assert_whole(&partition, "at the end");
 }
 
-/// What a sweep does not find a status of is not removed while it is being filled.
+/// Chunks without a status are not removed by a sweep while the vnode is being filled.
 #[test]
 fn a_sweep_that_goes_on_leaves_a_restore_its_chunks() {
     let disk = SimulatedDisk::new(1 << 30);

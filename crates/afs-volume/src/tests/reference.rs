@@ -51,7 +51,7 @@ fn names(tree: &mut Tree, directory: VnodeId) -> &mut BTreeMap<Vec<u8>, VnodeId>
     }
 }
 
-/// What an operation's error is called; errors are compared by it.
+/// The name of an operation's error; errors are compared by it.
 fn name_of(error: &VolumeError) -> String {
     format!("{error:?}").chars().take_while(|c| c.is_alphanumeric()).collect()
 }
@@ -124,7 +124,7 @@ pub(super) fn bytes_of(range: StoreRange, seed: u8) -> Vec<u8> {
     (0..range.length).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
 }
 
-/// Does it to the volume: what is new, or the error's name.
+/// Runs the operation on the volume. Returns the new vnode, or the error's name.
 pub(super) fn run(volume: &Arc<Volume>, operation: &Operation, now: u32) -> Result<Option<VnodeId>, String> {
     let (set, stamp) = (SetStatus::default(), stamp(now));
     let result = match operation {
@@ -150,7 +150,7 @@ pub(super) fn run(volume: &Arc<Volume>, operation: &Operation, now: u32) -> Resu
     result.map(|status: Option<VnodeStatus>| status.map(|status| status.id)).map_err(|error| name_of(&error))
 }
 
-/// Does to the tree what the operation should do, when the volume has answered with `made`.
+/// Changes the tree as the operation should, when the volume has answered with `made`.
 pub(super) fn expect(tree: &mut Tree, operation: &Operation, made: Option<VnodeId>) -> Result<(), String> {
     let fail = |what: &str| Err(what.to_owned());
     match operation {

@@ -36,7 +36,7 @@ pub(super) fn in_order(tree: &Tree) -> impl Iterator<Item = &Vnode> {
     of_class(true).chain(of_class(false))
 }
 
-/// Fills a volume with what a tree has, of which `base` is there already. Ends before so many vnodes are complete.
+/// Fills a volume with the vnodes of a tree. The volume has those of `base` already. Ends before so many vnodes are complete.
 fn fill(restore: &mut Restore, tree: &Tree, base: &Tree, most: usize) -> Result<(), VolumeError> {
     for vnode in in_order(tree).take(most) {
         let (status, acl, data) = vnode;
@@ -78,7 +78,7 @@ fn store(volume: &Arc<Volume>, file: VnodeId, bytes: &[u8]) {
     store.commit(&SetStatus::default(), stamp(5), false).unwrap();
 }
 
-/// Does something to a volume.
+/// Changes a volume at random.
 pub(super) fn change(volume: &Arc<Volume>, rng: &mut StdRng, n: u32) {
     let set = SetStatus { mode: Some(rng.random_range(0..0o1000)), ..SetStatus::default() };
     let all: Vec<VnodeStatus> = volume.vnodes(VnodeNumber(0), 1000).unwrap();
@@ -120,8 +120,8 @@ pub(super) fn get(partition: &Partition, id: u32) -> Arc<Volume> {
     partition.volume(VolumeId(id)).unwrap()
 }
 
-/// One volume follows another by full and incremental restores, some of which are given up, or end with the process or the power, beside
-/// clones that come and go.
+/// One volume follows another by full and incremental restores, beside clones that come and go. Some of the restores are given up, or
+/// end with the process or the power.
 #[test]
 fn a_volume_that_is_restored_again_and_again_is_always_what_it_was_or_what_came() {
     for seed in 0..12 {

@@ -33,7 +33,7 @@ fn begin(partition: &Partition) -> (Option<Arrived>, Restore) {
     begin_at(partition, REPLICA)
 }
 
-/// What a volume shows, but for data versions: a power loss raises them.
+/// The contents of a volume without data versions: a power loss raises these.
 fn without_versions(tree: &Tree) -> Tree {
     let mut tree = tree.clone();
     tree.values_mut().for_each(|(status, ..)| status.data_version = DataVersion(0));
@@ -334,7 +334,7 @@ pub(super) fn fill_log(disk: &SimulatedDisk, partition: &Partition) {
     }
 }
 
-/// Does something that must not wait for ever.
+/// Runs something that must not wait for ever.
 pub(super) fn in_time<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || done.send(f()));
