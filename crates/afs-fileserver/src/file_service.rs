@@ -66,8 +66,8 @@ const CHANGES: &[u32] = &[
     rxafs::RemoveDir::OPCODE,
 ];
 
-/// Procedures that are answered on the thread that brings the call, which saves more time than the work takes. They change nothing and
-/// nearly always find their rows in memory. The thread brings all other packets too, so nothing that takes long is here.
+/// Procedures that are answered on the thread that brings the call, which saves more time than the work takes. They change no volume,
+/// and nearly always find their rows in memory. The thread brings all other packets too, so nothing that takes long is here.
 const AT_ONCE: &[u32] = &[
     rxafs::FetchStatus::OPCODE,
     rxafs::GetTime::OPCODE,
