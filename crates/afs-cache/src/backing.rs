@@ -38,7 +38,7 @@ pub(crate) struct BackingFiles {
 struct Shared {
     disk: Arc<dyn Disk>,
     slabs: Mutex<Slabs>,
-    /// Whether nothing was left behind the end of a file in its slot: not so after the death of a process, or a failed write.
+    /// True if nothing was left behind the end of a file in its slot: not so after the death of a process, or a failed write.
     has_clean_ends: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ struct Slabs {
 
 #[derive(Debug, Default)]
 struct Slab {
-    /// Which of its numbers are given to files that still are: a bit for each.
+    /// The numbers that are given to existing files: a bit for each.
     numbers: [u64; records::IN_FOLDER as usize / 64],
     file: Weak<SlabFile>,
 }
@@ -80,7 +80,7 @@ impl Slab {
         self.numbers[at as usize / 64] >> (at % 64) & 1 != 0
     }
 
-    /// Where in the slab there are slots of none, from the lowest up: those beside each other as one.
+    /// The ranges of the slab whose slots belong to no file, from the lowest up. Neighbours count as one range.
     fn free(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -95,7 +95,7 @@ impl Slab {
 struct SlabFile {
     index: u64,
     file: Arc<dyn DiskFile>,
-    /// How long it is: at least up to the end of each slot that was given, if nobody has cut it.
+    /// The length of the slab's file: at least up to the end of each slot that was given, unless somebody has cut it.
     end: Mutex<u64>,
 }
 
@@ -111,7 +111,7 @@ impl SlabFile {
     }
 }
 
-/// Where in its slab a file's slot is.
+/// The range of a file's slot in its slab.
 const fn range_of(number: u64) -> Range<u64> {
     let start = number % records::IN_FOLDER * SLOT;
     start..start + SLOT

@@ -24,17 +24,16 @@ mod start;
 
 /// The file that says what the folder is.
 const VERSION: &str = "VERSION";
-/// What it begins with; the number of the format follows.
+/// The beginning of that file; the number of the format follows.
 const VERSION_TEXT: &str = "afar cache ";
 /// Files that are kept open after their last use: a second open costs a microsecond then, not ten. Each is a file
 /// descriptor.
 const RECENT_FILES: usize = 256;
 /// To how much of the limit files are let go when it is reached, in percent: so that it is not done for each file.
 const LOW_WATER_PERCENT: u64 = 95;
-/// What a file costs beside its data, in bytes, as far as the limit is concerned: a block of the file system, its
-/// inode, its row.
+/// The bytes that a file takes beside its data, as far as the limit is concerned: a block of the file system, its inode, its row.
 const FILE_OVERHEAD: u64 = 4096 + 512;
-/// How often the thread looks after it: rows that are older than this are lost to a kill, which costs fetching again.
+/// The time between two looks of the thread: rows that are older than this are lost to a kill, which costs fetching again.
 const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// In how many of these looks what is dirty is synced: what was written longer ago than that is at least put aside after a
@@ -52,7 +51,7 @@ pub struct Config {
     pub index_bytes: usize,
     /// Bytes of a segment of the index's log; two of them are there. Default 8 MiB.
     pub log_bytes: u64,
-    /// Whether a thread looks after it; without, [`Cache::maintain`] is to be called. Default true.
+    /// True if a thread looks after it; without, [`Cache::maintain`] is to be called. Default true.
     pub has_keeper: bool,
 }
 
@@ -117,12 +116,12 @@ pub(crate) struct Shared {
     used: AtomicU64,
     limit: AtomicU64,
     max_files: usize,
-    /// How often it was looked after.
+    /// The number of looks so far.
     looks: AtomicU64,
-    /// Whether it has ended, and what the keeper waits for.
+    /// True if the cache has ended; and the condition that the keeper waits for.
     ended: Mutex<bool>,
     wake: Condvar,
-    /// Whether the index says that nothing follows.
+    /// True if the index says that nothing follows.
     is_closed: AtomicBool,
 }
 
@@ -149,7 +148,7 @@ struct Entry {
     bytes: u64,
     used: u64,
     open: Weak<CacheFile>,
-    /// Which opening that is.
+    /// The number of that opening.
     id: u64,
 }
 
@@ -382,7 +381,7 @@ impl Cache {
         self.inner.shared.wake.notify_all();
     }
 
-    /// Does what the thread does now and then: writes rows, lets go of what is over the limit.
+    /// Does the thread's work: writes rows, and removes files beyond the limit.
     ///
     /// # Errors
     ///

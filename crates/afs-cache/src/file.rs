@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 const MIXED: u64 = u64::MAX;
 /// As [`State::truncated_to`]: it was not cut.
 const NOT_CUT: u64 = u64::MAX;
-/// How far behind a reader data stay, if there is no room for all: what the kernel may read a second time.
+/// The distance behind a reader within which data stay, if there is no room for all: the kernel may read them a second time.
 const NEAR_BEHIND: u64 = 1 << 20;
 /// And ahead of it: what may have been fetched for it.
 const NEAR_AHEAD: u64 = 128 << 20;
-/// How far ahead of a reader data stay on a disk that is full: a piece that is being fetched needs room now.
+/// The distance ahead of a reader within which data stay on a full disk: a piece that is being fetched needs room now.
 const NEAR_AHEAD_WHEN_FULL: u64 = 1 << 20;
 /// The same where the limit is small: what one or two calls fetch.
 const NEAR_AHEAD_LEAST: u64 = 8 << 20;
@@ -49,20 +49,20 @@ pub struct CacheFile {
     shared: Arc<Shared>,
     key: FileKey,
     number: u64,
-    /// Which opening of the file this is, for the index.
+    /// The number of this opening of the file, for the index.
     id: u64,
     file: BackingFile,
     length: AtomicU64,
     version: AtomicU64,
-    /// Whether all is here: then nothing needs to be looked at.
+    /// True if all is here: then nothing needs to be looked at.
     is_complete: AtomicBool,
-    /// How often data were taken away.
+    /// The number of times that data were taken away.
     losses: AtomicU64,
-    /// Whether the index knows nothing of it any more: the backing file goes with this.
+    /// True if the index knows nothing of it any more: the backing file goes with this.
     is_forgotten: AtomicBool,
-    /// Whether the backing file is being put aside, and not moved yet: if that fails, it stays until the next start.
+    /// True if the backing file is being put aside, and not moved yet: if that fails, it stays until the next start.
     is_left: AtomicBool,
-    /// Whether the index keeps it, as it is dirty.
+    /// True if the index keeps it, as it is dirty.
     is_kept: AtomicBool,
     /// Up to where it was read last, or [`NOT_READ`]. A file that was opened counts as one that will be read from its beginning.
     position: AtomicU64,
@@ -78,22 +78,22 @@ struct State {
     server_length: u64,
     truncated_to: u64,
     writer: Writer,
-    /// How many have it lent to the kernel, which may write to it meanwhile.
+    /// The number of those who have lent it to the kernel, which may write to it meanwhile.
     lends: u32,
     used: u64,
     sent: Option<SentStore>,
     present: RangeSet,
-    /// What is present, and takes no space: it was never written, and is zeros.
+    /// Ranges that are present and take no space: they were never written, and are zeros.
     zeros: RangeSet,
-    /// What is present, and not known yet to be of this version: no row tells of it.
+    /// Ranges that are present, and may not be of this version: no row tells of them.
     unconfirmed: RangeSet,
     dirty: RangeSet,
-    /// What a store that goes on has taken.
+    /// The ranges that a running store has taken.
     storing: RangeSet,
-    /// How short the file was when that began.
+    /// The shortest length of the file when that store began.
     storing_truncated_to: u64,
     is_storing: bool,
-    /// Whether the row in the index says less.
+    /// True if the row in the index says less.
     is_row_old: bool,
 }
 
@@ -263,9 +263,9 @@ impl CacheFile {
         Ok(())
     }
 
-    /// Data from `position` to `end` are coming, of which `bytes` will be filled in next. How long the pieces are in which the
-    /// kernel has a file in its memory is settled by the first write to each place; so zeros are written where a whole extent
-    /// is to come in small parts. Where the disk is full, or fails, they are not: what is filled in says so.
+    /// Prepares for data from `position` to `end`; the next `bytes` of them will be filled in at once. The first write to each
+    /// place decides how long the pieces are in which the kernel keeps a file in its memory. So this writes zeros where a whole
+    /// extent will come in small parts. It does not if the disk is full or fails; filling in then returns the error.
     pub fn lay_out(&self, position: u64, bytes: u64, end: u64) {
         let filled = position + bytes;
         let first = position.next_multiple_of(EXTENT);
@@ -435,7 +435,7 @@ impl CacheFile {
         write(&self.state).is_row_old = true;
     }
 
-    /// What is present has become less.
+    /// Removes a range from what is present.
     fn take_away(&self, state: &mut State, range: Range<u64>) {
         let gone = state.present.remove(range.clone());
         self.shared.shrink(gone.saturating_sub(state.zeros.remove(range)));
@@ -516,7 +516,7 @@ impl CacheFile {
         let _ = self.position.compare_exchange(0, NOT_READ, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// What is near the reader, if there is one, is not to be let go: up to so many bytes ahead of it.
+    /// The range around the reader, if there is one, that must stay: up to so many bytes ahead of it.
     fn near_reader(&self, ahead: u64) -> Range<u64> {
         match self.position.load(Ordering::Relaxed) {
             NOT_READ => 0..0,

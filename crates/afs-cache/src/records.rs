@@ -18,7 +18,7 @@ use afs_store::{Batch, Key, StoreError};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a key begins with.
+/// The first byte of each kind of key.
 mod table {
     pub(super) const CELL: u8 = 1;
     pub(super) const FILE: u8 = 2;
@@ -93,9 +93,9 @@ pub(crate) struct FileRow {
     pub(crate) truncated_to: u64,
     /// The user who has written into it last.
     pub(crate) writer: Writer,
-    /// Whether the kernel could write to the backing file without our seeing it.
+    /// True if the kernel could write to the backing file without our seeing it.
     pub(crate) is_lent: bool,
-    /// Whether it was in a slot when this was written, and may still be.
+    /// True if it was in a slot when this was written, and may still be.
     pub(crate) is_small: bool,
     /// The time when it was opened last, by the cache's own count.
     pub(crate) used: u64,

@@ -42,7 +42,7 @@ fn current(cache: &Cache, key: FileKey, version: u64, length: u64) -> Result<Arc
     }
 }
 
-/// What the server has of a file, and what was written here on top.
+/// The server's copy of a file, and the data that were written here on top.
 #[derive(Debug, Clone, Default)]
 struct Model {
     version: u64,
@@ -115,7 +115,7 @@ fn step(random: &mut StdRng) -> Step {
 struct World {
     cache: Cache,
     models: BTreeMap<u32, Model>,
-    /// What is being done: before and after it, for who looks after a crash.
+    /// The files that an operation is changing, as they were before it: a look after a crash may find either state.
     before: BTreeMap<u32, Model>,
 }
 

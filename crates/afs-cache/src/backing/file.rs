@@ -29,7 +29,7 @@ pub(super) struct Slot {
     pub(super) length: AtomicU64,
 }
 
-/// Where the data of a file are.
+/// The place of a file's data.
 enum Place<'a> {
     Own(&'a dyn DiskFile),
     Slot(&'a Slot),
@@ -48,7 +48,7 @@ impl BackingFile {
         }
     }
 
-    /// Where it will be with this length.
+    /// The place of the data when the file has this length.
     fn place_for(&self, length: u64) -> io::Result<Place<'_>> {
         if length > SLOT {
             self.set_apart()?;
@@ -139,12 +139,12 @@ impl Slot {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Where a position of the data is in the slab.
+    /// The offset in the slab of a position of the data.
     fn start(&self, position: u64) -> u64 {
         range_of(self.number).start + position
     }
 
-    /// What of `out` there are data for.
+    /// The part of `out` for which there are data.
     fn clip<'a>(&self, position: u64, out: &'a mut [u8]) -> &'a mut [u8] {
         let n = out.len().min(self.length().saturating_sub(position) as usize);
         &mut out[..n]

@@ -69,7 +69,7 @@ impl Shared {
         Ok(conflict)
     }
 
-    /// Which conflicts are too much, the lowest numbers first.
+    /// The conflicts beyond the limit, the lowest numbers first.
     fn beyond_limit(&self, all: &BTreeMap<u64, Conflict>, newest: u64) -> Vec<Conflict> {
         let limit = self.limit.load(Ordering::Relaxed) / ASIDE_PART;
         let mut total: u64 = all.values().map(Conflict::bytes).sum();

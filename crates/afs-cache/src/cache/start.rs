@@ -238,9 +238,9 @@ pub(super) fn put_all_aside(folder: &Path) -> Result<PathBuf, CacheError> {
     Ok(aside)
 }
 
-/// What there is in the folder of a cache beside the version and the log.
+/// The files in the folder of a cache, beside the version and the log.
 const OURS: [&str; 3] = ["data", "conflicts", "rows.redb"];
-/// Where a damaged cache is put; a number follows.
+/// The name for a damaged cache; a number follows.
 const DAMAGED: &str = "damaged.";
 
 /// Says whether a folder is one for us: empty, or a cache of a version that we know. Writes the version into an empty one. Which

@@ -12,11 +12,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const LENGTH: usize = 20_000;
-/// Of those that have a file of the disk each.
+/// The length of files that have a file of the disk each.
 const LARGE: usize = 100_000;
 const FILES: u32 = 5;
 
-/// A folder with some files, of which one is dirty; closed, or left as a process that was killed leaves it. What is in them.
+/// Makes a folder with some files. One file is dirty. The cache is closed, or left as a killed process leaves it. Returns the
+/// files' contents.
 fn make(folder: &Path, random: &mut StdRng, length: usize, is_closed: bool) -> Vec<Vec<u8>> {
     let cache = Cache::open(folder, config()).unwrap();
     cache.cell("a.cell").unwrap();
@@ -54,7 +55,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// What is here of each file is what was put in. Whether all of it is there.
+/// Checks that everything in the cache is what was put in. Returns whether all of it is there.
 fn check(folder: &Path, contents: &[Vec<u8>], when: &str) -> bool {
     let cache = Cache::open(folder, config()).unwrap_or_else(|error| panic!("{when}: {error}"));
     let mut has_all = true;
@@ -133,7 +134,7 @@ fn an_index_that_is_cut_off_or_garbage_is_put_aside_and_a_new_one_begun() {
     }
 }
 
-/// Whether a cache keeps what it gets.
+/// True if a cache keeps what it gets.
 fn check_twice(folder: &Path) -> bool {
     let content = vec![7; 100];
     for _ in 0..2 {

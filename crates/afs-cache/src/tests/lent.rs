@@ -132,8 +132,8 @@ fn what_the_kernel_wrote_outlasts_the_death_of_the_process() {
     std::mem::forget((cache, file));
 }
 
-/// A mapping whose file others changed used to be taken back into the new version, of which nothing was there: all of that was
-/// stored as zeros over what the others had written.
+/// A mapping whose file others changed used to be taken back into the new version. None of the new version's data were there,
+/// so all of it was stored as zeros over what the others had written.
 #[test]
 fn what_was_lent_of_a_version_that_was_replaced_is_put_aside_and_the_new_one_stays() {
     let disk = SimulatedDisk::new(DISK);

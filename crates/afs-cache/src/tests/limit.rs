@@ -187,7 +187,8 @@ fn what_takes_no_space_does_not_count_and_all_else_does_after_a_start_too() {
     assert_eq!(cache.usage().bytes, before);
 }
 
-/// What a program wrote that had opened its file while the cache was emptied was gone with the process.
+/// Data of a program that had opened its file before the cache was emptied, and wrote afterwards, were gone with
+/// the process.
 #[test]
 fn a_file_that_is_open_is_not_let_go_of_with_all_others() {
     let disk = SimulatedDisk::new(DISK);
