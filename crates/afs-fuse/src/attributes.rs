@@ -18,7 +18,7 @@ use rx_proto::time::Instant;
 /// The longest time for which the kernel takes something for true: promises are for hours, and end by notices.
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What reads and writes should be multiples of: large enough that `cp` moves data in few requests.
+/// The size that reads and writes should be multiples of: large enough that `cp` moves data in few requests.
 const BLOCK_SIZE: u32 = 128 << 10;
 
 /// A user of a cell who is shown as a user of this machine.
@@ -76,7 +76,7 @@ impl Owners {
     }
 }
 
-/// Whom a mount serves.
+/// The users that a mount serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Serves {
     /// One user: others cannot get in.

@@ -33,14 +33,15 @@ impl FileSystem {
     }
 }
 
-/// What the kernel says of a thread. The name in it is bytes of the program's choice.
+/// The kernel's status of a thread. The name in it is bytes of the program's choice.
 fn status_of(thread: u32) -> io::Result<Vec<u8>> {
     let mut status = Vec::with_capacity(STATUS_BYTES);
     File::open(format!("/proc/{thread}/status"))?.read_to_end(&mut status)?;
     Ok(status)
 }
 
-/// Who asks, by the status of their thread and by who the client takes a process of this real user with these groups for.
+/// Returns the user who asks, from the status of their thread. `in_groups` tells which user the client sees in a process of this
+/// real user with these groups.
 fn user_of(
     caller: Caller,
     status: io::Result<Vec<u8>>,

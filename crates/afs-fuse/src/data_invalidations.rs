@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 
 use fuse_dev::NodeId;
 
-/// How long the other files of a notice wait for those that take long. A server takes a break for acknowledged after as long, whether the
-/// kernel has forgotten or not.
+/// The time for which the other files of a notice wait for those that take long. After this time, a server takes a break for acknowledged,
+/// whether the kernel has forgotten or not.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long they wait for one when that is over: many times as long as it takes if there is nothing to wait for.
+/// The time for which they wait for one when that is over: many times as long as it takes if there is nothing to wait for.
 const LEAST: Duration = Duration::from_millis(5);
 
 /// Tells the kernel of one file.
 type Tell = Arc<dyn Fn(NodeId) + Send + Sync>;
 
-/// What is kept until the files that take long are told of, by file: `N` is a notice.
+/// The notices that are kept until the files that take long are told of, by file: `N` is a notice.
 type Slow<N> = Arc<Mutex<HashMap<NodeId, Vec<N>>>>;
 
 /// The thread that tells the kernel.

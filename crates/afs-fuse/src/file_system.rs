@@ -42,7 +42,7 @@ const MADE_UP_KIB: u64 = i32::MAX as u64;
 /// beside the ten minutes for which data are waited for.
 const LOCKED_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is looked how long that was, and after that whether the server is only busy.
+/// The time between two looks at how long a request has waited, and at whether the server is only busy.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Tells whether what an answer says was found out since the last notice.
@@ -77,11 +77,11 @@ pub(crate) struct FileSystem {
     pub(crate) device: Arc<Device>,
     pub(crate) notifier: Notifier,
     pub(crate) name_invalidations: NameInvalidations<Arc<Notice>>,
-    /// Whether the kernel gives each change of a file a time of its own once the last was looked at (Linux 6.13).
+    /// True if the kernel gives each change of a file a time of its own once the last was looked at (Linux 6.13).
     pub(crate) has_fine_times: bool,
-    /// Whether what is read past the page cache can be mapped all the same (Linux 6.6).
+    /// True if what is read past the page cache can be mapped all the same (Linux 6.6).
     pub(crate) can_map_direct: bool,
-    /// How many notices there have been; open for answers, closed by notices.
+    /// The number of notices so far; open for answers, closed by notices.
     gate: RwLock<u64>,
     /// The notices that have not come to the gate.
     pub(crate) pending: Pending,
@@ -187,7 +187,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Does something that may have to wait, and answers. The first steps are done here: what then needs no waiting changes no
+    /// Runs work that may have to wait, and answers. The first steps are done here: if the work then need not wait, it changes no
     /// thread.
     pub(crate) fn run(
         self: &Arc<Self>,
@@ -389,8 +389,8 @@ impl FileSystem {
     }
 }
 
-/// What work comes to; `None` if it has taken that long and waits in vain, which is looked at now and then from there on. A time in which
-/// this process stood still counts for one look: it says nothing of those who are waited for.
+/// Returns the result of work; `None` if the work has taken longer than the limit and waits in vain, which is checked now and then. A
+/// time in which this process stood still counts for one look: it says nothing of those who are waited for.
 async fn bounded<T>(
     work: impl Future<Output = T>,
     (limit, look_every): (Duration, Duration),

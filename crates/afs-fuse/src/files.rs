@@ -31,7 +31,7 @@ const ZEROS: usize = 1 << 20;
 const ZEROS_MAX: u64 = 64 << 20;
 
 thread_local! {
-    /// What a read from the cache goes through. One for each thread that the kernel talks to.
+    /// The buffer of reads from the cache. There is one for each thread that the kernel talks to.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Place {
     pub(crate) is_append: bool,
 }
 
-/// Why a file cannot be opened as the node that the kernel has.
+/// Marks a file that cannot be opened as the node that the kernel has.
 struct Stale;
 
 impl FileSystem {
@@ -525,7 +525,7 @@ impl FileSystem {
     }
 }
 
-/// When the file that the kernel reads by itself was written.
+/// The time when the file that the kernel reads by itself was written.
 fn written_at(state: &State) -> Option<SystemTime> {
     state.backing.as_ref()?.1.metadata().ok()?.modified().ok()
 }

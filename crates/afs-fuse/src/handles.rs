@@ -13,9 +13,9 @@ use crate::nodes::Node;
 pub(crate) struct FileHandle {
     pub(crate) node: Arc<Node>,
     pub(crate) file: OpenFile,
-    /// Whether it may be mapped to be written by passthrough.
+    /// True if it may be mapped to be written by passthrough.
     pub(crate) is_lent: bool,
-    /// Whether the kernel keeps no pages of what is read by it.
+    /// True if the kernel keeps no pages of what is read by it.
     pub(crate) is_direct: bool,
 }
 

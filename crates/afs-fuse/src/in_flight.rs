@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use crate::answer::{Answer, Taken};
 use crate::kernel_locks::{Held, KernelLocks};
 
-/// How often callers are looked at that got a signal which may mean nothing.
+/// The time between two looks at callers with a signal that may mean nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// `PF_EXITING` among the flags of a thread: it is being taken down.
@@ -35,7 +35,7 @@ const MEANT: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 8 | 1 << 14;
 pub(crate) enum EndedBy {
     /// Those that are sent to have something end.
     Meant,
-    /// Any of which the kernel tells: those that are neither blocked nor ignored.
+    /// Any signal that the kernel tells of: one that is neither blocked nor ignored.
     Any,
 }
 
@@ -175,7 +175,7 @@ impl InFlight {
     }
 }
 
-/// Whether a signal is pending for a thread that means that it is to give up. Of callers that cannot be seen from here every
+/// True if a signal is pending for a thread that means that it is to give up. Of callers that cannot be seen from here every
 /// signal counts.
 fn is_meant(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/status")) {
@@ -184,7 +184,7 @@ fn is_meant(pid: u32) -> bool {
     }
 }
 
-/// Whether a thread is being taken down by a signal.
+/// True if a thread is being taken down by a signal.
 ///
 /// A thread that is executing another program closes files, too, and waits for what they answer. Until then whoever reads its
 /// `/proc/PID/stat` waits for the thread (the kernel's `exec_update_lock`): never read that of one that has memory. `status` waits for nothing.
@@ -194,7 +194,7 @@ fn is_killed(pid: u32) -> bool {
         && fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| ends_by_signal(&stat))
 }
 
-/// Whether a thread has memory: one that is taken down has given it up before its files are closed.
+/// True if a thread has memory: one that is taken down has given it up before its files are closed.
 fn has_memory(status: &str) -> bool {
     status.lines().any(|line| line.starts_with("VmSize:"))
 }

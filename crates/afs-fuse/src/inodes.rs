@@ -17,7 +17,7 @@ const VOLUME_BITS: u32 = 21;
 /// Volumes of a mount that get bits of their own. Far beyond what a mount sees; further ones may share them.
 const VOLUMES_MAX: usize = 1 << (VOLUME_BITS - 1);
 
-/// What the numbers of a volume's files are made with.
+/// The upper and lower parts with which the numbers of a volume's files are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     upper: u32,

@@ -34,25 +34,25 @@ const PAGE: u64 = 4096;
 /// of such a page may get an error where the file is cut elsewhere in that moment.
 const EMPTY_MAX: usize = 16;
 
-/// How long the kernel may take to note a notice that is being sent. When all of them are sent is not waited for: a notice waits itself
+/// The time that the kernel may need to note a notice that is being sent. Nobody waits until all of them are sent: a notice itself waits
 /// for the pages of a READ that is not answered.
 const NOTE_LOOKS: u32 = 5;
 const NOTE_LOOK: Duration = Duration::from_millis(1);
 
-/// How long a reader's thread may take, in the kernel, to note a short answer.
+/// The time that a reader's thread may need, in the kernel, to note a short answer.
 const SHORTEN_TIME: Duration = Duration::from_millis(1);
 
 /// A file that others have changed twice within this time is read past the kernel's pages.
 const FREQUENT: Duration = Duration::from_secs(10);
 
-/// How long a READ may be on its way here: it may have been sent before a notice that has ended since.
+/// The time that a READ may be on its way here: it may have been sent before a notice that has ended since.
 const READ_TIME: Duration = Duration::from_millis(5);
 
 /// The length that the kernel takes a file to have, by what it was told.
 #[derive(Debug, Default)]
 pub(crate) struct KernelLength {
     length: AtomicU64,
-    /// How often it was told attributes.
+    /// The number of times that it was told attributes.
     times: AtomicU64,
 }
 
@@ -127,7 +127,7 @@ impl EmptyPages {
         }
     }
 
-    /// Whether this is one of these pages.
+    /// True if this is one of these pages.
     fn has(&self, page: &Range<u64>) -> bool {
         page.end - page.start <= PAGE
             && self.0.iter().any(|empty| empty.start <= page.start && page.end <= empty.end)

@@ -14,13 +14,15 @@ use fuse_dev::KernelLock;
 
 use crate::nodes::Forget;
 
-/// How long a request may be unanswered before a notice waits for it here.
+/// The time for which a request may be unanswered before a notice waits for it here.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// How long a request that came while a notice waits may be unanswered before the notice waits for it too: servers that answer do so sooner.
+/// The time for which a request that came while a notice waits may be unanswered before the notice waits for it too: servers that answer do
+/// so sooner.
 const LONG: Duration = Duration::from_secs(1);
 
-/// How often a notice waits for those that are there. With a silent server, programs that are killed while they wait make one of it each.
+/// The number of times that a notice waits for the requests that are there. With a silent server, programs that are killed while they wait
+/// make one request each.
 const ROUNDS: usize = 8;
 
 /// The locks that the kernel holds for requests that are not answered.

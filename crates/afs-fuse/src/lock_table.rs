@@ -37,7 +37,7 @@ impl Held {
         self.range.start <= range.end && range.start <= self.range.end
     }
 
-    /// Whether it is of the same holder. The two kinds of locks know nothing of each other.
+    /// True if it is of the same holder. The two kinds of locks know nothing of each other.
     fn is_of(&self, lock: &Lock) -> bool {
         self.owner == lock.owner && self.is_flock == lock.is_flock
     }
@@ -123,7 +123,7 @@ impl LockTable {
         self.held.iter().any(|held| held.owner == owner && held.range.is_whole())
     }
 
-    /// Whether nobody has any.
+    /// True if nobody has any.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.held.is_empty()

@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// What the kernel takes for a second open while the first is there; anything else is EIO (FUSE notes 3).
+    /// True if the kernel takes the second open while the first is there; anything else is EIO (FUSE notes 3).
     fn kernel_takes(first: IoPath, second: IoPath) -> bool {
         match (first, second) {
             (IoPath::Cached, IoPath::Cached) => true,

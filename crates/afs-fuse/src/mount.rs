@@ -23,17 +23,17 @@ use crate::notices;
 /// The longest write that is taken at once, and the longest read that is asked for: the kernel's own limit.
 const WRITE_MAX_BYTES: u32 = 1 << 20;
 
-/// How far the kernel reads ahead in its page cache: in requests of 128 KiB, which it does unasked, a copy from the cache costs
-/// more in requests than in bytes (1 MiB instead gave 2.8 GB/s for 2.0, and 4 MiB nothing more).
+/// The length that the kernel reads ahead in its page cache. In requests of 128 KiB, which it makes by itself, a copy from the
+/// cache costs more in requests than in bytes (1 MiB instead gave 2.8 GB/s for 2.0, and 4 MiB nothing more).
 const READ_AHEAD_KIB: u32 = 1024;
 
 /// Reads ahead and writes behind that may be with us at once: enough that the link is filled by reads that wait.
 const BACKGROUND_MAX: u16 = 64;
 
-/// How long a mount gets to end once it is unmounted, if it is not in use.
+/// The time within which a mount must end once it is unmounted, if it is not in use.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an unmounting waits before the requests that are in flight are given up.
+/// The time for which an unmounting waits before it gives up the requests in flight.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The options of a mount.
@@ -43,10 +43,10 @@ pub struct Options {
     pub path: PathBuf,
     /// The source that `mount` and `df` show: for `fs`, the path of the control socket.
     pub source: String,
-    /// Whether all users of the machine may use it, each with their own rights. Ordinary users cannot offer that unless
+    /// True if all users of the machine may use it, each with their own rights. Ordinary users cannot offer that unless
     /// `/etc/fuse.conf` says `user_allow_other`.
     pub allow_other: bool,
-    /// Whether set-uid bits count (`-fakestat`'s sister `-setuid` of old): only where all cells are trusted. Default no.
+    /// True if set-uid bits count (`-fakestat`'s sister `-setuid` of old): only where all cells are trusted. Default no.
     pub allow_suid: bool,
     /// Threads that answer from memory. Default 2: one more than would be busy, so that one may copy data while the other answers.
     /// Each more costs where threads wake each other on another core (measured: 9 microseconds become 30).
@@ -54,7 +54,7 @@ pub struct Options {
     /// Files from this length on that are wholly in the cache are read by the kernel itself; `None` for none. Default 1 MiB: to
     /// open one so takes 3 microseconds longer than through the page cache, and to read a MiB 15 less.
     pub passthrough_min_bytes: Option<u64>,
-    /// Whether the cache is on a stacked file system (overlayfs, as in containers): passthrough has to know.
+    /// True if the cache is on a stacked file system (overlayfs, as in containers): passthrough has to know.
     pub cache_is_stacked: bool,
     /// Users who have different numbers here and in their cell.
     pub owners: Vec<Owner>,

@@ -22,7 +22,8 @@ use crate::nodes::{Forget, Unused};
 /// Nodes of one turn: some 100 microseconds of the kernel's time.
 const AT_ONCE: usize = 512;
 
-/// When there are too many, so much more of the bound is made free, so that it is not done for each new node.
+/// The room that is made free in addition when there are too many nodes, as one part in so many of the bound, so that
+/// it is not done for each new node.
 const MORE_ROOM: usize = 16;
 
 /// The first pause when the kernel has let go of none, and the longest: all that it has may be in use.

@@ -20,8 +20,8 @@ use crate::kernel_length::{Changes, EmptyPages, KernelLength};
 use crate::locks::NodeLocks;
 use crate::modes::{Mode, OnChange};
 
-/// Names that are not there and of which the kernel remembers that, in each directory; beyond that it asks each time. A
-/// compiler looks for each header in some dozen directories.
+/// The number of missing names that the kernel remembers, in each directory; beyond that it asks each time. A compiler looks for each
+/// header in some dozen directories.
 const ABSENT_MAX: usize = 4096;
 
 /// A node.
@@ -43,15 +43,15 @@ pub(crate) struct State {
     pub(crate) backing: Option<(Arc<Backing>, Arc<File>)>,
     /// The time when [`Self::backing`] was last written, as far as we know, while mappings may write to it besides.
     pub(crate) lent: Option<SystemTime>,
-    /// The version of which the kernel's pages are; for directories, its listing.
+    /// The version that the kernel's pages have; for directories, the version of its listing.
     pub(crate) pages: Option<DataVersion>,
     /// The times when others have changed the data.
     pub(crate) changes: Changes,
     /// The pages that the kernel has without data.
     pub(crate) empty: EmptyPages,
-    /// Whether this stands for data that are no longer the file's.
+    /// True if this stands for data that are no longer the file's.
     pub(crate) is_retired: bool,
-    /// Whether its last name was removed here: the client keeps it under a hidden one while it is open.
+    /// True if its last name was removed here: the client keeps it under a hidden one while it is open.
     pub(crate) is_nameless: bool,
     /// The attributes that `fstat` tells of a directory that was removed here, when it is gone.
     pub(crate) gone: Option<Box<Attributes>>,

@@ -31,7 +31,7 @@ use crate::nodes::{About, Forget};
 /// The longest that a thread of the kernel is taken to need to note an answer.
 const NOTING: Duration = Duration::from_secs(1);
 
-/// When names are forgotten again that may have been noted after they were revoked: most are noted within microseconds.
+/// The times after which names are forgotten again that may have been noted after they were revoked: most are noted within microseconds.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
 
 /// Runs until the client ends.
@@ -131,11 +131,11 @@ impl<N> Default for NameInvalidations<N> {
 
 #[derive(Debug)]
 struct Directory<N> {
-    /// How many changes of it are asked for here: the kernel holds its lock for them.
+    /// The number of changes of it that are being asked for here: the kernel holds its lock for them.
     changes: usize,
-    /// Whether a thread tells the kernel.
+    /// True if a thread tells the kernel.
     is_told: bool,
-    /// What it is to tell next, and the notices that are handled then.
+    /// The names that the thread tells next, and the notices that are handled then.
     names: Vec<Vec<u8>>,
     notices: Vec<N>,
     /// The notices that are handled when what it tells now is told.
@@ -177,7 +177,8 @@ impl<N> NameInvalidations<N> {
         }
     }
 
-    /// What is told of is told; what is to be told next. When there is nothing, another thread has to be started for more.
+    /// Marks the names as told that were returned last, and returns the names to tell next. If it returns none, another thread has to be
+    /// started for more.
     fn next(&self, dir: NodeId) -> Vec<Vec<u8>> {
         let mut directories = self.lock();
         let Some(directory) = directories.get_mut(&dir) else { return Vec::new() };
@@ -309,7 +310,7 @@ mod tests {
         assert!(invalidations.lock().is_empty());
     }
 
-    /// Whoever had the names told of has taken them out of the table, where a later notice of the directory no longer finds them.
+    /// A thread that tells names has taken them out of the table, where a later notice of the directory no longer finds them.
     #[test]
     fn a_notice_without_names_waits_for_those_that_are_being_told() {
         let (invalidations, notice) = (NameInvalidations::default(), Arc::new(1));

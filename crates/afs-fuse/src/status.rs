@@ -151,7 +151,7 @@ impl FileSystem {
     }
 }
 
-/// Whether the bits of `access(2)` are granted: by the access list, and for files by the owner's mode bits besides.
+/// True if the bits of `access(2)` are granted: by the access list, and for files by the owner's mode bits besides.
 fn may(status: &Status, Access(bits): Access) -> bool {
     let wants = |bit: i32| bits & bit as u32 != 0;
     let may_execute = match status.kind {
