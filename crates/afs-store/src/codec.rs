@@ -11,7 +11,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Of a value; `what` it is, for errors.
+    /// Reads the fields of a value. `what` names the value in errors.
     #[must_use]
     pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { rest: bytes, what }

@@ -50,7 +50,7 @@ pub trait Schema: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Of two reservations the one that covers both.
+    /// Returns one reservation that covers both.
     fn larger_reservation(&self, _a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
         b.to_vec()
     }
@@ -116,7 +116,7 @@ pub struct Store {
     layers: RwLock<Layers>,
     queue: Mutex<Queue>,
     writer: Mutex<Writer>,
-    /// What the writer has written up to, for those who need not wait.
+    /// The last batch that the writer has written, for those who need not wait.
     written: AtomicU64,
     /// Held by whoever syncs.
     synced: Mutex<Synced>,
@@ -126,13 +126,13 @@ pub struct Store {
     has_failed: AtomicBool,
     boot: String,
     log_bytes: u64,
-    /// Whether the last run did not close the store.
+    /// True if the last run did not close the store.
     pub was_unclean: bool,
-    /// Whether the machine was started anew since the last run: what was not synced may be lost.
+    /// True if the machine was started anew since the last run: what was not synced may be lost.
     pub is_other_boot: bool,
 }
 
-/// What the B-tree does not have yet.
+/// The rows that the B-tree does not have yet.
 #[derive(Debug, Default)]
 struct Layers {
     active: Layer,
@@ -148,7 +148,7 @@ struct Queue {
     /// Pieces of segments, in order.
     pending: Vec<(Arc<Segment>, u64, Vec<u8>)>,
     current: Arc<Segment>,
-    /// Where the next record goes in it.
+    /// The place of the next record in it.
     end: u64,
     /// The next segment, made in advance so that a full disk is known before a batch is taken.
     spare: Option<Arc<Segment>>,
@@ -159,7 +159,7 @@ struct Queue {
     retired: Vec<String>,
 }
 
-/// What has been written.
+/// The state of the writing.
 #[derive(Debug)]
 struct Writer {
     last: Seq,
@@ -320,7 +320,7 @@ impl Store {
         if writer.last >= seq { Ok(()) } else { self.write_pending(&mut writer) }
     }
 
-    /// Whoever comes first writes for all that wait behind.
+    /// Writes for all that wait behind the first caller.
     fn write_pending(&self, writer: &mut Writer) -> Result<(), StoreError> {
         self.check()?;
         let (pending, last) = {

@@ -23,7 +23,7 @@ const FAILED: &str = "failed";
 const FILE_MODE: u32 = 0o600;
 /// See [`FILE_MODE`].
 const FOLDER_MODE: u32 = 0o700;
-/// What the system calls this start of the machine.
+/// The system's name for this start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A folder, locked for this process unless others use it too.
@@ -103,7 +103,7 @@ fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string(BOOT_ID)?.trim().to_owned())
 }
 
-/// What [`FAILED`] says of this start of the machine.
+/// The number of failures in this start of the machine, by [`FAILED`].
 fn failures(folder: &Path) -> io::Result<u64> {
     let text = match fs::read_to_string(folder.join(FAILED)) {
         Ok(text) => text,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a disk writes at once or not at all, in bytes.
+/// The bytes that a disk writes at once or not at all.
 const SECTOR: usize = 512;
 
 /// The failure to simulate, and the number of operations before it that change something (writes, syncs, names).
@@ -75,7 +75,7 @@ impl Pending {
 }
 
 impl Contents {
-    /// What is in memory and was not lost stays; the rest is what the disk has.
+    /// Reads the disk anew: data in memory that were not lost stay, and the rest is what the disk has.
     fn read_again(&mut self) {
         self.now.clone_from(&self.durable);
         self.pending.iter().for_each(|pending| pending.apply(&mut self.now));
@@ -242,7 +242,7 @@ impl State {
         }
     }
 
-    /// What has a name: what was removed gives its space back at once, as the process sees it.
+    /// The bytes of files that have a name: a removed file gives its space back at once, as the process sees it.
     fn used(&self) -> u64 {
         let named: BTreeSet<u64> = self.names.values().copied().collect();
         named.iter().filter_map(|number| self.files.get(number)).map(|f| f.now.len() as u64).sum()

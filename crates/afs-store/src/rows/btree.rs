@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock};
 
 const NAME: &str = "rows.redb";
-/// What redb's file begins with, once it is a database: written last when it is made.
+/// The first bytes of redb's file, once it is a database: written last when it is made.
 const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new("state");
@@ -22,7 +22,7 @@ const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new("state")
 const CHECKPOINT: &str = "checkpoint";
 /// The version of the format (Volume format 1).
 const VERSION: &str = "version";
-/// What we write, and the newest that we read.
+/// The version that we write, and the newest that we read.
 const FORMAT: u64 = 1;
 
 /// redb's rows.
@@ -37,7 +37,7 @@ pub(crate) struct BTree {
 /// redb, as it is open: after an error of the disk it answers nothing, reads included, until it is opened again.
 #[derive(Debug)]
 struct Opened {
-    /// How often it was opened.
+    /// The number of times that it was opened.
     times: u64,
     /// None while opening it again has failed.
     db: Option<Database>,
@@ -72,7 +72,7 @@ impl StorageBackend for Backend {
     }
 }
 
-/// What redb says.
+/// The reason of redb's refusal.
 enum Failure {
     /// It is to be opened again.
     Closed,
@@ -100,7 +100,7 @@ impl Failure {
     }
 }
 
-/// Whether the file was begun and never was a database: it has no magic, and there is no log, which is made after it.
+/// True if the file was begun and never was a database: it has no magic, and there is no log, which is made after it.
 fn is_half_made(disk: &dyn Disk, file: &dyn DiskFile) -> Result<bool, StoreError> {
     let look = || {
         let mut begin = [0; MAGIC.len()];
@@ -161,8 +161,8 @@ impl BTree {
         Ok(this)
     }
 
-    /// Does something with it. An error of the disk that is over, such as that it was full, does not keep it closed: what was
-    /// committed before is all there, and the rest is in the log.
+    /// Runs `act` with the database. An error of the disk that is over, such as that it was full, does not keep it closed: what
+    /// was committed before is all there, and the rest is in the log.
     fn with<T>(&self, act: impl Fn(&Database) -> Result<T, Failure>) -> Result<T, StoreError> {
         let mut is_second = false;
         loop {

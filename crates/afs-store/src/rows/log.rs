@@ -8,7 +8,7 @@ use crate::rows::{Bytes, Key, Schema, Seq};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a segment begins with; the last digit is the format's version.
+/// The first bytes of a segment; the last digit is the format's version.
 const MAGIC: &[u8; 8] = b"AFARLOG1";
 /// Bytes of a segment's header: magic, number, first record, the boot's name in 64 bytes, checksum; the rest is 0.
 const SEGMENT_HEADER: usize = 128;
@@ -26,7 +26,7 @@ pub enum Record<'a> {
     Mark {
         /// The number.
         upto: Seq,
-        /// Whether nothing follows, as the store was closed.
+        /// True if nothing follows, as the store was closed.
         is_last: bool,
     },
 }
@@ -127,13 +127,13 @@ pub(crate) struct Recovered {
     pub next_number: u64,
     /// Segments that may go after the next checkpoint.
     pub old: Vec<String>,
-    /// Of these, where those end of which only a beginning was used.
+    /// The ends of those segments among them that were only used up to there.
     pub ends: Vec<(String, u64)>,
     /// Segments in which nothing is.
     pub unused: Vec<String>,
-    /// Whether the store was closed.
+    /// True if the store was closed.
     pub is_clean: bool,
-    /// Whether the machine was started anew since.
+    /// True if the machine was started anew since.
     pub is_other_boot: bool,
 }
 
@@ -240,7 +240,7 @@ fn note_reservations(
     }
 }
 
-/// What a file begins with: so many bytes, or all that there are.
+/// Reads the beginning of a file: so many bytes, or all that there are.
 fn read_up_to(disk: &dyn Disk, name: &str, most: usize) -> Result<Vec<u8>, StoreError> {
     let read = || {
         let file = disk.open(name)?;
@@ -326,7 +326,8 @@ mod tests {
 
     impl Schema for Plain {}
 
-    /// What a run has written into its segment, in order: the value of a row, or up to where a mark covers it.
+    /// The things that a run has written into its segment, in order: the value of a row, or the record up to which a mark
+    /// covers it.
     enum Written {
         Row(&'static str),
         Mark(Seq),

@@ -23,7 +23,7 @@ struct Known {
     /// From the key on there is no row before this one, or none at all.
     until: BTreeMap<Key, Option<Row>>,
     bytes: usize,
-    /// How often all was forgotten.
+    /// The number of times that everything was forgotten.
     times: u64,
 }
 
