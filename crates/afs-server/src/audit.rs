@@ -32,11 +32,11 @@ pub struct AuditLog {
 #[derive(Debug)]
 struct Output {
     file: File,
-    /// Whether a part of a line may be at its end, as where the disk is full.
+    /// True if a part of a line may be at its end, as where the disk is full.
     is_torn: bool,
 }
 
-/// What strangers were refused in the present period.
+/// The refusals of strangers in the present period.
 #[derive(Debug, Default)]
 struct Refused {
     since: Duration,
@@ -45,7 +45,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// Whether one more may be written, and how many were left out before it.
+    /// Returns how many refusals were left out before this one, if one more may be written.
     fn admit(&mut self, now: Duration) -> Option<u64> {
         if now.saturating_sub(self.since) >= PERIOD {
             (self.since, self.written) = (now, 0);
@@ -59,7 +59,7 @@ impl Refused {
     }
 }
 
-/// Whether a line tells that somebody without a name was refused something. Quotation marks in what they sent are escaped.
+/// True if a line tells that somebody without a name was refused something. Quotation marks in what they sent are escaped.
 fn is_refused_stranger(line: &[u8]) -> bool {
     let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
     has(b"\"caller\":\"anonymous\"") && !has(b"\"code\":0}") && !has(b"\"code\":0,")

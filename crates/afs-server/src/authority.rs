@@ -14,7 +14,7 @@ use afs_celldb::caller::{self, Caller};
 use afs_config::{CellName, RealmFiles, Superuser, UserList};
 use rx_security::Identity;
 
-/// How often a UserList is looked at while it is asked for.
+/// The time between two looks at a UserList while it is asked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The authority of a server.
@@ -27,13 +27,13 @@ pub(crate) struct CellAuthority {
 
 struct Users {
     list: UserList,
-    /// Of the file that was read, or could not be.
+    /// The stamp of the file that was read, or could not be.
     stamp: Stamp,
     is_unread: bool,
     looked: Instant,
 }
 
-/// What a changed file differs in: inode and time of change, which another owner or mode changes too.
+/// The properties in which a changed file differs: inode and time of change, which another owner or mode changes too.
 type Stamp = Option<(u64, i64, i64)>;
 
 /// A change of the UserList.
@@ -53,7 +53,7 @@ pub(crate) enum BadUser {
 }
 
 impl CellAuthority {
-    /// Of a cell with these realms, whose superusers are in the folder's UserList.
+    /// Makes the authority of a cell with these realms. Its superusers are in the folder's UserList.
     pub(crate) fn new(cell: CellName, realms: RealmFiles, folder: &Path) -> Self {
         let file = folder.join("UserList");
         let (stamp, list) = (stamp_of(&file), read(&file));

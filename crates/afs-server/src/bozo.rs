@@ -65,7 +65,7 @@ impl Overseer {
         self.instances.get(name).ok_or(BZNOENT)
     }
 
-    /// What is told of an instance: a check that runs, or a role.
+    /// The facts about an instance, for clients: a check that runs, or a role.
     fn shown(&self, name: &BozoString) -> Result<Shown, Abort> {
         self.salvager.shown(name).map_or_else(|| self.instance(name).map(Instance::shown), Ok)
     }
@@ -123,7 +123,7 @@ fn string(text: &str) -> BozoString {
     XdrString::new(&text.as_bytes()[..end]).unwrap_or_default()
 }
 
-/// What ends a list of superusers: no code of the overseer's table (observed: `bos listusers` takes BZDOM for a failure).
+/// The code that ends a list of superusers: none of the overseer's table (observed: `bos listusers` takes BZDOM for a failure).
 const NO_MORE_USERS: Abort = Abort(1);
 
 fn at<T>(items: &[T], index: impl TryInto<usize>) -> Result<&T, Abort> {

@@ -54,7 +54,7 @@ pub struct Config {
     pub notes: Vec<Note>,
 }
 
-/// What a TOML file says.
+/// The contents of a TOML file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {

@@ -19,12 +19,12 @@ use tokio::sync::Semaphore;
 
 /// Most series that are kept; what comes beyond is not counted. A server with all roles has some hundred.
 const MAX_SERIES: usize = 20_000;
-/// Upper bounds of the buckets of histograms, all of which are durations in seconds: by factors of about 3 from what a
-/// packet takes on a fast network to what a user takes for an outage.
+/// Upper bounds of the buckets of histograms. All histograms are of durations in seconds: by factors of about 3 from what a packet takes
+/// on a fast network to what a user takes for an outage.
 const BOUNDS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 /// Requests that are answered at once.
 const MAX_REQUESTS: usize = 8;
-/// How long a request may take to come, and its answer to go.
+/// The longest time that a request may take to come, and its answer to go.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest request line and headers.
 const MAX_REQUEST_BYTES: usize = 8192;
@@ -60,7 +60,7 @@ impl fmt::Debug for Page {
 /// The policy of what is no page: a browser does nothing with it.
 pub const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// What every answer says: it is what its type says, and none of it is kept.
+/// The headers of every answer: its type is what it says, and nobody keeps any of it.
 const HEADERS: &str = "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n\
      Connection: close";
 
@@ -228,8 +228,8 @@ impl Exporter {
     }
 }
 
-/// Whether a request names this machine as only those do who mean it: by an address, as localhost, by its host name, or not
-/// at all. It may have more names.
+/// True if a request names this machine as only callers do who mean it: by an address, as localhost, by its host name, or not at all.
+/// The machine may have more names.
 fn is_asked_here(request: &[u8], more: &[String]) -> bool {
     let head = String::from_utf8_lossy(request);
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -242,7 +242,7 @@ fn is_asked_here(request: &[u8], more: &[String]) -> bool {
     hosts.all(|host| is_this_machine(host, &names))
 }
 
-/// Whether the value of a Host header is an address or one of these names, with a port or without.
+/// True if the value of a Host header is an address or one of these names, with a port or without.
 fn is_this_machine(host: &str, names: &[&str]) -> bool {
     let without_port = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -253,7 +253,7 @@ fn is_this_machine(host: &str, names: &[&str]) -> bool {
     bare.unwrap_or(without_port).parse::<IpAddr>().is_ok() || names.iter().any(is_name)
 }
 
-/// What Prometheus wants at the end of a name, for its kind.
+/// The ending of a metric's name that Prometheus wants for its kind.
 fn suffix(kind: &str) -> &'static str {
     if kind == "counter" { "_total" } else { "" }
 }

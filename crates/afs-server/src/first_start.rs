@@ -24,9 +24,9 @@ const FIRST_KVNO: i32 = 1;
 /// Beside the configuration of a cell whose administrator is not in its protection database yet: the administrator's
 /// name.
 const PENDING: &str = "administrator-to-be-made";
-/// What a line of it begins with that has the number of a process.
+/// The beginning of a line with the number of a process.
 const WRITER: &str = "writer ";
-/// How many of these lines there are at most: a start that fails may be tried again every few seconds, for days.
+/// The most of these lines: a start that fails may be tried again every few seconds, for days.
 const WRITERS: usize = 16;
 
 /// The properties of a new cell.
@@ -100,7 +100,7 @@ pub(crate) fn make_configuration(etc: &Path, cell: &NewCell<'_>) -> io::Result<b
     Ok(true)
 }
 
-/// Whom the first start has still to make in the protection database, and what is known of earlier attempts.
+/// The administrator whom the first start has still to make in the protection database, and what is known of earlier attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pending {
     /// The administrator.
@@ -109,7 +109,7 @@ pub(crate) struct Pending {
     pub(crate) writers: Vec<u64>,
 }
 
-/// Whom the first start has still to make, by the server's configuration folder.
+/// Returns the administrator whom the first start has still to make, by the server's configuration folder.
 pub(crate) fn pending_administrator(server: &Path) -> io::Result<Option<Pending>> {
     let path = server.join(PENDING);
     match fs::read_to_string(&path) {

@@ -13,7 +13,7 @@ use metrics::Unit;
 use rx::Runtime;
 use rx::blocking::on_a_thread;
 
-/// How often they are looked at.
+/// The time between two looks at them.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// With less room for volumes than that a partition is called full, in KiB: hardly anything can be stored.
@@ -22,7 +22,7 @@ const FULL_BELOW_KIB: u64 = 1024;
 /// Names of volumes in one line of the log.
 const MAX_NAMES: usize = 20;
 
-/// How a partition is.
+/// The state of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Health {
     Well,
@@ -33,7 +33,7 @@ enum Health {
 }
 
 impl Health {
-    /// Of what was seen; `None` where the file system does not say how much room it has.
+    /// Returns the state that follows from these facts; `None` where the file system does not say how much room it has.
     fn of(failure: Option<VolumeError>, free_kib: Option<u64>) -> Self {
         match (failure, free_kib) {
             (Some(error), _) => Self::Failed(error.to_string()),

@@ -36,11 +36,11 @@ pub(crate) fn load(folder: &Path, allow_only_des: bool) -> Result<KeySet, String
     Ok(keys)
 }
 
-/// How often the files are looked at.
+/// The time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a changed file differs in. A file that is replaced is another one, even within a second; one that has another owner or mode may
-/// be readable now.
+/// The properties in which a changed file differs. A file that is replaced is another one, even within a second; one that has another
+/// owner or mode may be readable now.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
 fn stamps(folder: &Path) -> [Stamp; 3] {

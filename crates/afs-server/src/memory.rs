@@ -10,13 +10,13 @@ use crate::config::Config;
 /// The least that servers run with, in MiB: below it, a client's promises would be broken before they are of use.
 pub const LEAST_MIB: u32 = 32;
 
-/// What a promise to call back takes, in three tables (measured: 180 to 190 bytes).
+/// The bytes of a callback promise, in three tables (measured: 180 to 190 bytes).
 const PROMISE_BYTES: u64 = 192;
 
-/// What a client takes in the table of them, with its addresses and counts.
+/// The bytes of a client in the table of clients, with its addresses and counts.
 const HOST_BYTES: u64 = 512;
 
-/// What a connection takes on which no call runs, with its path.
+/// The bytes of a connection without running calls, with its path.
 const CONNECTION_BYTES: u64 = 1024;
 
 /// Ports beside the file service's: volume service, databases, overseer.

@@ -29,7 +29,7 @@ pub(crate) struct LocalProtection {
     pub(crate) authority: Arc<CellAuthority>,
 }
 
-/// Who asks: this server itself.
+/// The caller of these requests: this server itself.
 const SELF: Caller = Caller { identity: Identity::Cell, is_superuser: true };
 
 impl LocalProtection {

@@ -14,9 +14,9 @@ use afs_wire::abort::VL_MULTIPADDR;
 use rx::Runtime;
 use rxgen::Abort;
 
-/// How long until the next try after one that failed.
+/// The time until the next try after one that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
-/// How often it is told again.
+/// The time after which it is told again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Most addresses that a database keeps (VLDB notes 4).
 const MAX_ADDRESSES: usize = 15;

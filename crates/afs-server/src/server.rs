@@ -82,14 +82,14 @@ pub struct Server {
     /// With the most promises and clients that it may have.
     file_server: Option<(FileServer, Memory)>,
     cell: String,
-    /// Whether it is told who does what.
+    /// True if it is told who does what.
     tells_activity: bool,
     /// See `metrics.names`.
     shown_as: Arc<[String]>,
     started: rx_proto::time::Instant,
     runtime: Arc<dyn Runtime>,
     orders: Orders,
-    /// What tasks look at to know that the server is there.
+    /// The value by whose existence tasks know that the server is there.
     _alive: Arc<()>,
 }
 

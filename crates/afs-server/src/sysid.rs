@@ -9,7 +9,7 @@ use std::path::Path;
 
 use afs_wire::Uuid;
 
-/// What the file begins with, in the machine's own byte order.
+/// The first word of the file, in the machine's own byte order.
 const MAGIC: u32 = 0x88aa_bbcc;
 /// The version that follows it.
 const VERSION: u32 = 1;

@@ -19,14 +19,14 @@ use crate::exporter::{Exporter, NOTHING, Page};
 /// The path of the JSON.
 pub const PATH: &str = "/top.json";
 
-/// Where the page for browsers is.
+/// The path of the page for browsers.
 const PAGE_PATH: &str = "/top";
 
 /// The page: one file, which asks for the JSON and needs nothing else.
 const PAGE: &str = include_str!("top/page.html");
 
-/// What the page may do: run its own script, which is known by its hash, and ask this server. Names that are put into it by
-/// mistake as anything but text run nothing and fetch nothing.
+/// The policy for the page: it may run its own script, which is known by its hash, and ask this server. Names that are put into
+/// it by mistake as anything but text run nothing and fetch nothing.
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
      script-src 'sha256-ggnu4QuRipBBs2xjVe8/bFeOjBOtqXP3UJ4g6n+Zlbw='; style-src 'sha256-gGIi6Mg8ziX8dF3VMD+q3Lz3zY3TjkoJnd/dc49kgWo='; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -34,7 +34,7 @@ const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:
 /// Rows of each kind that are told at most.
 const MAX_ROWS: usize = 200;
 
-/// How often and for how long the procedures of all roles were called.
+/// The metric that counts and times the procedures of all roles.
 const RPC_SECONDS: &str = "rpc_seconds";
 
 /// The server's facts about itself.
@@ -159,7 +159,7 @@ fn refused(refused: &Refused) -> Value {
 mod tests {
     use super::*;
 
-    /// What stands between two tags.
+    /// The text between two tags.
     fn inside(tag: &str) -> &'static str {
         let (_, rest) = PAGE.split_once(&format!("<{tag}>")).unwrap();
         rest.split_once(&format!("</{tag}>")).unwrap().0

@@ -10,7 +10,7 @@ use afs_volserver::Partitions;
 use afs_volume::{Partition, Space, Volume, VolumeError};
 use afs_wire::ids::{PartitionId, VolumeId};
 
-/// What OpenAFS's file servers leave at the top of a partition, beside the headers of volumes (V0536870915.vol).
+/// The names that OpenAFS's file servers leave at the top of a partition, beside the headers of volumes (V0536870915.vol).
 const MARKS_OF_OPENAFS: [&str; 4] = ["AFSIDat", ".volheaders.lock", ".volume.lock", "Lock"];
 
 /// A folder that is to be a partition.
@@ -18,7 +18,7 @@ const MARKS_OF_OPENAFS: [&str; 4] = ["AFSIDat", ".volheaders.lock", ".volume.loc
 pub(crate) struct Wanted {
     pub(crate) id: PartitionId,
     pub(crate) folder: PathBuf,
-    /// Whether it must be a file system of its own or say that it need not: an empty folder in which a disk is to be mounted
+    /// True if it must be a file system of its own or say that it need not: an empty folder in which a disk is to be mounted
     /// must not become a partition.
     pub(crate) must_be_mounted: bool,
 }
@@ -74,7 +74,7 @@ fn found(root: &Path) -> Vec<Wanted> {
     wanted.filter(|one| is_usable(&one.folder)).collect()
 }
 
-/// Whether a folder is a file system of its own, or has a file that says that it need not be; one that says never is not.
+/// True if a folder is a file system of its own, or has a file that says that it need not be; one that says never is not.
 fn is_usable(folder: &Path) -> bool {
     if folder.join("AlwaysAttach").exists() {
         return true;

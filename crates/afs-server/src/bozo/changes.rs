@@ -30,10 +30,10 @@ const NO_ROOM: Abort = Abort(70_354_694);
 /// AFSCONF_BADKEY: the key does not meet requirements.
 pub(super) const BAD_KEY: Abort = Abort(70_354_697);
 
-/// How much of the audit log is told: its end, in bytes.
+/// The part of the audit log that clients get: its end, in bytes.
 const AUDIT_BYTES: u64 = 1 << 20;
 
-/// What is done to the cell's database servers.
+/// A change of the cell's list of database servers.
 #[derive(Debug)]
 enum HostChange {
     Add(DbServer),

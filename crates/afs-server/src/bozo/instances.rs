@@ -21,9 +21,9 @@ use crate::authority::replace;
 use crate::config::Role;
 use crate::vice;
 
-/// How long calls may take to see that their role is stopped. Those of the volume service that work on a disk see it last.
+/// The time within which calls should see that their role is stopped. Those of the volume service that work on a disk see it last.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often that is looked at.
+/// The time between two looks at that.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Something that runs, as `bos status` shows it.
@@ -44,9 +44,9 @@ pub(crate) struct Shown {
     pub(crate) kind: &'static str,
     pub(crate) status: BnodeStatus,
     pub(crate) description: &'static str,
-    /// Whether it is to run.
+    /// True if it is to run.
     pub(crate) goal: bool,
-    /// Whether it is to run after a restart.
+    /// True if it is to run after a restart.
     pub(crate) file_goal: bool,
     pub(crate) started: AfsTime,
     pub(crate) starts: i32,
@@ -57,24 +57,24 @@ pub(crate) struct Shown {
 /// The state of an instance, and its goal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
-    /// Whether it is to run.
+    /// True if it is to run.
     pub(crate) goal: bool,
-    /// Whether it is to run after a restart.
+    /// True if it is to run after a restart.
     pub(crate) file_goal: bool,
-    /// Whether it does.
+    /// True if it does.
     runs: bool,
     started: AfsTime,
     starts: i32,
     /// The time when it was last stopped, if it was.
     last_exit: AfsTime,
-    /// Whether it is being stopped; its clients are told that it is not there.
+    /// True if it is being stopped; its clients are told that it is not there.
     is_ending: bool,
-    /// Whether it has to stay stopped, as its partitions are being checked.
+    /// True if it has to stay stopped, as its partitions are being checked.
     is_held: bool,
 }
 
 impl State {
-    /// What it is doing.
+    /// The status that clients see.
     fn status(self) -> BnodeStatus {
         match (self.goal, self.runs) {
             (true, true) if !self.is_ending => BnodeStatus::NORMAL,
@@ -128,7 +128,7 @@ pub(crate) struct Instances {
     file: PathBuf,
     /// Held while the file is written, until what it says is so.
     writing: Arc<tokio::sync::Mutex<()>>,
-    /// What there is to stop; set when the roles are served.
+    /// The services that can be stopped; set when the roles are served.
     served: OnceLock<Served>,
     clock: fn() -> AfsTime,
 }
@@ -150,7 +150,7 @@ impl std::fmt::Debug for Served {
 }
 
 impl Instances {
-    /// Those of a process with these roles, of which the file names the stopped ones.
+    /// Makes the instances of a process with these roles. The file names the stopped ones.
     ///
     /// # Errors
     ///

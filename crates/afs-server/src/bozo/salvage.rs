@@ -32,7 +32,7 @@ const WITH_VALUE: [&str; 4] = ["-parallel", "-tmpdir", "-orphans", "-datelogs"];
 /// After this time, a partition in which something is wrong is checked once more: what is swept in the background has gone on.
 const SECOND_LOOK: Duration = Duration::from_secs(2);
 
-/// What is to be checked.
+/// The part of the server that is to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     All,
@@ -41,7 +41,7 @@ enum Work {
 }
 
 impl Work {
-    /// What a command line asks for; `None` if it is of another program or names what cannot be.
+    /// Reads a command line; `None` if it is of another program or names what cannot be.
     fn parse(command: &str) -> Option<Self> {
         let mut words = command.split_whitespace();
         let program = words.next()?.rsplit('/').next()?;

@@ -97,7 +97,7 @@ impl fmt::Display for ParmError {
     }
 }
 
-/// What becomes of an option.
+/// The effect of an option.
 #[derive(Clone, Copy)]
 enum Effect {
     /// It has no value, and sets this.
@@ -116,7 +116,7 @@ enum Effect {
 
 use Effect::{Flag, Needless, NeedlessOptional, Pair, Value, Values};
 
-/// Why threads, packets and caches need no numbers.
+/// The reasons why threads, packets and caches need no numbers.
 const TASKS: &str = "calls are tasks, and as many run as file.max_calls says";
 const PACKETS: &str = "memory for packets is taken as they come";
 const CACHES: &str = "what is cached grows with the memory there is";

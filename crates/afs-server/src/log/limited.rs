@@ -23,9 +23,9 @@ pub(super) struct Limited<C, O> {
     /// Makes the writers behind this.
     out: O,
     is_json: bool,
-    /// Whether lines of changes are never left out.
+    /// True if lines of changes are never left out.
     has_all_changes: bool,
-    /// What was written of each kind. There are as many as the program has places that log.
+    /// The lines of each kind that were written. There are as many kinds as the program has places that log.
     kinds: Mutex<HashMap<callsite::Identifier, Kind>>,
 }
 
@@ -37,17 +37,17 @@ struct Kind {
 }
 
 impl<C: Fn() -> Duration, O> Limited<C, O> {
-    /// Of a log that has all changes.
+    /// Makes a log that has all changes.
     pub(super) fn new(clock: C, out: O, is_json: bool) -> Self {
         Self { clock, out, is_json, has_all_changes: true, kinds: Mutex::default() }
     }
 
-    /// Of the last lines, in text: others keep all changes.
+    /// Makes the log of the last lines, in text: others keep all changes.
     pub(super) fn of_last_lines(clock: C, out: O) -> Self {
         Self { has_all_changes: false, ..Self::new(clock, out, false) }
     }
 
-    /// Whether a line may be written, and how many of its kind were left out before it.
+    /// Returns how many lines of this kind were left out before this one, if it may be written.
     fn admit(&self, metadata: &Metadata<'_>) -> Option<u64> {
         // Who changed what is never left out, and who asks for details gets all.
         let is_change = self.has_all_changes && metadata.target() == audit::TARGET;

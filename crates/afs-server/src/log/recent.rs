@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What is kept of all lines together, in bytes: some thousand lines.
+/// The bytes of all lines that are kept: some thousand lines.
 const MAX_BYTES: usize = 1 << 20;
 /// Longest line.
 const MAX_LINE_BYTES: usize = 8 << 10;

@@ -182,7 +182,7 @@ impl<'a> Assembly<'a> {
         Ok(move || cell_login(&rxkad, &runtime).unwrap_or_else(|_| first.clone()))
     }
 
-    /// Where the cell's databases are.
+    /// The addresses of the cell's databases.
     fn database_servers(&self) -> Result<Vec<Ipv4Addr>, StartError> {
         let configured = &self.config.databases.servers;
         let listed = || self.folder.own().servers.iter().map(|server| server.address).collect();
@@ -197,7 +197,7 @@ impl<'a> Assembly<'a> {
         Ok(servers)
     }
 
-    /// Who may do what with the protection database.
+    /// The rules of who may do what with the protection database.
     fn rules(&self) -> Rules {
         let databases = &self.config.databases;
         let (user_privacy, group_privacy) = self.config.default_access();
@@ -390,7 +390,7 @@ impl<'a> Assembly<'a> {
         service
     }
 
-    /// The instances, of which those are stopped that were when the process last ran.
+    /// Makes the instances. Those that were stopped when the process last ran are stopped again.
     pub(super) fn instances(&self) -> Result<Arc<Instances>, StartError> {
         let file = self.config.server.state.join("stopped");
         let program = program().display().to_string();
