@@ -26,7 +26,7 @@ const CELLS_FILE: &str = ".xlog";
 pub(crate) mod status {
     /// The command line is not understood.
     pub(crate) const USAGE: u8 = 1;
-    /// Of several cells, not all could be done.
+    /// Some of several cells failed.
     pub(crate) const SOMETHING: u8 = 2;
     /// There is no such cell, or nothing is known of it.
     pub(crate) const CONFIGURATION: u8 = 3;
@@ -217,7 +217,7 @@ fn cells_on(path: &Path) -> Result<(Vec<String>, Option<Failure>), Failure> {
     }
 }
 
-/// Where tickets come from.
+/// The source of tickets.
 enum Tickets {
     /// The caller's credential cache.
     Kerberos(Kerberos),

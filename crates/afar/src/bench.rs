@@ -114,7 +114,7 @@ fn measure(cli: &Cli) -> Result<Figures, String> {
     Ok(Figures { bytes: size.bytes, files: size.files, rows })
 }
 
-/// What a call carries to a host and from it.
+/// Measures the throughput of a call to a host and from it.
 fn measure_link(program: &Path, server: &str, repeats: u32) -> Result<Vec<Row>, String> {
     let (host, port) = server.rsplit_once(':').unwrap_or((server, "7009"));
     let mut rows = Vec::new();

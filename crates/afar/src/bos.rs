@@ -156,13 +156,13 @@ pub(crate) fn start(args: &[OsString]) -> ExitCode {
     SUITE.run(args)
 }
 
-/// What a verb has: the overseer it is about.
+/// The overseer that a verb is about, and what the verb needs to call it.
 struct Bos {
     printer: Printer,
     caller: Caller,
     overseer: Connection,
     json: bool,
-    /// Where the cell's configuration is.
+    /// The folder of the cell's configuration.
     folder: PathBuf,
     /// The last procedure that the overseer said it does not have.
     missing: Cell<Option<&'static str>>,

@@ -5,13 +5,13 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a cache in use is waited for: a client whose mount is gone ends within a second, unless it has much to store.
+/// The time for which a cache in use is waited for: a client whose mount is gone ends within a second, unless it has much to store.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often it is looked.
+/// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a cache's user locks, in the cache's folder.
+/// The file in the cache's folder that the cache's user locks.
 const LOCK: &str = "lock";
 
 /// Waits until nobody has the cache of this folder, or patience is over: then opening it says what is wrong.
@@ -28,7 +28,7 @@ async fn wait_at_most(folder: &Path, patience: Duration) {
     let _ = tokio::time::timeout(patience, released).await;
 }
 
-/// Whether a process has the lock. Where there is no cache, or none that can be opened, nobody has.
+/// True if a process has the lock. Where there is no cache, or none that can be opened, nobody has.
 fn is_held(folder: &Path) -> bool {
     let Ok(lock) = OpenOptions::new().write(true).open(folder.join(LOCK)) else { return false };
     // Given up explicitly: a child that is being started has it open, too.

@@ -118,7 +118,7 @@ impl Caller {
         });
     }
 
-    /// Does something beside what is waited for, until the handle ends it.
+    /// Runs work beside what is waited for, until the handle ends it.
     pub(crate) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.runtime.spawn(work).abort_handle()
     }

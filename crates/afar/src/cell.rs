@@ -10,10 +10,10 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the DNS is waited for. A person sits before it.
+/// The time for which the DNS is waited for. A person waits for the command.
 const DNS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where database servers listen that the DNS names without a port; only their addresses count here.
+/// The port of database servers that the DNS names without a port; only their addresses count here.
 const DATABASE_PORT: u16 = 7003;
 
 /// The folder of the configuration of OpenAFS's client on Debian. The slash at the end is in messages too.

@@ -11,7 +11,7 @@ use std::path::Path;
 /// The file in the folder of the cache: the UUID in its first line, and what it was made for in the second.
 const FILE: &str = "uuid";
 
-/// What tells this machine from its copies, as far as the system knows.
+/// The file that tells this machine from its copies, as far as the system knows.
 const MACHINE_ID: &str = "/etc/machine-id";
 
 /// The UUID of the client of this folder; made from `seed` if it has none.

@@ -52,7 +52,7 @@ static COMMAND: Command = Command {
     ],
 };
 
-/// Which entries of the cache are shown.
+/// The entries of the cache that are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     /// Those whose lock is held or waited for.
@@ -329,7 +329,7 @@ fn widened(entry: &AfsDbCacheEntry) -> AfsDbCacheEntry64 {
 struct Cells<'a> {
     debug: &'a Debug,
     names: HashMap<i32, String>,
-    /// Whether the peer knows the procedure.
+    /// True if the peer knows the procedure.
     are_told: bool,
 }
 

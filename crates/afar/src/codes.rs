@@ -53,7 +53,7 @@ codes! {
     ACFG_NO_SECURITY_CLASS = ACFG + 8;
 }
 
-/// Where the tables begin: a table's name, six bits a letter, shifted by eight.
+/// The first codes of the tables: a table's name, six bits a letter, shifted by eight.
 const U: i32 = 5376;
 const BZ: i32 = 39_424;
 const PT: i32 = 267_264;

@@ -70,7 +70,7 @@ pub(crate) fn chance() -> Result<u64, String> {
     Ok(u64::from_be_bytes(*number))
 }
 
-/// Does what waits for the store.
+/// Runs work that waits for the store.
 pub(crate) fn wait<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let work: Pin<&mut dyn Future<Output = Result<T, String>>> = pin!(work);

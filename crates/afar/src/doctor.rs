@@ -38,16 +38,16 @@ static COMMAND: Command = Command {
 /// Receive buffers below this lose packets when a crowd writes (measured: 250 clients drop none with 16 MiB).
 const BUFFER_BYTES: u64 = 16 << 20;
 
-/// What a server gets to answer in.
+/// The time within which a server must answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Less free space than this in the cache's file system is hardly of use.
 const FREE_BYTES: u64 = 1 << 30;
 
-/// When this was written, or a clock is wrong: 2026-01-01.
+/// The time when this was written: before it, a clock is wrong. 2026-01-01.
 const NOT_BEFORE: u64 = 1_767_225_600;
 
-/// How good what was found is.
+/// The grade of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grade {
     Good,
@@ -67,12 +67,12 @@ impl Grade {
     }
 }
 
-/// What was found of one thing.
+/// The result of looking at one thing.
 #[derive(Debug)]
 struct Finding {
     what: &'static str,
     grade: Grade,
-    /// What it is, and what to do.
+    /// The finding, and what to do.
     text: String,
 }
 
@@ -134,7 +134,7 @@ impl Handler for Nothing {
     }
 }
 
-/// Whether something can be mounted, and what the kernel offers.
+/// Checks whether something can be mounted, and what the kernel offers.
 fn fuse() -> Vec<Finding> {
     let offer = match try_mount() {
         Ok(offer) => offer,
@@ -346,7 +346,7 @@ fn clock() -> Finding {
     }
 }
 
-/// Whether the database servers of the cells answer.
+/// Checks whether the database servers of the cells answer.
 fn cells(folder: Option<&str>, all: bool) -> Vec<Finding> {
     let what = "cells";
     let folder = folder.map_or_else(|| PathBuf::from("/etc/openafs"), PathBuf::from);

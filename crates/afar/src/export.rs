@@ -109,7 +109,8 @@ async fn contents<I: Image, T>(store: &Arc<dyn CellStore>, look: fn(&I) -> T) ->
     Ok(database.read(look))
 }
 
-/// What is there must not be lost, nor a log be applied to the new file that is of the old one.
+/// Checks that a file may be written: an existing file must not be lost, and the log of an old file must not be applied to a new
+/// one.
 fn may_write(path: &Path, force: bool) -> Result<(), String> {
     if path.exists() && !force {
         return Err(format!("{} exists already; --force replaces it", path.display()));

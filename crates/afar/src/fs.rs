@@ -312,7 +312,7 @@ pub(crate) fn start(args: &[OsString]) -> ExitCode {
     SUITE.run(args)
 }
 
-/// What a verb has.
+/// The things that a verb needs.
 struct Fs {
     printer: Printer,
 }
@@ -324,7 +324,7 @@ struct Target {
     shown: String,
 }
 
-/// What a path leads to, with the client that serves it.
+/// The place that a path leads to, with the client that serves it.
 struct Served {
     client: Client,
     place: Place,
@@ -354,14 +354,14 @@ impl Target {
         }
     }
 
-    /// Which file it is.
+    /// Finds the file.
     fn find(&self) -> Result<Found, Failure> {
         Found::at(&self.path, Links::Follow)
     }
 }
 
 impl Served {
-    /// What a path leads to.
+    /// Finds the place that a path leads to.
     fn at(path: &Path, links: Links) -> Result<Self, Failure> {
         let place = Found::at(path, links)?.place()?;
         Ok(Self { client: client_of(path, links)?, place })
@@ -384,7 +384,7 @@ impl Fs {
         self.printer.complain(&failure.line(file));
     }
 
-    /// Does something for one path after the other; a failure is told, and the others are done nevertheless.
+    /// Runs `work` for one path after the other. It tells of a failure, and goes on with the others.
     fn each(&self, targets: &[Target], mut work: impl FnMut(&Target) -> Result<(), Failure>) -> u8 {
         let mut status = 0;
         for target in targets {

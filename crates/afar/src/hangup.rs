@@ -4,7 +4,7 @@
 use std::fs;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Bits of the ignored signals in `/proc/self/status`, of which the lowest is SIGHUP, signal 1.
+/// The bit of SIGHUP, signal 1, in the ignored signals of `/proc/self/status`: the lowest.
 const HANGUP: u64 = 1;
 
 /// Waits for SIGHUP.

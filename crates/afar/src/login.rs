@@ -18,8 +18,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// How long the client is waited for: it has the token or has it not, and asks no server for it. A command that mends a cell in which
-/// clients hang goes on without.
+/// The time for which the client is waited for: it has the token or has it not, and asks no server for it. A command that mends a cell
+/// in which clients hang goes on without.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why there is no token to call servers with. The command goes on anonymously, as with OpenAFS's tools.
@@ -77,7 +77,7 @@ pub(crate) struct LoginOptions {
     pub(crate) noauth: bool,
     /// `-localauth`.
     pub(crate) localauth: bool,
-    /// Whether what is said goes in the clear. It is encrypted unless somebody asks for this.
+    /// True if what is said goes in the clear. It is encrypted unless somebody asks for this.
     pub(crate) clear: bool,
 }
 

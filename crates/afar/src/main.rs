@@ -59,13 +59,13 @@ use std::process::ExitCode;
 
 /// Something the program does: a role or a suite of commands.
 struct Entry {
-    /// What it is called, as `afar NAME` and, where a classic program has that name, in its stead.
+    /// The name of the command, as `afar NAME` and, where a classic program has that name, in its stead.
     name: &'static str,
-    /// Whether the program answers to that name alone, through a link to it.
+    /// True if the program answers to that name alone, through a link to it.
     is_classic: bool,
-    /// What it does, in a few words.
+    /// The purpose of the command, in a few words.
     about: &'static str,
-    /// Does it, with the arguments behind the name.
+    /// Runs the command, with the arguments behind the name.
     run: fn(&[OsString]) -> ExitCode,
 }
 

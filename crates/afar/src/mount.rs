@@ -96,13 +96,13 @@ struct Plan {
     /// The file that the cells are from.
     cells: PathBuf,
     wishes: Wishes,
-    /// Whether the DNS is asked for cells that the file does not have.
+    /// True if the DNS is asked for cells that the file does not have.
     asks_dns: bool,
-    /// Where metrics are to be had.
+    /// The address of the metrics.
     metrics: Option<SocketAddr>,
     /// The user who mounts, if they have another number in the cell.
     owner: Option<Owner>,
-    /// Whether the kernel may read files of the cache by itself.
+    /// True if the kernel may read files of the cache by itself.
     passthrough: bool,
     /// Threads that answer the kernel, if not as many as usual.
     threads: Option<usize>,
@@ -194,7 +194,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     })
 }
 
-/// How many threads an option asks for.
+/// The number of threads that an option asks for.
 fn thread_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
     count.ok_or_else(|| format!("--threads {text}: a number from 1 to {THREADS_MAX} is expected"))
@@ -249,7 +249,7 @@ fn cache_of(
     Ok((folder, limit))
 }
 
-/// What OpenAFS's startup script would give to `afsd`.
+/// The options that OpenAFS's startup script would give to `afsd`.
 fn startup_options(folder: &Path) -> Result<Option<Vec<String>>, String> {
     let mut conf = AfsConf::default();
     for name in ["afs.conf", "afs.conf.client"] {

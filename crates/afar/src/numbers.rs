@@ -19,7 +19,7 @@ pub(crate) enum BadNumber {
 }
 
 impl fmt::Display for BadNumber {
-    /// What is said behind the option and its value.
+    /// Writes the words that follow the option and its value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNumber => f.write_str("is not a number"),

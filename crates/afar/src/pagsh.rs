@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 /// The shell, as OpenAFS's `pagsh` has it.
 const SHELL: &str = "/bin/sh";
 
-/// What the copy with the capability is called, and where packages put it. One beside this program comes first.
+/// The name of the copy with the capability, and the folder in which packages put it. One beside this program comes first.
 const HELPER: &str = "afar-pagsh";
 const HELPERS: &str = "/usr/lib/afar";
 

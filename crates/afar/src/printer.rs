@@ -7,9 +7,9 @@ use std::io::{self, ErrorKind, Write};
 
 /// Collects what goes to the standard output until something must be seen.
 pub(crate) struct Printer {
-    /// Whose complaints these are, if the output cannot be written.
+    /// The command that complains if the output cannot be written.
     command: &'static str,
-    /// Whether only JSON is said: text is for people, and a reader of JSON cannot read on behind it.
+    /// True if only JSON is said: text is for people, and a reader of JSON cannot read on behind it.
     is_only_json: bool,
     pending: RefCell<String>,
     has_failed: Cell<bool>,

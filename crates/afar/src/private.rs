@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// What of a state folder is public: where clients and tools find the cell. Its folder `server` is not.
+/// The public part of a state folder: clients and tools find the cell there. Its folder `server` is not public.
 const PUBLIC: &str = "etc";
 
 /// For a process that holds keys: what it makes is for its user alone, it leaves no core dump, and no process of the same user looks into
@@ -38,7 +38,7 @@ pub(crate) fn folder(path: &Path) -> io::Result<()> {
     set_mode(path, 0o700)
 }
 
-/// The same of a folder with the state of servers, of which `etc` stays public.
+/// Does the same for a folder with the state of servers. Its `etc` stays public.
 ///
 /// # Errors
 ///

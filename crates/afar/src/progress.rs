@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
-/// How often it is drawn while nothing comes, so that it is seen to live.
+/// The time after which it is drawn again while nothing comes, so that it is seen to live.
 const TICK: Duration = Duration::from_millis(250);
 
 /// A bar for so many bytes; without a number, what has come so far is counted. Hidden where the standard error is no terminal, or

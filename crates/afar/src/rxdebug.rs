@@ -49,7 +49,7 @@ pub(crate) fn version_of(server: SocketAddr, waits: &[Duration]) -> Result<Strin
     probe.version().map_err(|error| error.to_string())
 }
 
-/// What the user wants to see.
+/// The facts that the user wants to see.
 struct Query {
     address: SocketAddr,
     wants_version: bool,
@@ -63,7 +63,7 @@ struct Query {
     filter: Filter,
 }
 
-/// What the server said.
+/// The answers of the server.
 #[derive(Default)]
 struct Facts {
     stats: DebugStats,
@@ -75,7 +75,7 @@ struct Facts {
     peers: Option<Vec<DebugPeer>>,
     /// Questions the server does not know.
     unsupported: Vec<DebugKind>,
-    /// Why there is no more than this.
+    /// The reason why there is no more than this.
     failure: Option<Failure>,
 }
 
@@ -238,7 +238,7 @@ fn gather_connections(facts: &mut Facts, probe: &mut Probe, query: &Query) -> Re
     }
 }
 
-/// Why there is no query.
+/// The reason why there is no query.
 #[derive(Debug)]
 enum Refusal {
     Misuse(Misuse),

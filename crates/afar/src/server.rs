@@ -79,7 +79,7 @@ fn serve(cli: Cli) -> Result<(), String> {
     runtime.block_on(run_until_told(&config))
 }
 
-/// What the file says, and over it what the command line says.
+/// The settings of the file, and over them those of the command line.
 fn configuration(cli: &Cli) -> Result<Config, String> {
     let mut config = match &cli.config {
         Some(path) => Config::load(path).map_err(|error| error.to_string())?,
@@ -113,7 +113,7 @@ fn configuration(cli: &Cli) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Whoever names a cell to be made is not to get the one that the folder has.
+/// Refuses a folder of another cell than the one that is to be made.
 fn must_be_of(config: &Config, wanted: &str) -> Result<(), String> {
     let folder = config.config_dir();
     match std::fs::read_to_string(folder.join("ThisCell")) {
@@ -239,7 +239,7 @@ fn open_audit(config: &Config) -> Result<Option<AuditLog>, String> {
     Ok(Some(log))
 }
 
-/// What the process is told by signals.
+/// The requests that signals bring.
 #[derive(PartialEq, Eq)]
 enum Requested {
     Stop,

@@ -27,7 +27,7 @@ pub(crate) struct Verb {
     pub(crate) about: &'static str,
     /// Other names of it, which the help lists in this order.
     pub(crate) aliases: &'static [&'static str],
-    /// Does it, and says how it ended: the exit status. All values are text.
+    /// Runs the verb, and returns the exit status. All values are text.
     pub(crate) run: fn(&Given) -> u8,
 }
 
@@ -65,7 +65,7 @@ static VERSION: Common = Common {
 
 static COMMON: [&Common; 3] = [&APROPOS, &HELP, &VERSION];
 
-/// What a name stands for.
+/// The verb or common command that a name stands for.
 #[derive(Clone, Copy)]
 enum Choice {
     Verb { verb: &'static Verb, called: &'static str },
@@ -82,7 +82,7 @@ impl Verb {
         self.command.name.split_once(' ').map_or(self.command.name, |(_, verb)| verb)
     }
 
-    /// The first of its names of which this holds, the proper one before the others.
+    /// Returns the first of its names that fits, the proper one before the others.
     fn name_that(&self, fits: impl Fn(&str) -> bool) -> Option<&'static str> {
         [self.name()].into_iter().chain(self.aliases.iter().copied()).find(|name| fits(name))
     }
@@ -170,7 +170,7 @@ impl Suite {
         }
     }
 
-    /// All verbs with a name of which this holds.
+    /// Returns all verbs with a name that fits.
     fn choices(&self, fits: impl Fn(&str) -> bool) -> Vec<Choice> {
         let verb = |verb: &'static Verb| {
             let called = verb.name_that(&fits)?;

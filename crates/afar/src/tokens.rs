@@ -61,7 +61,7 @@ fn ask() -> Result<Vec<HeldToken>, Failure> {
     Ok(reply.tokens.into_vec())
 }
 
-/// What was written and is not stored, as its writer is nobody meanwhile.
+/// Tells of data that are written and not stored, because their writer has no token meanwhile.
 fn waiting(files: u32, bytes: u64) -> String {
     let s = if files == 1 { "" } else { "s" };
     format!(

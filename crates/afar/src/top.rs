@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How soon a key, or a new look at a server, is seen on the screen.
+/// The time within which a key, or a new look at a server, is seen on the screen.
 const SOON: Duration = Duration::from_millis(100);
 
 #[derive(Parser)]

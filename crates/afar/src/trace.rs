@@ -1,5 +1,5 @@
-//! The file in which a trace of one call is kept: JSON lines, the first of which names format and version. Described in
-//! `docs/seeing.md`; what happens in a call, and how long calls stay short, is `rx_proto::trace`'s business.
+//! The file of one call's trace: JSON lines. The first line names format and version. `docs/seeing.md` describes the
+//! file. `rx_proto::trace` decides what of a call is recorded, and keeps long calls short.
 
 use rx_proto::trace::{Acked, Record, Trace, What};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// What the first line says.
+/// The contents of the first line.
 const FORMAT: &str = "afar-trace";
 const VERSION: u32 = 1;
 /// Lines read. We write less than 25,000; a file of more is something else.
@@ -31,7 +31,7 @@ pub(crate) struct Heading {
     pub(crate) span_ns: u64,
     /// Losses and other marks that were left out.
     pub(crate) marks_left_out: u64,
-    /// How many lines follow: fewer are a file that was cut.
+    /// The number of lines that follow: fewer are a file that was cut.
     records: usize,
 }
 
@@ -354,7 +354,7 @@ pub(crate) mod tests {
         assert_eq!(file.lines.len(), sample().records.len());
     }
 
-    /// What others may rely on: the page in docs shows these lines.
+    /// The lines that others may rely on: the page in docs shows them.
     #[test]
     fn the_lines_are_as_documented() {
         let page = include_str!("../../../docs/seeing.md");

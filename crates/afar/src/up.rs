@@ -47,7 +47,7 @@ const CACHE_BYTES: u64 = 10 << 30;
 /// The memory of a cell if no option says otherwise: with the program itself, some 40 MiB, it stays below 300 MiB.
 const MEMORY: &str = "256M";
 
-/// How long making a cell may take: a second or so where nothing is wrong.
+/// The longest time that making a cell may take: a second or so where nothing is wrong.
 const MAKING_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
@@ -94,10 +94,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     arguments::run("afar up", args, |cli: Cli| start(&cli))
 }
 
-/// Who runs this, and where their folders are.
+/// The user who runs this, and their folders.
 struct Runner {
     is_root: bool,
-    /// Whose user volume is made: the one who is behind sudo, if root is.
+    /// The person whose user volume is made: the one behind sudo, if root is.
     person: Person,
     home: Option<PathBuf>,
     state_home: Option<PathBuf>,
@@ -313,7 +313,7 @@ fn begin_realm(
     Ok(realm)
 }
 
-/// What the client needs to know of the cell.
+/// The facts about the cell that the client needs.
 struct Prepared {
     cell: CellName,
     keys: KeySet,
@@ -421,7 +421,7 @@ async fn attach(
     }
 }
 
-/// What tells the process to stop.
+/// The signals that stop the process.
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,

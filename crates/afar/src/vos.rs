@@ -83,18 +83,18 @@ pub(crate) fn start(args: &[OsString]) -> ExitCode {
 struct Stop(u8);
 
 impl Stop {
-    /// What most failures end with in OpenAFS's.
+    /// The exit status of most failures in OpenAFS's `vos`.
     const RETURNED: Self = Self(255);
-    /// What others end with.
+    /// The exit status of other failures.
     const EXITED: Self = Self(1);
-    /// What some verbs end with when their options do not go together.
+    /// The exit status of some verbs when their options do not go together.
     const MISUSED: Self = Self(254);
 }
 
-/// How a verb ends.
+/// The end of a verb.
 type Done = Result<(), Stop>;
 
-/// What a verb has.
+/// The things that a verb needs.
 struct Vos {
     printer: Printer,
     caller: Caller,
@@ -186,12 +186,14 @@ impl Vos {
 
     // ---- Ctrl-C
 
-    /// Whether the user has pressed Ctrl-C. Before the first call of this function, Ctrl-C ends the program. Afterwards the verb ends in order.
+    /// Tells whether the user has pressed Ctrl-C. Before the first call of this function, Ctrl-C ends the program. Afterwards the verb ends
+    /// in order.
     fn cancel(&self) -> &Cancel {
         self.cancel.get_or_init(|| self.caller.cancelled_by_interrupt("vos"))
     }
 
-    /// Whether the verb may begin something that it must not leave half done, such as a change of an entry under a lock. Complains if not.
+    /// Checks that the verb may begin something that it must not leave half done, such as a change of an entry under a lock. Complains if
+    /// it may not.
     fn may_begin(&self) -> Result<(), Code> {
         self.cancel().check().map_err(|error| {
             complain!(self.printer, "vos: {error}\n");

@@ -21,10 +21,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
-/// How long the protection database is waited for: without its answer there is a token all the same.
+/// The time for which the protection database is waited for: without its answer there is a token all the same.
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the token of `-keytab` is good for if nobody says it, and at most, in hours.
+/// The default and the longest lifetime of the token of `-keytab`, in hours.
 const DEFAULT_HOURS: u32 = 10;
 const HOURS_MAX: u32 = 720;
 
@@ -51,11 +51,11 @@ pub(crate) struct Login<'a> {
     pub(crate) client: Result<&'a Client, &'a Failure>,
     /// The realm of the cell, if the user says it.
     pub(crate) given_realm: Option<&'a str>,
-    /// Whether the protection database is asked for numbers.
+    /// True if the protection database is asked for numbers.
     pub(crate) asks_database: bool,
-    /// Whether a token is set that is there already.
+    /// True if a token is set that is there already.
     pub(crate) is_forced: bool,
-    /// Whether each step is told.
+    /// True if each step is told.
     pub(crate) says_all: bool,
     /// The cells that have a token now.
     pub(crate) set_cells: Vec<String>,
@@ -290,7 +290,7 @@ impl Login<'_> {
         Ok(())
     }
 
-    /// Whether the client has not had this token before.
+    /// Gives the client a token. Returns whether the client has not had this token before.
     fn give(&self, cell: &KnownCell, name: &str, id: ViceId, token: &Token) -> Result<bool, Refusal> {
         let failed = |why: &str| {
             let program = self.program;

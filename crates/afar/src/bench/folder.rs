@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// What is read or written at once.
+/// The bytes that are read or written at once.
 const BLOCK_BYTES: usize = 128 << 10;
-/// Of each small file: two pages.
+/// The bytes of each small file: two pages.
 const SMALL_BYTES: usize = 8192;
-/// How often the small files are gone through to time an open.
+/// The number of passes through the small files that time an open.
 const PASSES: u32 = 3;
 
 /// Something that is measured.
@@ -64,7 +64,7 @@ impl Scratch {
         Ok(Self { path, program: program.to_path_buf() })
     }
 
-    /// Does all of it once. What cannot be had here is left out.
+    /// Measures everything once. What cannot be measured here is left out.
     pub(super) fn measure(&self, size: Size) -> Result<Vec<(&'static What, f64)>, String> {
         let failed =
             |what: &str, error: std::io::Error| format!("{what} in {}: {error}", self.path.display());

@@ -28,7 +28,7 @@ impl Row {
 /// All of them.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
-    /// Of the large file.
+    /// The bytes of the large file.
     pub(super) bytes: u64,
     /// The number of small files.
     pub(super) files: u32,
@@ -36,7 +36,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// What was measured, in order, each once.
+    /// The things that were measured, in order, each once.
     fn whats(&self) -> Vec<(&'static str, &'static str)> {
         let mut whats = Vec::new();
         for row in &self.rows {

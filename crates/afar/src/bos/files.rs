@@ -13,10 +13,10 @@ use rx::{CallError, ClientCall, RpcError};
 use rxgen::Rpc;
 use serde_json::{Value, json};
 
-/// Where an overseer has the programs.
+/// The folder in which an overseer has the programs.
 const PROGRAMS: &str = "/usr/afs/bin";
 
-/// What is pruned.
+/// The kinds of files that are pruned.
 const OLD: i32 = 1;
 const BAK: i32 = 2;
 const CORE: i32 = 4;
@@ -91,7 +91,7 @@ fn fetch(bos: &Bos, order: &GetLog) -> Result<(), Code> {
     fetch_to(bos, order, |lines| say_lines(bos, lines))
 }
 
-/// Fetches a log, of which each piece ends with a line. Behind it is a NUL.
+/// Fetches a log. Each piece of it ends with a line. Behind it is a NUL.
 pub(super) fn fetch_to(bos: &Bos, order: &GetLog, mut say: impl FnMut(&[u8])) -> Result<(), Code> {
     bos.caller.run(async {
         let mut call = begin_log(bos, order).await?;

@@ -12,7 +12,7 @@ use afs_wire::bos::{
 /// Commands of a process, at most.
 const COMMANDS_MAX: usize = 5;
 
-/// What stands for no program that is told when the process ends.
+/// The word for "no program has to be told when the process ends".
 const NO_NOTIFIER: &str = "__NONOTIFIER__";
 
 pub(super) fn start(bos: &Bos, given: &Given) -> u8 {

@@ -15,23 +15,23 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 
-/// Where an overseer has the programs, and its log, by the names that it is told.
+/// The paths of an overseer's programs, and of its log, as an overseer is told them.
 const SALVAGER: &str = "/usr/afs/bin/salvager";
 const SALVAGESERVER: &str = "/usr/afs/bin/salvageserver";
 const LOG: &str = "/usr/afs/logs/SalvageLog";
 
-/// What the process that runs once is called.
+/// The name of the process that runs once.
 const PROCESS: &str = "salvage-tmp";
 
 /// The argument that says: no program has to be told when the process ends.
 const NO_NOTIFIER: &str = "__NONOTIFIER__";
 
-/// How often the command asks whether the process has ended, and after how many questions it says that it waits.
+/// The time between two questions whether the process has ended, and the number of questions after which the command says that it waits.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: u32 = 5;
 /// Codes of Rx after which the command asks again: no answer has come, or none in time.
 const UNANSWERED: std::ops::Range<i32> = -64..0;
-/// How often in a row there may be no answer. Each time may take as long as a server is waited for.
+/// The number of times in a row that there may be no answer. Each time may take as long as a server is waited for.
 const MAX_UNANSWERED: u32 = 60;
 
 /// Exit statuses, as OpenAFS's.
@@ -130,8 +130,8 @@ fn goal_of(bos: &Bos, name: &str) -> Result<BnodeStatus, Code> {
     Ok(bos.call(&GetInstanceInfo { instance })?.status.goal)
 }
 
-/// When the file server was started, if there is one with demand attach: a process that runs once is forgotten when its overseer is started again,
-/// and so are its log and this.
+/// The time when the file server was started, if there is one with demand attach. A process that runs once is forgotten when its overseer
+/// is started again, and so are its log and this time.
 fn start_of_dafs(bos: &Bos) -> Option<AfsTime> {
     let instance = argument("dafs").ok()?;
     Some(bos.call(&GetInstanceInfo { instance }).ok()?.status.proc_start_time)
@@ -160,7 +160,7 @@ fn volume_id(bos: &Bos, given: &Given, volume: &str) -> Result<u32, Failed> {
     id.map(|id| id.0).ok_or_else(unknown)
 }
 
-/// What the overseer is to run.
+/// The command that the overseer is to run.
 fn command(given: &Given, place: Option<PartitionId>, id: Option<u32>, is_demand_attach: bool) -> String {
     let place = place.map(|id| id.to_string()).unwrap_or_default();
     let mut command = match id {

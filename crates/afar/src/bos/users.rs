@@ -8,7 +8,7 @@ use crate::printer::{complain, say};
 use afs_wire::bos::{AddSUser, DeleteSUser, ListSUsers};
 use serde_json::json;
 
-/// What ends a list of superusers.
+/// The code that ends a list of superusers.
 const NO_MORE: Code = Code(1);
 
 pub(super) fn list(bos: &Bos, _given: &Given) -> u8 {

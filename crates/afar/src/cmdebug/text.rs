@@ -12,7 +12,7 @@ const READ: i8 = 1;
 const WRITE: i8 = 2;
 const SHARED: i8 = 4;
 
-/// What an entry can be, by number.
+/// The kinds of entries, by number.
 const KINDS: [&str; 7] = [
     "normal file",
     "mount point",
@@ -23,7 +23,7 @@ const KINDS: [&str; 7] = [
     "invalid link",
 ];
 
-/// What the bits of an entry's states mean.
+/// The meanings of the bits of an entry's states.
 const STATES: [(i8, &str); 7] = [
     (1, "stat'd"),
     (2, "backup"),

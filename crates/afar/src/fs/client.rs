@@ -26,14 +26,15 @@ use zeroize::Zeroizing;
 /// The kind of file system that our mounts are, as the kernel shows it.
 pub(crate) const FILE_SYSTEM: &str = "fuse.afar";
 
-/// Where the kernel lists what is mounted.
+/// The file in which the kernel lists mounts.
 const MOUNT_INFO: &str = "/proc/self/mountinfo";
 
-/// How long a client for tokens is waited for, in all, that has no time to take a connection, and the pause between two attempts.
+/// The time, in all, for which a client for tokens is waited for that has no time to take a connection, and the pause between two
+/// attempts.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long the client for tokens may take to answer: longer than its servers are waited for.
+/// The time within which the client for tokens must answer: longer than its servers are waited for.
 const TOKENS_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The environment variable that names the client for tokens by its socket, as `pam_afar` does with its option `socket`. Empty, it names

@@ -51,7 +51,7 @@ pub(super) fn flush(fs: &Fs, given: &Given) -> u8 {
     })
 }
 
-/// Does something with one mount point after the other.
+/// Runs `work` for one mount point after the other.
 fn each(
     fs: &Fs,
     given: &Given,
@@ -155,7 +155,7 @@ fn try_make(fs: &Fs, given: &Given) -> Result<(), u8> {
     })
 }
 
-/// Whether the cell's database says that it has no such volume. Where it says nothing, that is no reason to warn.
+/// True if the cell's database says that it has no such volume. Where it says nothing, that is no reason to warn.
 fn is_unknown(cell: &KnownCell, volume: &str) -> bool {
     let Ok(caller) = Caller::new() else { return false };
     let machines: Vec<_> = cell.servers.iter().map(|server| server.ip()).collect();

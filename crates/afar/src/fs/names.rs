@@ -57,7 +57,7 @@ fn open(served: &Served) -> Option<(Caller, ProtectionDb)> {
     Some((caller, database))
 }
 
-/// Of digits and signs only.
+/// True if a name has digits and signs only.
 fn is_number(name: &str) -> bool {
     name.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit())
 }

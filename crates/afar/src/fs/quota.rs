@@ -93,7 +93,7 @@ const fn warning(is_full: bool) -> &'static str {
     if is_full { "  <<WARNING" } else { "" }
 }
 
-/// How much of its quota a volume uses; nothing where it has none.
+/// The part of its quota that a volume uses; nothing where it has none.
 fn percent_of_quota(status: &AfsFetchVolumeStatus) -> f64 {
     match status.max_quota {
         0 => 0.0,
@@ -101,7 +101,7 @@ fn percent_of_quota(status: &AfsFetchVolumeStatus) -> f64 {
     }
 }
 
-/// How much of a partition is used; nothing where it has no size.
+/// The part of a partition that is used; nothing where it has no size.
 fn percent_of_partition(status: &AfsFetchVolumeStatus) -> f64 {
     match status.part_max_blocks {
         0 => 0.0,

@@ -106,8 +106,8 @@ pub(super) fn set(fs: &Fs, given: &Given) -> u8 {
     status
 }
 
-/// Pairs of a server and a rank, the names of which nobody knows the address, and the ranks that are none. What has no rank behind it
-/// is left out.
+/// Returns pairs of a server and a rank, the names whose addresses nobody knows, and the ranks that are none. A name without a rank
+/// behind it is left out.
 fn ranked<'a>(words: &[&'a str]) -> (Vec<RankedServer>, Vec<&'a str>, Vec<&'a str>) {
     let (mut ranked, mut unknown, mut beyond) = (Vec::new(), Vec::new(), Vec::new());
     for pair in words.chunks_exact(2) {

@@ -25,7 +25,7 @@ use std::path::Path;
 /// Places of file servers in a database, at most.
 const MAX_SERVERS: i32 = 254;
 
-/// The flags of an entry one of which tells for what it is locked (VLDB notes 5).
+/// The flags that tell why an entry is locked (VLDB notes 5).
 const LOCKED: u32 = 0x1f0;
 
 /// Calls under way at a time, for what has to be asked for each user and group.
@@ -229,7 +229,7 @@ async fn principals(caller: &Caller, servers: &[Ipv4Addr], login: &Login) -> Res
     Ok(PrdbContents { max_user: max_user.0, max_group: max_group.0, entries })
 }
 
-/// How many members of a group the lists name.
+/// The number of members of a group that the lists name.
 fn known_members(group: ViceId, memberships: &BTreeSet<(i32, i32)>) -> usize {
     memberships.range((group.0, i32::MIN)..=(group.0, i32::MAX)).count()
 }

@@ -7,7 +7,7 @@ use crate::numbers;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What becomes of an option.
+/// The effect of an option.
 #[derive(Clone, Copy)]
 enum Effect {
     /// Honoured; it takes a value.
@@ -152,7 +152,7 @@ pub(super) struct Wishes {
     pub(super) no_cache: bool,
     pub(super) dynroot: Option<bool>,
     pub(super) fakestat: Option<bool>,
-    /// Whether the DNS is asked for cells that no file knows.
+    /// True if the DNS is asked for cells that no file knows.
     pub(super) afsdb: Option<bool>,
     pub(super) root_volume: Option<String>,
     pub(super) status_entries: Option<usize>,

@@ -16,7 +16,7 @@ use rustix::process::getuid;
 use rx_security::KeySet;
 use std::path::Path;
 
-/// Where the servers' configuration is in that of the client.
+/// The name of the servers' configuration in that of the client.
 const SERVER_FOLDER: &str = "server";
 
 /// Logs the user in who mounts, if that is wished. Returns their number in the cell if it differs from the one here;

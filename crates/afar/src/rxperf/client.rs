@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What all calls add to.
+/// The sums over all calls.
 #[derive(Default)]
 struct Totals {
     bytes: AtomicU64,
@@ -29,7 +29,7 @@ struct Totals {
     samples: Mutex<Vec<(f64, u64)>>,
     /// Smallest round trip seen, in nanoseconds; 0 before any.
     rtt: AtomicU64,
-    /// Whether the first call is still to be traced, and what came of it.
+    /// True if the first call is still to be traced; and the trace, once there is one.
     wants_trace: AtomicBool,
     trace: Mutex<Option<Trace>>,
 }
@@ -84,7 +84,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// How many packets the call has sent again so far.
+    /// Notes how many packets the call has sent again so far.
     fn note_resent(&mut self, resent: u64) {
         self.totals.resent.fetch_add(resent - self.resent, Ordering::Relaxed);
         self.resent = resent;

@@ -11,9 +11,9 @@ pub(super) type Point = (f64, f64);
 /// The curves; empty where the trace has nothing of the kind.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Curves {
-    /// Whether the call mostly sent: then numbers are of the packets sent, otherwise of those received.
+    /// True if the call mostly sent: then numbers are of the packets sent, otherwise of those received.
     pub(super) is_sender: bool,
-    /// Whether there were more losses than are shown one by one.
+    /// True if there were more losses than are shown one by one.
     pub(super) is_cut: bool,
     /// The time that it took, in seconds.
     pub(super) duration: f64,

@@ -21,7 +21,7 @@ const AXIS: u32 = 36;
 /// Room left of the panels for labels, and right of them.
 const LEFT: u32 = 84;
 const RIGHT: u32 = 24;
-/// Where the legend begins, from the left of the panel: behind the longest title.
+/// The place where the legend begins, from the left of the panel: behind the longest title.
 const LEGEND: u32 = 320;
 /// Columns of pixels that a curve has.
 const COLUMNS: f64 = (WIDTH - LEFT - RIGHT) as f64;
@@ -36,7 +36,7 @@ const ORANGE: RGBColor = RGBColor(230, 159, 0);
 const GREY: RGBColor = RGBColor(150, 150, 150);
 const INK: RGBColor = RGBColor(60, 60, 60);
 
-/// How a series looks.
+/// The look of a series.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
     /// A line that stays until the next point.
@@ -57,7 +57,7 @@ struct Series<'a> {
 
 struct Panel<'a> {
     title: &'static str,
-    /// Where the values end; 0 for what the series have.
+    /// The upper end of the values; 0 for what the series have.
     top: f64,
     label: fn(&f64) -> String,
     series: Vec<Series<'a>>,
@@ -228,7 +228,7 @@ fn draw_panel(
     Ok(())
 }
 
-/// What each colour is, right of the panel's title: over the curves it would hide them.
+/// Draws the names of the colours, right of the panel's title: over the curves they would hide them.
 fn draw_legend(area: &Area<'_>, panel: &Panel<'_>) -> Drawn {
     let series = panel.series.iter().filter(|s| !s.points.is_empty()).map(|s| (s.label, s.colour, s.style));
     let moments = panel.moments.iter().filter(|m| !m.2.is_empty()).map(|m| (m.0, m.1, Style::Line));

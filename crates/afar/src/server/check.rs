@@ -17,10 +17,10 @@ use rx::{Endpoint, EndpointConfig};
 
 use sharing::{Failure, Sharing, compare};
 
-/// How long another server may take to say what it is, and is asked again.
+/// The times within which another server must say what it is, at the first question and at the second.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
-/// How the version text of our servers begins.
+/// The beginning of the version text of our servers.
 const OURS: &str = "afar ";
 
 /// A role of another database server that is a server of ours.

@@ -10,7 +10,7 @@ const TOLD_AT_MOST: usize = 200;
 
 /// A list of a sample.
 type List = fn(&Sample) -> &[Row];
-/// How a row is called.
+/// The name of a row.
 type Name = fn(&Row) -> String;
 
 /// The kind of rows that is shown.
@@ -99,7 +99,7 @@ impl Rate {
         self.seconds += other.seconds;
     }
 
-    /// How long a call took, in milliseconds.
+    /// The mean time of a call, in milliseconds.
     fn latency(&self) -> f64 {
         if self.calls > 0.0 { 1000.0 * self.seconds / self.calls } else { 0.0 }
     }
@@ -119,7 +119,7 @@ struct Server {
     name: String,
     now: Option<(Instant, Sample)>,
     before: Option<(Instant, Sample)>,
-    /// Why the last look failed.
+    /// The reason why the last look failed.
     error: Option<String>,
 }
 

@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Where servers are asked if no port is given.
+/// The port at which servers are asked if none is given.
 const PORT: u16 = 9160;
-/// How long an answer may take.
+/// The longest time that an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer; one with all rows has some 200 KB.
 const MAX_BYTES: usize = 4 << 20;
@@ -36,13 +36,13 @@ pub(crate) struct Sample {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Row {
-    /// Of a volume.
+    /// The id of a volume.
     pub(crate) id: u32,
-    /// Of a volume, user or procedure.
+    /// The name of a volume, user or procedure.
     pub(crate) name: String,
-    /// Of a procedure.
+    /// The interface of a procedure.
     pub(crate) interface: String,
-    /// Of a client.
+    /// The address of a client.
     pub(crate) address: String,
     pub(crate) calls: u64,
     pub(crate) failed: u64,
@@ -122,7 +122,7 @@ fn get(server: &str) -> Result<Vec<u8>, String> {
     Err(last)
 }
 
-/// Where a server may be, as far as it is known by the deadline: who looks names up waits for name servers that are silent.
+/// Returns a server's addresses that are known by the deadline. A look-up of names waits for name servers that are silent.
 fn addresses_until(server: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let (tell, told) = mpsc::channel();
     let name = server.to_owned();
@@ -131,7 +131,7 @@ fn addresses_until(server: &str, deadline: Instant) -> io::Result<Vec<SocketAddr
     told.recv_timeout(left(deadline)?).map_err(|_| silent())?
 }
 
-/// Where a server may be, given as a name or an address, with a port or without.
+/// Returns the addresses of a server that is given as a name or an address, with a port or without.
 fn addresses(server: &str) -> io::Result<Vec<SocketAddr>> {
     let bare = server.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(server);
     if let Ok(address) = bare.parse::<IpAddr>() {

@@ -47,7 +47,7 @@ const SCRATCH_QUOTA_KIB: i32 = 5 << 20;
 /// More than a new cell's root directory has: a directory has 2 MiB at most.
 const DIRECTORY_MAX_BYTES: i64 = 2 << 20;
 
-/// How long the tickets are good for with which a cell is made.
+/// The lifetime of the tickets with which a cell is made.
 const TICKET_LIFE: Duration = Duration::from_secs(3600);
 
 /// Rights as they are on access lists here.
@@ -57,7 +57,7 @@ const WRITE: Rights = Rights(READ.0 | Rights::INSERT.0 | Rights::DELETE.0 | Righ
 /// A caller of the cell's services who may do everything.
 pub(super) struct CellMaker {
     endpoint: Endpoint,
-    /// Where volumes are told to be.
+    /// The address at which volumes are, as the database is told.
     address: Ipv4Addr,
     cell: String,
     locations: LocationDb,
@@ -297,7 +297,7 @@ pub(super) fn volume_of(user: &str) -> String {
     name
 }
 
-/// What is there already is as good as made.
+/// Takes something that exists already for made.
 fn there_or_made(result: Result<(), RpcError>, doing: &str) -> Result<(), String> {
     match result {
         Err(error) if is(Abort(error.code().0), Errno::EEXIST) => Ok(()),
@@ -305,7 +305,7 @@ fn there_or_made(result: Result<(), RpcError>, doing: &str) -> Result<(), String
     }
 }
 
-/// Whether a server's code means this.
+/// True if a server's code means this.
 fn is(code: Abort, errno: Errno) -> bool {
     afs_wire::abort::errno(code) == Some(errno)
 }

@@ -36,7 +36,7 @@ const LOCK: &str = "/run/afar-up-machines.lock";
 /// Says that a state folder has a cell of machines: how many, and the cell's name.
 const MARK: &str = "machines";
 
-/// How long a machine's server may take to stop, and then its etcd.
+/// The time within which a machine's server must stop, and then its etcd.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn address(machine: u8) -> Ipv4Addr {

@@ -12,10 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// Where the KDC listens: Kerberos's own port takes a privilege.
+/// The port of the KDC: Kerberos's own port takes a privilege.
 const PORT: u16 = 7088;
 
-/// How long the KDC may take to answer.
+/// The time within which the KDC must answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Folders with programs that an ordinary user's PATH may lack.
@@ -32,7 +32,7 @@ pub(super) struct Realm {
     child: Option<Child>,
 }
 
-/// Of which cell, where, and for whom.
+/// The cell, the folders, and the users of the realm.
 pub(super) struct Plan<'a> {
     /// The state folder.
     pub(super) state: &'a Path,

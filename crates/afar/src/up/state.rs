@@ -129,7 +129,7 @@ impl Drop for State {
     }
 }
 
-/// Whether there is none yet.
+/// Checks the version of a state folder. Returns whether there is none yet.
 fn check_version(file: &Path, folder: &str) -> Result<bool, String> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,

@@ -16,13 +16,13 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What names are compared with.
+/// The prefix or expression that names are compared with.
 enum Choosing<'a> {
     Prefix(&'a str),
     Expression(&'a str, Pattern),
 }
 
-/// What the user chose.
+/// The choice of the user.
 struct Choice<'a> {
     prefixes: Vec<Choosing<'a>>,
     without: Vec<Choosing<'a>>,
@@ -82,7 +82,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     status
 }
 
-/// What an option has names compared with.
+/// The prefixes or expressions of an option.
 fn choosing<'a>(vos: &Vos, given: &'a Given, option: &str) -> Result<Vec<Choosing<'a>>, Stop> {
     given
         .words(option)
@@ -129,7 +129,7 @@ impl Choice<'_> {
     }
 }
 
-/// What is going to be done, in words.
+/// The sentence about what is going to be done.
 fn announcement(choice: &Choice<'_>, machine: Option<&str>, is_dry: bool) -> String {
     let mut text = if is_dry { "Would have backed" } else { "Backing" }.to_owned();
     text += " up volumes";

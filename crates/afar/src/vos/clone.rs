@@ -10,7 +10,7 @@ use afs_admin::entry::{HEADER_NAME_MAX, Kind};
 use afs_wire::afsvol::VolumeFlags;
 use serde_json::json;
 
-/// What is left of a name of its own before `.clone`, in bytes.
+/// The bytes of its own name that stay in front of `.clone`.
 const STEM_MAX: usize = HEADER_NAME_MAX - 7;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {

@@ -7,7 +7,7 @@ use afs_admin::entry::Kind;
 use afs_admin::vldb::Wanted;
 use serde_json::json;
 
-/// What has become of entries, by the names of their volumes.
+/// The results for entries, by the names of their volumes.
 #[derive(Default)]
 struct Outcome<'a> {
     deleted: Vec<&'a str>,

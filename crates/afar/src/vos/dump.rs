@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
-/// What is to be dumped, from where, and whereto.
+/// The volume that is to be dumped, its place, and the output.
 struct Plan<'a> {
     server: Ipv4Addr,
     partition: PartitionId,
@@ -98,7 +98,7 @@ impl Vos {
         }
     }
 
-    /// Does something, and says so if `-verbose` is given.
+    /// Runs work, and says so if `-verbose` is given.
     fn noting<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
         self.note(what);
         let result = work();
@@ -237,7 +237,7 @@ fn write(vos: &Vos, plan: &Plan<'_>, transaction: Transaction) -> Result<u64, Co
     Ok(bytes)
 }
 
-/// What went wrong, without the number.
+/// The message of an error, without the number.
 fn words(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

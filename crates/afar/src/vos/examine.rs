@@ -68,7 +68,7 @@ enum Form {
     Fields,
 }
 
-/// What is asked for.
+/// The volume that the user asks for.
 struct Wanted<'a> {
     text: &'a str,
     id: u32,
@@ -77,7 +77,7 @@ struct Wanted<'a> {
 }
 
 struct Shown {
-    /// Whether the sites of the entry were shown with it.
+    /// True if the sites of the entry were shown with it.
     with_sites: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `vos listvol`: the volumes of a server, or with `-half` those of which the server keeps only a part.
+//! `vos listvol`: the volumes of a server, or with `-half` only the volumes whose transfer was interrupted.
 
 use super::show_volume::Totals;
 use super::{Done, Stop, Vos};
@@ -8,7 +8,7 @@ use afs_wire::ids::PartitionId;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
-/// How volumes are shown.
+/// The form in which volumes are shown.
 #[derive(Clone, Copy)]
 struct Form {
     /// Ids only.
@@ -65,7 +65,8 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     Ok(())
 }
 
-/// Lists the volumes of which the server keeps a part, because a restore, move or release was interrupted. OpenAFS's servers keep none.
+/// Lists the volumes of which the server keeps only a part, because a restore, move or release was interrupted. OpenAFS's servers keep
+/// none.
 fn list_halves(vos: &Vos, machine: &str, server: Ipv4Addr, partitions: &[PartitionId]) -> Done {
     let mut shown = Vec::new();
     for &partition in partitions {

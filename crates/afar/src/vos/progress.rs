@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// How often a server is asked.
+/// The time between two questions to a server.
 const ASK_EVERY: Duration = Duration::from_millis(300);
 
 /// A bar that is there as long as this.
@@ -27,7 +27,7 @@ impl Vos {
         Progress { bar: bar(bytes, self.has_bar()), task: None }
     }
 
-    /// Whether there is a terminal that shows nothing else.
+    /// True if there is a terminal that shows nothing else.
     fn has_bar(&self) -> bool {
         !self.verbose && !self.json && io::stderr().is_terminal()
     }

@@ -50,7 +50,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     Ok(())
 }
 
-/// Where the volume is according to the database, as far as that is not given.
+/// Finds the place of the volume in the database, as far as it is not given.
 fn locate(
     vos: &Vos,
     text: &str,
@@ -88,7 +88,7 @@ fn locate(
     Ok((site.server, site.partition))
 }
 
-/// What the database knows of a volume.
+/// The database's knowledge of a volume.
 enum Known {
     /// Its entry, which is locked.
     Entry(Entry),

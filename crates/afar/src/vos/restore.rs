@@ -21,10 +21,10 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::net::Ipv4Addr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What is read at once.
+/// The bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What becomes of a volume that is there.
+/// The fate of a volume that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overwrite {
     Abort,
@@ -37,7 +37,7 @@ struct Volume {
     id: Option<VolumeId>,
     parent: Option<VolumeId>,
     is_full: bool,
-    /// What was asked for, or answered.
+    /// The fate that the user asked for, or answered.
     overwrite: Option<Overwrite>,
 }
 
@@ -243,7 +243,7 @@ fn volume(
     Ok(Volume { id, parent, is_full: overwrite == Overwrite::Full, overwrite: Some(overwrite) })
 }
 
-/// Whether the entry says that the volume is at another place.
+/// Tells whether the entry says that the volume is at another place.
 fn is_elsewhere(vos: &Vos, id: u32, (server, partition): (Ipv4Addr, PartitionId)) -> Result<bool, Stop> {
     let found = locate(vos, id, Stop::EXITED)?;
     let is_same_server = vos.is_same_server(found.server, server).map_err(|code| {

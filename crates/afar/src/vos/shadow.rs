@@ -1,5 +1,5 @@
-//! `vos shadow`: makes or brings up to date a copy of a volume of which the location database knows nothing. How it is done is in
-//! `afs_admin::transfer::copy`.
+//! `vos shadow`: makes a copy of a volume, or brings it up to date. The location database knows nothing of the copy.
+//! `afs_admin::transfer::copy` does the work.
 
 use super::transfer::{Sending, check_space, complain_of, tell_of_copy, way};
 use super::{Done, Stop, Vos};

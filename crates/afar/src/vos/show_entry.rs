@@ -6,7 +6,7 @@ use afs_admin::entry::{Entry, Kind};
 use afs_wire::vl::{EntryFlags, SiteFlags};
 use serde_json::{Value, json};
 
-/// What the lock of an entry is for.
+/// The operations for which an entry is locked.
 const LOCKS: &[(EntryFlags, &str, &str)] = &[
     (EntryFlags::OP_MOVE, "a move", "move"),
     (EntryFlags::OP_RELEASE, "a release", "release"),

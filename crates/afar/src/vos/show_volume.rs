@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 /// The status of a volume that another transaction has.
 pub(super) const VBUSY: i32 = 110;
 
-/// What marks a volume in OpenAFS's headers that the next salvage removes.
+/// The mark in OpenAFS's headers of a volume that the next salvage removes.
 const DESTROY_ME: u8 = 0xd3;
 
 /// The number of volumes, and those that could not be shown.

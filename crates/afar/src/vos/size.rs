@@ -49,7 +49,8 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     Ok(())
 }
 
-/// How large a dump of a volume on a server's partition would be, of all of it or of what has changed since some time.
+/// Returns the size of a dump of a volume on a server's partition: of all of it, or of what has changed since some
+/// time.
 fn measure(
     vos: &Vos,
     (server, partition, id): (Ipv4Addr, PartitionId, u32),

@@ -7,7 +7,7 @@ use crate::printer::{complain, say};
 use afs_wire::afsvol::{AttachFlags, TransDebugInfo, VolumeFlags};
 use serde_json::{Value, json};
 
-/// How a volume is attached, in words.
+/// The words for how a volume is attached.
 const ATTACHED: &[(AttachFlags, &str)] = &[
     (AttachFlags::OFFLINE, "offline "),
     (AttachFlags::BUSY, "busy "),
@@ -16,7 +16,7 @@ const ATTACHED: &[(AttachFlags, &str)] = &[
     (AttachFlags::CREATE_VOLUME_ID, "create volid "),
 ];
 
-/// What state a volume is in, in words.
+/// The words for the state of a volume.
 const STATES: &[(VolumeFlags, &str)] = &[
     (VolumeFlags::DELETE_ON_SALVAGE, "deleteOnSalvage "),
     (VolumeFlags::OUT_OF_SERVICE, "outOfService "),

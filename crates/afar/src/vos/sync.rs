@@ -28,9 +28,9 @@ pub(super) enum Checked {
 /// The options of a check.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
-    /// Whether what is wrong is put right.
+    /// True if what is wrong is put right.
     pub(super) updates: bool,
-    /// Whether entries are shown before and after.
+    /// True if entries are shown before and after.
     pub(super) tells: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Synced {
     pub(super) failures: usize,
     /// Those that were not right.
     pub(super) changes: usize,
-    /// Whether they were put right.
+    /// True if they were put right.
     pub(super) updates: bool,
 }
 
@@ -129,7 +129,7 @@ impl Vos {
         Ok(Checked::Changed)
     }
 
-    /// Whether the read-write and the backup volume are there, as the entry is made to say. True if it said otherwise.
+    /// Makes the entry say whether the read-write and the backup volume are there. Returns whether it said otherwise.
     fn check_read_write(&self, entry: &mut Entry) -> Result<bool, Code> {
         let index = entry.read_write_index();
         let mut is_changed = false;

@@ -104,7 +104,7 @@ impl Vos {
 
     // ---- ids
 
-    /// Takes so many ids for new volumes, of which this is the first.
+    /// Takes so many ids for new volumes. Returns the first of them.
     pub(super) fn new_volume_ids(&self, count: u32) -> Result<u32, Code> {
         self.wait(self.vldb.new_volume_ids(count)).map(|first| first.0)
     }

@@ -4,11 +4,11 @@ use super::Vos;
 use crate::codes::Code;
 use crate::printer::complain;
 
-/// Where the tables of the two services begin.
+/// The first codes of the tables of the two services.
 const VL: i32 = 363_520;
 const VOLS: i32 = 1_492_325_120;
 
-/// What `vos` says itself instead of what the tables have.
+/// The words of `vos` itself in place of those of the tables.
 const WORDS: &[(i32, &str)] = &[
     (-1, "Possible communication failure"),
     (101, "Volume needs to be salvaged"),

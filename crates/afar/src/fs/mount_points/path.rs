@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct LastComponent {
     pub(super) dir: PathBuf,
     pub(super) name: OsString,
-    /// Whether the path was that of a symbolic link, which was followed.
+    /// True if the path was that of a symbolic link, which was followed.
     pub(super) via_symlink: bool,
 }
 

@@ -17,10 +17,11 @@ use rx_proto::ids::ServiceId;
 use rxgen::Interface;
 use tokio::time::{Instant, sleep};
 
-/// How long a server may take to answer.
+/// The time within which a server must answer.
 const DEAD_AFTER: Duration = Duration::from_secs(3);
 
-/// How long a server may take to tell of a change that is in the store. One that has lost etcd finds that out within two seconds.
+/// The time within which a server must tell of a change that is in the store. One that has lost etcd finds that out within two
+/// seconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Between two questions.
@@ -42,7 +43,7 @@ pub(super) enum Sharing {
     WithoutEtcd,
 }
 
-/// What a server says.
+/// The answer of a server.
 #[derive(Clone, Copy, Debug)]
 struct Reported {
     epoch: u32,
@@ -88,7 +89,7 @@ pub(super) async fn compare<I: Image>(
     }
 }
 
-/// What follows from an answer, and from what the store had before the question and after the answer.
+/// Judges an answer, by what the store had before the question and after the answer.
 fn judge(before: Version, told: Reported, after: Version) -> Sharing {
     if told.is_sync_site && told.until == FOREVER {
         return Sharing::InFile;
