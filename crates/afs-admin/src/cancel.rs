@@ -40,8 +40,8 @@ impl Cancel {
         let _ = wish.wait_for(|is_cancelled| *is_cancelled).await;
     }
 
-    /// Returns the result of a call, or of another operation of which nothing is lost when it is broken off: it is broken off as soon as
-    /// it is to stop.
+    /// Returns the result of a call, or of another operation that can be broken off without a loss. It is broken off as soon as it is to
+    /// stop.
     ///
     /// # Errors
     ///

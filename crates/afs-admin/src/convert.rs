@@ -24,7 +24,7 @@ pub struct Order<'a> {
     pub place: Place,
     /// The entry by which that was decided. Nothing is done if it is another one by now.
     pub entry: &'a Entry,
-    /// Whether the place has a read-only volume afterwards too: a clone of what it had.
+    /// True if the place has a read-only volume afterwards too: a clone of what it had.
     pub keeps_read_only: bool,
 }
 
@@ -147,7 +147,7 @@ async fn convert_locked(
     Ok(changed)
 }
 
-/// Whether the read-only volume is a clone of the read-write one beside it that has what that has. A replica beside a read-write volume that a
+/// True if the read-only volume is a clone of the read-write one beside it that has what that has. A replica beside a read-write volume that a
 /// move has left is none.
 async fn is_clone(servers: &VolumeServers, order: Order<'_>) -> bool {
     let Order { place: Place { server, partition }, entry, .. } = order;

@@ -14,8 +14,8 @@ use rxgen::{Interface, Rpc};
 use crate::error::Error;
 use crate::login::Login;
 
-/// How long a call waits for servers that elect the one that takes changes, or that are starting. Elections of stock servers take
-/// up to a minute and more, but happen rarely; somebody who waits for a command wants to hear of it sooner.
+/// The time for which a call waits for servers that elect the one that takes changes, or that are starting. Elections of stock
+/// servers take up to a minute and more, but happen rarely; somebody who waits for a command wants to hear of it sooner.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The servers of a database, called as one identity: by one login, or by one that is made for each connection.
@@ -25,7 +25,7 @@ pub struct DatabaseServers {
     state: Mutex<State>,
 }
 
-/// What is known of the servers.
+/// The state of the servers.
 struct State {
     /// The one that answered last, which is asked first.
     current: usize,
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl DatabaseServers {
-    /// The servers of interface `I` on these machines, of which the first is asked first.
+    /// Makes the servers of interface `I` on these machines. The first is asked first.
     pub fn new<I: Interface>(endpoint: &Endpoint, machines: &[Ipv4Addr], login: &Login) -> Self {
         let login = login.clone();
         Self::with_logins::<I>(endpoint, machines, move || login.clone())

@@ -27,7 +27,7 @@ pub enum Error {
         rpc: &'static str,
         /// The outcome of the call at each of them, in the order in which they were asked.
         failures: Vec<RpcError>,
-        /// Whether one of them may have carried out the call, since it ended without an answer.
+        /// True if one of them may have carried out the call, since it ended without an answer.
         may_be_done: bool,
     },
 }

@@ -46,7 +46,7 @@ pub struct Entry {
 pub struct Ids {
     /// The ids.
     pub ids: Vec<ViceId>,
-    /// Whether there are more than a reply can hold.
+    /// True if there are more than a reply can hold.
     pub is_cut: bool,
 }
 

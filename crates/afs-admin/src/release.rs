@@ -35,7 +35,7 @@ const CLONE_NAME: &str = "readonly-clone-temp";
 pub struct Order {
     /// The read-write volume.
     pub volume: VolumeId,
-    /// Whether it is cloned anew whatever has come before (`-force-reclone`).
+    /// True if it is cloned anew whatever has come before (`-force-reclone`).
     pub is_recloned: bool,
     /// The same, and everything is sent (`-force`).
     pub is_full: bool,
@@ -94,14 +94,14 @@ pub enum Step {
     Clone {
         /// The clone.
         clone: VolumeId,
-        /// Whether it is a replica.
+        /// True if it is a replica.
         is_replica: bool,
     },
     /// Making it anew from what the volume has now.
     Reclone {
         /// The clone.
         clone: VolumeId,
-        /// Whether it is a replica.
+        /// True if it is a replica.
         is_replica: bool,
     },
     /// Asking for the state of the volume that was cloned.
@@ -252,13 +252,13 @@ struct Release<'a, T> {
     entry: Entry,
     /// The clone that this release has made, if it is no replica.
     temporary: Option<(Site, VolumeId)>,
-    /// Whether the entry no longer says what was released before.
+    /// True if the entry no longer says what was released before.
     has_begun: bool,
 }
 
 /// The volume and its clone, as they are while it is released.
 struct Source {
-    /// Where the read-write volume is.
+    /// The site of the read-write volume.
     site: Site,
     /// The clone.
     clone: VolumeId,
@@ -352,7 +352,7 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         Ok(self.entry.clone())
     }
 
-    /// Whether the volume can be released; says where it is. Its replicas have an id then.
+    /// Checks that the volume can be released, and returns its site. Its replicas have an id then.
     async fn check(&mut self) -> Result<Site, Failed> {
         let (vldb, volume) = (self.vldb, self.order.volume);
         let refuse = |step, what: String, code| Err((step, Error::Local { what, code }));
@@ -434,7 +434,7 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         Ok(None)
     }
 
-    /// Whether the volume may have changed since its replicas were released.
+    /// Tells whether the volume may have changed since its replicas were released.
     async fn has_changed(&mut self, source: &Source) -> Result<bool, Failed> {
         let (servers, volume) = (self.servers, self.order.volume);
         let read_only = self.entry.id(Kind::ReadOnly);

@@ -28,8 +28,8 @@ use crate::remove::{RemoveFailure, remove};
 use crate::vldb::LocationDb;
 use crate::volumes::{Changes, Identity, StreamError, Transaction, VolumeServers};
 
-/// How long a dump is compared with what came before, at most: no call is made meanwhile, and the server ends a transaction that is idle for
-/// ten minutes.
+/// The longest time for which a dump is compared with what came before: no call is made meanwhile, and the server ends a transaction that
+/// is idle for ten minutes.
 const COMPARE_MAX: Duration = Duration::from_secs(240);
 
 /// The volume that is to be restored, where, and how.
@@ -47,10 +47,10 @@ pub struct Order<'a> {
     pub id: Option<VolumeId>,
     /// The read-write volume of its volume group, if there is one already.
     pub parent: Option<VolumeId>,
-    /// Whether it gets all its contents from the dump, and its entry this place. Otherwise the dump has what has changed in the volume that
+    /// True if it gets all its contents from the dump, and its entry this place. Otherwise the dump has what has changed in the volume that
     /// is there.
     pub is_full: bool,
-    /// Whether it stays offline.
+    /// True if it stays offline.
     pub stays_offline: bool,
     /// Its creation date.
     pub creation: DateOf,
@@ -58,7 +58,7 @@ pub struct Order<'a> {
     pub last_update: DateOf,
     /// The time now.
     pub now: AfsTime,
-    /// Whether a volume of this id at another place stays, without an entry.
+    /// True if a volume of this id at another place stays, without an entry.
     pub keeps_previous: bool,
 }
 
@@ -243,7 +243,7 @@ struct Target {
     parent: VolumeId,
     /// The volume's own, with its suffix.
     name: String,
-    /// Whether the id was taken from the database just now.
+    /// True if the id was taken from the database just now.
     is_new_id: bool,
 }
 
@@ -251,7 +251,7 @@ struct Target {
 #[derive(Debug)]
 struct Attached {
     transaction: Transaction,
-    /// What it was, if it was there.
+    /// The volume's status before, if it was there.
     before: Option<VolserStatus>,
 }
 
@@ -345,7 +345,8 @@ async fn find_ids(
     Ok(Target { id, parent, name: format!("{}{suffix}", order.name), is_new_id })
 }
 
-/// The id of a volume of this name that was to be restored here before, and of which a part has come. If nobody knows, there is none.
+/// Returns the id of a volume of this name whose restore here was interrupted, so that a part of it has come. If nobody knows, there is
+/// none.
 async fn id_of_half(vldb: &LocationDb, servers: &VolumeServers, order: &Order<'_>) -> Option<VolumeId> {
     let halves = servers.halves(order.server, order.partition).await.ok()?;
     let is_wanted = |half: &HalfVolume| {
@@ -403,7 +404,7 @@ async fn attach(
     }
 }
 
-/// Why the dump cannot be restored into the volume that is there.
+/// Returns the reason why the dump cannot be restored into the volume that is there.
 fn unlike(order: &Order<'_>, target: &Target, is_incremental: bool, status: &VolserStatus) -> Option<String> {
     let id = target.id;
     if status.kind != order.kind.on_wire() || status.parent_id != target.parent {

@@ -198,7 +198,7 @@ impl std::error::Error for TransferFailure {
     }
 }
 
-/// What is marked so is removed if its server ends, and nobody is served from it.
+/// The flags of a half-made volume: it is removed if its server ends, and nobody is served from it.
 const HALF_MADE: VolumeFlags = VolumeFlags::DELETE_ON_SALVAGE.union(VolumeFlags::OUT_OF_SERVICE);
 
 /// A volume on its way.
@@ -214,7 +214,7 @@ struct Transfer<'a, T> {
     /// The clone, as soon as it may be there.
     clone: Option<VolumeId>,
     clone_transaction: Option<Transaction>,
-    /// What was made at the target, as soon as it may be there.
+    /// The volume that was made at the target, as soon as it may be there.
     made: Option<VolumeId>,
     target: Option<Transaction>,
 }
@@ -252,7 +252,7 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         self.steps.take(step, work).await
     }
 
-    /// Takes a step of which nobody is told.
+    /// Takes a step without telling anybody.
     async fn quietly<R>(
         &mut self,
         step: Step,
@@ -415,7 +415,7 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
     }
 }
 
-/// Whether a call may have been carried out although it has failed: no server could be asked what has become of it.
+/// True if a call may have been carried out although it has failed: no server could be asked what has become of it.
 fn is_uncertain(error: &Error) -> bool {
     matches!(error, Error::NoServer { may_be_done: true, .. })
 }

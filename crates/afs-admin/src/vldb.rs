@@ -203,7 +203,7 @@ impl LocationDb {
 
     // ---- ids
 
-    /// Takes so many ids for new volumes, of which this is the first. Databases give out [`IDS_AT_ONCE`] at once at most.
+    /// Takes so many ids for new volumes, and returns the first. Databases give out [`IDS_AT_ONCE`] at once at most.
     ///
     /// # Errors
     ///
@@ -385,7 +385,7 @@ fn attributes(wanted: Wanted) -> VldbListByAttributes {
     }
 }
 
-/// Whether so many ids from this one on are ids. When the counter of a database has come to its end, some servers begin again at
+/// True if so many ids from this one on are ids. When the counter of a database has come to its end, some servers begin again at
 /// 0, and the ids are those of other volumes.
 fn all_fit(first: u32, count: u32) -> bool {
     let last = first.checked_add(count.saturating_sub(1));

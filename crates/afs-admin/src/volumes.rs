@@ -31,7 +31,7 @@ use crate::login::Login;
 /// answers pings meanwhile.
 const DEAD_AFTER: Duration = Duration::from_secs(45);
 
-/// How often a volume that another transaction has is tried: again after a second, then after two.
+/// The number of times that a volume which another transaction has is tried: again after a second, then after two.
 const BUSY_ATTEMPTS: u64 = 3;
 
 /// The volume servers of a cell, called as one identity.

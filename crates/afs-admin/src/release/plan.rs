@@ -24,13 +24,13 @@ pub enum Reason {
 /// The plan of a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Whether the volume is cloned anew and all sites get the release. Otherwise those that the last release has not reached get that one.
+    /// True if the volume is cloned anew and all sites get the release. Otherwise those that the last release has not reached get that one.
     pub is_complete: bool,
     /// The reasons.
     pub reasons: Vec<Reason>,
-    /// Whether it is enough to send to sites that never had a release, if the volume has not changed.
+    /// True if it is enough to send to sites that never had a release, if the volume has not changed.
     pub may_be_new_only: bool,
-    /// Whether everything is sent.
+    /// True if everything is sent.
     pub is_full: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::remove::remove;
 use crate::steps::since;
 use crate::volumes::{Identity, Transaction, VolumeServers};
 
-/// How long sites that answer wait for those that do not. A server that is there answers in a round trip.
+/// The time for which sites that answer wait for those that do not. A server that is there answers in a round trip.
 const WAIT: Duration = Duration::from_secs(2);
 
 /// Sites get one dump if the dates from which they need it are not further apart, in seconds: so it is with OpenAFS's.
@@ -98,7 +98,7 @@ struct Opened {
     is_second_try: bool,
 }
 
-/// What all sites are opened for.
+/// The volume that all sites are opened for.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     read_only: VolumeId,
@@ -285,7 +285,7 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
     }
 }
 
-/// Does something during which sites go on to open, and keeps what comes of that: a transaction that is begun and not used ends after some
+/// Runs work while sites go on to open, and keeps the sites that have opened: a transaction that is begun and not used ends after some
 /// minutes, and a group may take hours.
 async fn while_opening<F: Future, T>(
     opening: &mut FuturesUnordered<F>,
@@ -375,7 +375,7 @@ async fn open(
     }
 }
 
-/// Whether a replica that is not to be used shows an older release in whole, and has a part of this one. Servers of OpenAFS have none of these.
+/// True if a replica that is not to be used shows an older release in whole, and has a part of this one. Servers of OpenAFS have none of these.
 async fn has_a_part(servers: &VolumeServers, site: Site, id: VolumeId) -> bool {
     let halves = servers.halves(site.server, site.partition).await;
     halves.is_ok_and(|halves| halves.iter().any(|half| half.volume == id))

@@ -22,7 +22,7 @@ pub struct Dump<S> {
     copy: Option<S>,
     reader: Reader,
     filter: Option<Filter>,
-    /// What was read to learn what the dump is, and has not been given out yet.
+    /// The bytes that were read to learn what the dump is, and that have not been given out yet.
     ahead: VecDeque<Bytes>,
     is_incremental: bool,
 }
@@ -53,9 +53,9 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         self
     }
 
-    /// From now on gives out what has not come, as far as the dump agrees with what came. A dump that can be read twice is compared first, until
-    /// `goes_on` says no. Says whether anything may be left out, and the file of which the first bytes are left out, with how many these are. Expects
-    /// that nothing was given out yet.
+    /// From now on gives out what has not come, as far as the dump agrees with what came. A dump that can be read twice is compared first,
+    /// until `goes_on` says no. Returns whether anything may be left out, and the file whose first bytes are left out, with their number.
+    /// Expects that nothing was given out yet.
     ///
     /// # Errors
     ///
@@ -197,7 +197,7 @@ const END_BYTES: u64 = 5;
 /// The tag that begins a vnode (Volume service notes 5.1).
 const VNODE_TAG: u8 = 3;
 
-/// What a dump has that came before.
+/// The vnodes of a dump that came before.
 #[derive(Debug, Default)]
 struct Agreed {
     whole: HashSet<VnodeNumber>,
@@ -304,14 +304,14 @@ enum Passed {
 #[derive(Debug, Default)]
 struct Filter {
     agreed: Agreed,
-    /// What came, if it is compared on the way.
+    /// The vnodes that came, if they are compared on the way.
     arrived: HashMap<VnodeNumber, Arrival>,
     /// The vnode that is being compared: it is held until its end.
     compared: Option<(LocalFid, Compared)>,
-    /// What was read and not given out or left out yet, and where in the dump that begins.
+    /// The bytes that were read, and not given out or left out yet; and their place in the dump.
     held: Vec<u8>,
     held_at: u64,
-    /// Whether the section that is being read is left out.
+    /// True if the section that is being read is left out.
     drops: bool,
     /// Bytes of the next data that are left out.
     left_out: u64,
@@ -445,7 +445,7 @@ mod tests {
         assert!(error.to_string().contains("more bytes follow"), "{error}");
     }
 
-    /// What came of the first vnodes, and so many bytes of the one behind them.
+    /// Returns the arrival of the first vnodes, and of so many bytes of the one behind them.
     fn arrivals(dump: &[u8], whole: usize, bytes: u64) -> Vec<Arrival> {
         let mut all: Vec<(VnodeRecord, Vec<u8>)> = Vec::new();
         let (mut reader, mut input) = (Reader::new(), dump);

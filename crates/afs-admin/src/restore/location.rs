@@ -28,7 +28,7 @@ pub(super) struct NotRecorded {
     pub(super) error: Error,
     /// The reason why the lock was not released after that.
     pub(super) not_unlocked: Option<Error>,
-    /// Whether the entry may say it all the same: no server could be asked afterwards.
+    /// True if the entry may say it all the same: no server could be asked afterwards.
     pub(super) is_unknown: bool,
 }
 

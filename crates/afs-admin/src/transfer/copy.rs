@@ -32,13 +32,13 @@ pub struct Order<'a> {
     pub id: Option<VolumeId>,
     /// A read-write volume, or a read-only one.
     pub kind: Kind,
-    /// Whether it stays offline.
+    /// True if it stays offline.
     pub stays_offline: bool,
-    /// Whether clients wait for all of it, instead of for what they have changed meanwhile.
+    /// True if clients wait for all of it, instead of for what they have changed meanwhile.
     pub is_live: bool,
-    /// Whether it gets an entry.
+    /// True if it gets an entry.
     pub has_entry: bool,
-    /// Whether a volume that is there gets what has changed. Otherwise it is removed.
+    /// True if a volume that is there gets what has changed. Otherwise it is removed.
     pub is_incremental: bool,
 }
 
@@ -115,7 +115,7 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         Ok(id)
     }
 
-    /// What is at the target, if it is to be brought up to date, and since when the source may have changed.
+    /// Opens the volume at the target, if it is to be brought up to date. Returns since when the source may have changed.
     async fn existing(
         &mut self,
         order: Order<'_>,
@@ -138,7 +138,7 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         self.remove_existing(id).await
     }
 
-    /// What the database has at the target is nobody's shadow: clients are sent there.
+    /// Refuses a volume that the database has at the target: it is nobody's shadow, because clients are sent there.
     async fn check_is_no_volume_of_the_database(&mut self, id: VolumeId) -> Result<(), Failed<Step>> {
         let (vldb, to) = (self.vldb, self.to);
         let look = async {

@@ -24,7 +24,7 @@ use crate::volumes::{Identity, VolumeServers};
 /// The name of the clone that is sent.
 const CLONE_NAME: &str = "move-clone-temp";
 
-/// How often it is tried to bring a source back whose server does not answer, and how long lies between.
+/// The number of tries to bring a source back whose server does not answer, and the pause between two of them.
 const BRING_BACK: (u32, Duration) = (10, Duration::from_secs(3));
 
 /// The volume that is to be moved.
@@ -36,7 +36,7 @@ pub struct Order {
     pub from: Place,
     /// The place where it is to be.
     pub to: Place,
-    /// Whether clients wait for all of it, instead of for what they have changed meanwhile: it needs no space for a clone's changes.
+    /// True if clients wait for all of it, instead of for what they have changed meanwhile: it needs no space for a clone's changes.
     pub is_live: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Order {
 pub enum Moved {
     /// It is at the new place.
     Here {
-        /// Whether read-only volumes stay where they were.
+        /// True if read-only volumes stay where they were.
         has_replicas: bool,
     },
     /// It was there already, and what an earlier move had left at the old place is removed.
@@ -111,9 +111,9 @@ pub async fn remove_leftovers(vldb: &LocationDb, servers: &VolumeServers, order:
 struct Move<'a, T> {
     transfer: Transfer<'a, T>,
     is_live: bool,
-    /// Whether the source may have been taken offline.
+    /// True if the source may have been taken offline.
     is_offline: bool,
-    /// Whether the volume may be online at the target.
+    /// True if the volume may be online at the target.
     is_online_there: bool,
 }
 
@@ -183,7 +183,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         }
     }
 
-    /// What there is to say if the volume is not to be moved; `None` if it is.
+    /// Returns the outcome if the volume is not to be moved; `None` if it is.
     async fn compare(&mut self, entry: &Entry) -> Result<Option<Moved>, Failed<Step>> {
         let Transfer { volume, from, to, .. } = self.transfer;
         let failed = |error| Failed { step: Step::Compare(volume), error };
@@ -394,7 +394,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         TransferFailure { step: failure.step, error: failure.error, not_unlocked, left }
     }
 
-    /// Whether the source's server may serve the volume from the other partition: it would have two of it, and nobody knows which one clients
+    /// True if the source's server may serve the volume from the other partition: it would have two of it, and nobody knows which one clients
     /// change.
     async fn is_served_beside(&self) -> bool {
         let Transfer { vldb, servers, volume, from, to, .. } = self.transfer;
@@ -444,7 +444,7 @@ async fn online(servers: &VolumeServers, place: Place, volume: VolumeId) -> Resu
     set.and(ended)
 }
 
-/// Whether nobody is served from a volume, and that by order.
+/// True if nobody is served from a volume, and that by order.
 fn is_out_of_service(volume: &VolintInfo) -> bool {
     volume.status == VOK && volume.in_use == 0 && volume.needs_salvaged == 0
 }

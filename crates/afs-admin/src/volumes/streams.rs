@@ -45,7 +45,7 @@ impl From<Error> for StreamError {
 pub struct Wanted {
     /// The time since which changes are in it; 0 for everything.
     pub since: AfsTime,
-    /// Whether directories that have not changed are left out too. Servers older than OpenAFS 1.4 cannot do that.
+    /// True if directories that have not changed are left out too. Servers older than OpenAFS 1.4 cannot do that.
     pub omits_directories: bool,
 }
 
@@ -95,8 +95,8 @@ impl VolumeServers {
         self.fill(transaction, &order, source).await
     }
 
-    /// The same for a volume of which a part has come before ([`VolumeServers::arrived`]): the dump names alone what came, and of this file
-    /// lacks so many bytes.
+    /// Does the same for a volume of which a part has come before ([`VolumeServers::arrived`]): the dump only names what came, and leaves
+    /// out so many bytes of this file.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl VolumeServers {
         }
     }
 
-    /// Volumes of a partition of which a part has come. None from a server that keeps nothing.
+    /// Returns the volumes of a partition of which only a part has come. A server that keeps no parts has none.
     ///
     /// # Errors
     ///
