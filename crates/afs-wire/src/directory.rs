@@ -51,7 +51,7 @@ impl Slot {
         self.0 as usize * SLOT_SIZE
     }
 
-    /// Whether entries may begin here.
+    /// True if entries may begin here.
     const fn is_for_entries(self) -> bool {
         self.index() >= reserved(self.page())
     }
@@ -241,7 +241,7 @@ impl<B: AsRef<[u8]>> Directory<B> {
         (slot.0 != 0 && slot.page() < self.pages && slot.is_for_entries()).then_some(slot)
     }
 
-    /// What is at a slot of a page that exists, read as an entry; `None` without a name that ends on the page.
+    /// Reads a slot of an existing page as an entry; `None` without a name that ends on the page.
     fn entry(&self, slot: Slot) -> Option<Entry<'_>> {
         let page_end = (slot.page() + 1) * PAGE_SIZE;
         let bytes = &self.bytes()[slot.offset()..page_end];
@@ -263,7 +263,7 @@ impl<B: AsRef<[u8]>> Directory<B> {
     }
 }
 
-/// Where the number of a slot stands: in the hash table, or in the entry before it on the chain.
+/// The place of a slot's number: in the hash table, or in the entry before it on the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Link {
     Bucket(usize),

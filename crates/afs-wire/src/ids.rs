@@ -91,7 +91,7 @@ impl DataVersion {
 }
 
 impl ViceId {
-    /// Whoever has no name (`ANONYMOUSID`; PTDB notes 3).
+    /// A caller without a name (`ANONYMOUSID`; PTDB notes 3).
     pub const ANONYMOUS: Self = Self(32766);
     /// The group `system:anyuser`: everybody.
     pub const SYSTEM_ANYUSER: Self = Self(-101);

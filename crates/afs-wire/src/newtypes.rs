@@ -1,5 +1,5 @@
-//! Two ways of giving a number on the wire a type: an id, of which nothing but equality and order is asked, and a set
-//! of bits with names. Open enumerations are left to `rxgen::wire_enum!`.
+//! Two ways of giving a number on the wire a type: an id, which has nothing but equality and order, and a set of bits
+//! with names. `rxgen::wire_enum!` is for open enumerations.
 
 /// Ids and quantities: a newtype over an integer that travels as the integer does.
 macro_rules! wire_id {

@@ -7,7 +7,7 @@ use rxgen::xdr::WireSize;
 use rxgen::{DecodeError, Decoder, Xdr, wire_enum, wire_struct};
 
 wire_enum! {
-    /// What a vnode is.
+    /// The type of a vnode.
     enum FileType: u32 {
         /// Nothing: an entry that failed in a bulk reply.
         0 INVALID;
@@ -19,7 +19,7 @@ wire_enum! {
         3 SYMLINK;
     }
 
-    /// What a callback promise is (File service notes 3).
+    /// The kind of a callback promise (File service notes 3).
     enum CallBackType: u32 {
         /// No promise, in entries that failed.
         0 NONE;
@@ -66,7 +66,7 @@ pub struct AfsFetchStatus {
     pub client_mod_time: AfsTime,
     /// The time when the server saw the last change.
     pub server_mod_time: AfsTime,
-    /// A group number, of which nothing follows.
+    /// A group number, which has no effect.
     pub group: ViceId,
     /// 0.
     pub sync_counter: u32,
@@ -225,7 +225,7 @@ wire_struct! {
         kind: CallBackType,
     }
 
-    /// What is told about the volume with each status: six words of which one is used.
+    /// The facts about the volume that come with each status: six words, one of them in use.
     #[derive(Copy, Hash, Default)]
     struct AfsVolSync {
         /// The volume's creation date: for a read-only volume a change says that it was released anew.

@@ -10,7 +10,7 @@ pub const SLOTS: usize = PAGE_SIZE / SLOT_SIZE;
 pub const FIRST_PAGE_RESERVED: usize = 13;
 /// Slots of every other page that hold no entries: its header.
 pub const PAGE_RESERVED: usize = 1;
-/// Pages of which the first page says how many slots are free.
+/// The number of pages whose free slots the first page counts.
 pub const MAPPED_PAGES: usize = 128;
 /// Chains by hash.
 pub const BUCKETS: usize = 128;

@@ -54,9 +54,9 @@ wire_bits! {
         0x1000 CREATE_VOLUME_ID;
     }
 
-    /// The parts of vnodes of which `GetArrived` makes its digests.
+    /// The parts of vnodes in the digests of `GetArrived`.
     ArrivedFlags(i32) {
-        /// Of the data too, not of the attributes alone.
+        /// The digests contain the data too, not only the attributes.
         0x1 WITH_DATA;
     }
 
@@ -84,7 +84,7 @@ wire_bits! {
 }
 
 wire_struct! {
-    /// What `GetStatus` says of a transaction's volume.
+    /// The reply of `GetStatus` about a transaction's volume.
     #[derive(Copy)]
     struct VolserStatus {
         /// The volume.
@@ -150,9 +150,9 @@ wire_struct! {
         status: i32,
         /// The time when this copy was made.
         copy_date: AfsTime,
-        /// Whether it is attached.
+        /// Nonzero if it is attached.
         in_use: u8,
-        /// Whether it is damaged.
+        /// Nonzero if it is damaged.
         needs_salvaged: u8,
         /// The flag that [`VolumeFlags::DELETE_ON_SALVAGE`] sets; OpenAFS has 0xd3 for yes.
         destroy_me: u8,
@@ -202,7 +202,7 @@ wire_struct! {
         status: i32,
         /// The time when this copy was made.
         copy_date: AfsTime,
-        /// Whether it is attached.
+        /// Nonzero if it is attached.
         in_use: u8,
         /// The time when it was made.
         creation_date: AfsTime,
@@ -307,7 +307,7 @@ wire_struct! {
         min_free: i64,
     }
 
-    /// What a restored volume is to be called, instead of what the dump says.
+    /// The name and kind of a restored volume, instead of those in the dump.
     struct RestoreCookie {
         /// Its name.
         name: CharVec<32>,
@@ -328,14 +328,14 @@ wire_struct! {
         server: DestServer,
     }
 
-    /// How large a dump would be.
+    /// The size that a dump would have.
     #[derive(Copy)]
     struct VolintSize {
         /// Bytes.
         dump_size: u64,
     }
 
-    /// A volume of which a part came.
+    /// A volume of which only a part came.
     struct HalfVolume {
         /// Its id.
         volume: VolumeId,
@@ -437,7 +437,7 @@ interface! {
         /// As `Restore`, from a dump that names alone what came, and of this file lacks as many bytes as came (0: none). Ours.
         1_634_099_457 RestoreRest (trans: TransId, cookie: RestoreCookie, vnode: VnodeNumber, bytes: u64)
                        split from_client;
-        /// Volumes of a partition of which a part came. Ours.
+        /// Returns the volumes of a partition of which only a part came. Ours.
         1_634_099_458 ListHalves (partition: PartitionId) -> (halves: Halves);
     }
 }

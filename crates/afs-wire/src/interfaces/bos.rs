@@ -10,7 +10,7 @@ pub const BOZO_BSSIZE: usize = 256;
 pub type BozoString = XdrString<BOZO_BSSIZE>;
 
 wire_enum! {
-    /// What a process is to do, or does.
+    /// The state that a process is in, or should be in.
     enum BnodeStatus: i32 {
         /// Stopped.
         0 SHUTDOWN;
@@ -22,7 +22,7 @@ wire_enum! {
         3 STARTING_UP;
     }
 
-    /// Which of the restart times.
+    /// The kinds of restart times.
     enum RestartTimeKind: i32 {
         /// The time when everything is restarted.
         1 GENERAL;
@@ -82,7 +82,7 @@ wire_struct! {
         data: CharVec<8>,
     }
 
-    /// What may be told about a key.
+    /// The facts about a key that may be told.
     #[derive(Copy)]
     struct BozoKeyInfo {
         /// The time when it was changed.

@@ -47,7 +47,7 @@ pub type Tokens = XdrArray<HeldToken, TOKENS_MAX>;
 pub type LocalPath = XdrString<4096>;
 
 wire_enum! {
-    /// Which servers are meant.
+    /// The servers that are meant.
     enum ServerKind: u32 {
         /// File servers.
         0 FILE;
@@ -55,7 +55,7 @@ wire_enum! {
         1 LOCATION;
     }
 
-    /// The servers of which cells `CheckServers` is about.
+    /// The cells whose servers `CheckServers` checks.
     enum CheckScope: u32 {
         /// Those of the client's own cell.
         0 OWN_CELL;
@@ -110,16 +110,16 @@ wire_struct! {
         rank: u32,
     }
 
-    /// What the cache has, and may have.
+    /// The use of the cache, and its limits.
     #[derive(Copy, Default)]
     struct CacheUse {
         /// The limit of what is kept, in KiB.
         size_kib: u64,
         /// The size of what is kept, in KiB.
         used_kib: u64,
-        /// Of this, what no server has yet, in KiB.
+        /// The part of it that no server has yet, in KiB.
         dirty_kib: u64,
-        /// Files of which something is kept.
+        /// The number of files with data in the cache.
         files: u64,
         /// Files that could not be stored and were put aside.
         conflicts: u64,

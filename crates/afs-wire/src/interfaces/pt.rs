@@ -178,7 +178,7 @@ wire_struct! {
         name: PrNameVec,
     }
 
-    /// What `UpdateEntry` sets.
+    /// The fields that `UpdateEntry` sets.
     struct PrUpdateEntry {
         /// The fields that count.
         mask: PrUpdateMask,

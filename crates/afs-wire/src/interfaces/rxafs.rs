@@ -32,7 +32,7 @@ pub type CollData = XdrArray<u32, 1024>;
 pub type ViceStatistics64 = XdrArray<u64, 16>;
 
 wire_enum! {
-    /// How a lock is wanted (File service notes 6.7).
+    /// The kind of a lock (File service notes 6.7).
     enum ViceLockType: i32 {
         /// Shared.
         0 READ;
@@ -169,20 +169,20 @@ wire_struct! {
         disks: [ViceDisk; 10],
     }
 
-    /// What `GetVolumeStatus` says of a volume. Sizes are in KiB.
+    /// The reply of `GetVolumeStatus` about a volume. Sizes are in KiB.
     #[derive(Copy)]
     struct AfsFetchVolumeStatus {
         /// The volume.
         vid: VolumeId,
         /// Its read-write volume.
         parent_id: VolumeId,
-        /// Whether it can be used.
+        /// Nonzero if it can be used.
         online: u8,
-        /// Whether it is in service.
+        /// Nonzero if it is in service.
         in_service: u8,
-        /// Whether the administrator has let it into service.
+        /// Nonzero if the administrator has let it into service.
         blessed: u8,
-        /// Whether it is damaged.
+        /// Nonzero if it is damaged.
         needs_salvage: u8,
         /// Its kind.
         kind: VolumeStatusType,
@@ -198,7 +198,7 @@ wire_struct! {
         part_max_blocks: i32,
     }
 
-    /// What `SetVolumeStatus` sets.
+    /// The fields that `SetVolumeStatus` sets.
     #[derive(Copy)]
     struct AfsStoreVolumeStatus {
         /// The fields that count.
@@ -209,7 +209,7 @@ wire_struct! {
         max_quota: i32,
     }
 
-    /// Where a volume is, in the form of `NGetVolumeInfo`.
+    /// The places of a volume, in the form of `NGetVolumeInfo`.
     struct AfsVolumeInfo {
         /// The volume.
         vid: VolumeId,
@@ -225,7 +225,7 @@ wire_struct! {
         ports: [u16; 8],
     }
 
-    /// Where a volume is, in the form of `GetVolumeInfo`.
+    /// The places of a volume, in the form of `GetVolumeInfo`.
     struct VolumeInfo {
         /// The volume.
         vid: VolumeId,

@@ -13,7 +13,7 @@ pub type ServerList = XdrArray<HostAddr, 8>;
 pub type CacheConfig = XdrArray<u32, 1024>;
 
 wire_struct! {
-    /// Who a client is, and where.
+    /// The identity of a client, and its addresses.
     struct InterfaceAddr {
         /// The number of slots that count. Not checked here: a peer may claim any number.
         number_of_interfaces: i32,
@@ -120,7 +120,7 @@ wire_struct! {
 }
 
 impl InterfaceAddr {
-    /// A client with these addresses, of which the first 32 count.
+    /// Makes a client with these addresses. Only the first 32 count.
     #[must_use]
     pub fn new(uuid: Uuid, addresses: &[HostAddr]) -> Self {
         let mut slots = [HostAddr(0); AFS_MAX_INTERFACE_ADDR];

@@ -38,7 +38,7 @@ wire_struct! {
         last_yes_time: AfsTime,
         /// The server that it voted for then.
         last_yes_host: HostAddr,
-        /// Whether that one was the sync site.
+        /// Nonzero if that one was the sync site.
         last_yes_state: i32,
         /// The time when that vote began.
         last_yes_claim: AfsTime,
@@ -78,7 +78,7 @@ wire_struct! {
         recovery_state: i32,
         /// Is a transaction active?
         current_trans: i32,
-        /// Does it write?
+        /// Does that transaction write?
         write_trans: i32,
         /// The time when the server was started.
         epoch_time: AfsTime,
@@ -107,9 +107,9 @@ wire_struct! {
         remote_version: UbikVersion,
         /// Is that the newest?
         current_db: i32,
-        /// Whether it has been asked since it came back.
+        /// Nonzero if it has been asked since it came back.
         beacon_since_down: i32,
-        /// Whether it is there.
+        /// Nonzero if it is there.
         up: i32,
     }
 

@@ -149,7 +149,7 @@ impl EntryFlags {
 }
 
 wire_struct! {
-    /// What `UpdateEntry` changes.
+    /// The fields that `UpdateEntry` changes.
     struct VldbUpdateEntry {
         /// The fields that count.
         mask: UpdateMask,
@@ -181,7 +181,7 @@ wire_struct! {
         repsites_new_flags: [SiteFlags; OMAXNSERVERS],
     }
 
-    /// What a list is asked for by.
+    /// The attributes by which a list is asked for.
     #[derive(Copy)]
     struct VldbListByAttributes {
         /// The fields that count.
@@ -194,7 +194,7 @@ wire_struct! {
         spares3: i32,
         /// A volume.
         volumeid: VolumeId,
-        /// Flags of the entry, of which one must be set.
+        /// Flags of the entry; one of them must be set.
         flag: EntryFlags,
     }
 
@@ -244,7 +244,7 @@ wire_struct! {
         spares: [i32; 8],
     }
 
-    /// What an address list is asked for by.
+    /// The attributes by which an address list is asked for.
     #[derive(Copy)]
     struct ListAddrByAttributes {
         /// The field that counts.
@@ -312,7 +312,7 @@ wire_struct! {
         start_time: u32,
         /// Calls by opcode, less 501.
         requests: [i32; 50],
-        /// Of these, failed.
+        /// The failed ones among these.
         aborts: [i32; 50],
         /// 0.
         reserved: [i32; 5],
