@@ -53,7 +53,7 @@ impl From<WriteError> for DumpFailed {
 pub(crate) struct Wanted {
     /// Vnodes that have not changed since are named alone. 0, or what OpenAFS takes for a time before 1970, is everything.
     pub(crate) from: AfsTime,
-    /// Whether directories that have not changed are named alone too.
+    /// True if directories that have not changed are named alone too.
     pub(crate) omits_directories: bool,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Dump {
     /// `None`: nothing was written yet, or everything.
     writer: Option<Writer>,
     stage: Stage,
-    /// What comes next of the class of vnodes.
+    /// The next vnodes of the class.
     vnodes: VecDeque<(VnodeStatus, Acl)>,
     /// From which vnode on it goes on behind these.
     next: u32,
@@ -153,7 +153,7 @@ impl Dump {
         !self.arrived.is_empty()
     }
 
-    /// The file of which the dump lacks the first bytes, and how many.
+    /// The file whose first bytes the dump lacks, and their number.
     pub(crate) fn rest(&self) -> Option<(VnodeNumber, u64)> {
         self.rest
     }
@@ -244,7 +244,7 @@ impl Dump {
     }
 }
 
-/// What a dump says of itself and of its volume.
+/// Returns the headers of a dump: about itself, and about its volume.
 fn headers(header: &VolumeHeader, from: AfsTime) -> (DumpHeader, afs_dump::VolumeHeader) {
     let info = &header.info;
     let to = match info.kind {

@@ -40,19 +40,19 @@ use rx::blocking::on_a_thread;
 /// it.
 pub(crate) const UTILITY_IS_RUNNING: &str = "A volume utility is running.";
 
-/// What a volume out of service says.
+/// The message of a volume out of service.
 const OUT_OF_SERVICE: &str = "It was taken out of service.";
 
-/// How often idle transactions are looked for.
+/// The time between two looks for idle transactions.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a call waits for its client. Longer than elsewhere: a dump may go into a pipe whose reader has to change a tape.
+/// The time for which a call waits for its client. Longer than elsewhere: a dump may go into a pipe whose reader has to change a tape.
 const STALL: Duration = Duration::from_secs(600);
 
-/// How often a call that waits for its peer looks whether its transaction was ended.
+/// The time between two looks of a waiting call at whether its transaction was ended.
 const LOOK_FOR_END_EVERY: Duration = Duration::from_millis(100);
 
-/// How long the end of a transaction waits for a call in it to stop: what came of a dump has to be removed.
+/// The time for which the end of a transaction waits for a call in it to stop: what came of a dump has to be removed.
 const TIMEOUT_AT_END: Duration = Duration::from_secs(10);
 
 /// Calls worked on at once. Each holds a thread while it waits for the disk; `vos` runs a handful.
@@ -61,7 +61,7 @@ const MAX_CALLS: usize = 64;
 /// The configuration of the service.
 #[derive(Clone)]
 pub struct Config {
-    /// Whether only superusers may list volumes (`-restricted_query admin`). Default false.
+    /// True if only superusers may list volumes (`-restricted_query admin`). Default false.
     pub is_restricted: bool,
     /// A transaction that nobody has used for so long is ended. Default 600 s, as in OpenAFS.
     pub idle_limit: Duration,
@@ -219,7 +219,7 @@ impl VolumeService {
         if self.shared.authority.is_superuser(identity) { Ok(()) } else { Err(codes::BAD_ACCESS) }
     }
 
-    /// Does what only superusers may, and writes it to the audit log.
+    /// Runs an order that only superusers may give, and writes it to the audit log.
     async fn audited<R: Rpc, T>(
         &self,
         call: ServerCall<'_, R>,
@@ -260,8 +260,7 @@ impl VolumeService {
         Ok(InUse { shared: Arc::clone(shared), transaction, is_over: false })
     }
 
-    /// Does something with the volume of a transaction, on a thread that may wait for the disk. What went wrong stays with
-    /// the transaction.
+    /// Runs work with the volume of a transaction, on a thread that may wait for the disk. An error stays with the transaction.
     async fn within<T: Send + 'static>(
         &self,
         id: TransId,
@@ -356,7 +355,7 @@ impl InUse {
         Ok((partition.clone(), volume))
     }
 
-    /// What went wrong stays with the transaction.
+    /// Keeps the code of a failure with the transaction.
     fn note_failure(&mut self, code: Abort) {
         self.transaction.return_code = code.0;
     }

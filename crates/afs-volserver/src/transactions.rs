@@ -35,9 +35,9 @@ pub struct Transaction {
     pub used: AfsTime,
     /// The procedure that used it last.
     pub procedure: &'static str,
-    /// Whether clients may have seen something that is not so any more.
+    /// True if clients may have seen something that is not so any more.
     pub is_changed: bool,
-    /// Whether its end waits until the volume is on the disk for good: a dump was restored in it, or what was half made is no longer.
+    /// True if its end waits until the volume is on the disk for good: a dump was restored in it, or what was half made is no longer.
     pub is_for_good: bool,
     /// The bytes of a dump that the last procedure has sent or received.
     pub moved: Moved,

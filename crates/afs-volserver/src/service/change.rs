@@ -119,8 +119,8 @@ impl Serve<CreateVolume> for VolumeService {
     }
 }
 
-/// Whether a volume of this id and group may be made on the partition: the volumes of a group share data. Not for one that is to be filled:
-/// it is moving from one partition to the other.
+/// Checks that a volume of this id and group may be made on the partition: the volumes of a group share data. A volume that is to be filled
+/// is exempt: it is moving from one partition to the other.
 fn fits(
     partitions: &Partitions,
     partition: PartitionId,

@@ -224,7 +224,7 @@ struct Destination {
     connection: Option<Connection>,
     /// `None`: it has failed, or not begun.
     call: Option<ClientCall>,
-    /// Whether it gets the rest of what has come.
+    /// True if it gets the rest of what has come.
     gets_rest: bool,
     code: i32,
 }

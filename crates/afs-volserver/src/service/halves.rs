@@ -91,7 +91,7 @@ async fn tell(call: &mut ServerCall<'_, GetArrived>, in_use: InUse, with_data: b
     }
 }
 
-/// What is still to be told.
+/// The vnodes that are still to be told.
 struct Telling {
     arrived: Arrived,
     with_data: bool,

@@ -14,7 +14,7 @@ use crate::codes;
 use crate::restore::{Filler, Identity, RestoreFailed};
 use rx::blocking::{in_background, on_a_thread};
 
-/// What is taken from a call at once. Two of these are in memory for each restore: one goes to the disk while the other comes.
+/// The bytes that are taken from a call at once. Two of these are in memory for each restore: one goes to the disk while the other comes.
 const PIECE_BYTES: usize = 256 << 10;
 
 impl Serve<Restore> for VolumeService {
@@ -40,12 +40,12 @@ impl Serve<RestoreRest> for VolumeService {
     }
 }
 
-/// What a volume has at the beginning.
+/// The contents of a volume at the beginning of a restore.
 #[derive(Debug, Clone, Copy)]
 enum Begin {
-    /// What it shows, or nothing.
+    /// The contents that it shows, or none.
     Anew,
-    /// What came before, and of a file so many bytes.
+    /// The vnodes that came before, and so many bytes of a file.
     WithWhatCame(Option<(VnodeNumber, u64)>),
 }
 

@@ -18,7 +18,7 @@ use super::{VolumeService, log};
 use crate::codes;
 use rx::blocking::on_a_thread;
 
-/// What a header has for "to be destroyed" on disk, which the list shows (Volume service notes 2).
+/// The value for "to be destroyed" in a header on disk, which the list shows (Volume service notes 2).
 const DESTROY_ME: u8 = 0xd3;
 
 impl Serve<GetName> for VolumeService {
@@ -243,9 +243,9 @@ impl VolumeService {
     }
 }
 
-/// What a list has of a volume.
+/// The facts about a volume in a list.
 enum Listed<'a> {
-    /// What can be said of it.
+    /// All that can be said of it.
     Whole(&'a Volume),
     /// Somebody works on it: its id alone, and VBUSY.
     InUse,
@@ -362,7 +362,7 @@ fn full(volume: &Volume) -> VolintInfo {
     }
 }
 
-/// A volume of which only the id is told.
+/// Makes the entry of a volume with its id alone.
 fn bare(volid: VolumeId, status: i32) -> VolintInfo {
     VolintInfo {
         name: CharVec([0; afs_wire::afsvol::VNAMESIZE]),
