@@ -6,7 +6,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
 use zeroize::Zeroizing;
 
-/// What stands behind the counter in what is hashed: the label, its end, and the wanted length in bits.
+/// The bytes behind the counter in what is hashed: the label, its end, and the wanted length in bits.
 const LABEL: &[u8] = b"rxkad\0\0\0\0\x40";
 /// Lengths of session keys that are taken, in bytes; OpenAFS takes none that is shorter.
 const KEY_LEN: std::ops::RangeInclusive<usize> = 7..=256;

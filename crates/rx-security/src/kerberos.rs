@@ -80,11 +80,11 @@ trait Cipher: BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser + KeyInit 
     fn key_of(bits: &[u8]) -> Plain {
         Zeroizing::new(bits.to_vec())
     }
-    /// How many bytes of bits a key is made of.
+    /// The number of bytes that a key is made of.
     const SEED_LEN: usize;
     /// Bytes of SHA-1 that the MAC of RFC 3961's profile keeps.
     const MAC_LEN: usize;
-    /// Whether the mode is CBC with ciphertext stealing, else CBC of whole blocks.
+    /// True if the mode is CBC with ciphertext stealing, else CBC of whole blocks.
     const STEALS: bool;
 }
 

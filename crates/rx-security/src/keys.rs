@@ -66,7 +66,7 @@ enctypes! {
     23 RC4 "arcfour-hmac", 16 bytes;
 }
 
-/// Which of several kinds of key makes a ticket, best first: what OpenAFS 1.8 surely opens comes before the rest.
+/// The kinds of key that make a ticket, best first: a kind that OpenAFS 1.8 surely opens comes before the rest.
 const PREFERENCE: [EncType; 6] = [
     EncType::AES256,
     EncType::AES128,

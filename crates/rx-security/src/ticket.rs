@@ -30,7 +30,7 @@ pub const KVNO_TICKET: i32 = 256;
 /// The versions of DES keys, in tickets of the older form.
 const KVNO_DES_MAX: i32 = 255;
 
-/// How far the clocks of servers may be apart (KTC_TIME_UNCERTAINTY).
+/// The time by which the clocks of servers may differ (KTC_TIME_UNCERTAINTY).
 const CLOCK_SKEW: Duration = Duration::from_secs(15 * 60);
 /// Longest life of a ticket that has both a start and an end (MAXKTCTICKETLIFETIME).
 const LIFETIME_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -179,7 +179,7 @@ impl std::error::Error for TicketError {}
 /// A server's rules for names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NameRules {
-    /// Whether the first part of a principal may have a dot in it. Off by default, as in OpenAFS: `a.b` and `a/b` are one name to
+    /// True if the first part of a principal may have a dot in it. Off by default, as in OpenAFS: `a.b` and `a/b` are one name to
     /// AFS, and not always one person to Kerberos.
     pub allow_dotted: bool,
 }

@@ -1,5 +1,5 @@
-//! rxkad.keytab: a Kerberos keytab of format 0x0502, of which the keys of AFS's service principals are taken (Security notes
-//! 3.4).
+//! rxkad.keytab: a Kerberos keytab of format 0x0502. Only the keys of AFS's service principals are taken from it (Security
+//! notes 3.4).
 
 use super::files::take;
 use super::{EncType, Key, KeyFileError, KeySet};

@@ -10,7 +10,7 @@ use rx_proto::ids::{ConnectionId, Epoch};
 use rx_proto::packet::Header;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// What stands in front of the plain text: length and place, at level crypt a word of zero too.
+/// The bytes in front of the plain text: length and place, at level crypt a word of zero too.
 const AUTH_HEADER: usize = 4;
 const CRYPT_HEADER: usize = 8;
 /// Packets that are encrypted at once: eight were no faster than four, and two much slower.
@@ -22,7 +22,7 @@ pub(super) struct Sealer {
     cipher: Fcrypt,
     /// The key again, as the initial vector; unlike the cipher's it has all its bits.
     iv: u64,
-    /// What each packet's place is mixed with.
+    /// The value that each packet's place is mixed with.
     place_mix: u64,
     #[zeroize(skip)]
     level: Level,

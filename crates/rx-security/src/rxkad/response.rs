@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 const VERSION: u32 = 2;
 /// Length of a CHALLENGE.
 pub const CHALLENGE_LEN: usize = 16;
-/// Where the encrypted block of a RESPONSE is, and where the ticket begins.
+/// The place of the encrypted block in a RESPONSE, and the beginning of the ticket.
 const BLOCK: std::ops::Range<usize> = 8..48;
 const TICKET_AT: usize = 56;
-/// Where the checksum stands.
+/// The place of the checksum.
 const CHECKSUM: std::ops::Range<usize> = 16..20;
 
 fn word(bytes: &[u8], at: usize) -> u32 {

@@ -33,7 +33,7 @@ impl ServerOptions {
     }
 }
 
-/// rxkad for the services of a server, all of which it may be given to: clones share its keys.
+/// rxkad for the services of a server. It may be given to all of them: clones share its keys.
 #[derive(Clone)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -81,12 +81,13 @@ impl ServerSecurity for Server {
 /// The server's end of a connection.
 struct End {
     shared: Arc<Shared>,
-    /// What was asked. A challenge that is sent again is the same, so that an answer to either is good.
+    /// The nonce of the challenge. A challenge that is sent again has the same, so that an answer to either is
+    /// good.
     nonce: Option<u32>,
     caller: Option<Caller>,
 }
 
-/// Who calls, once that is known.
+/// The caller, once it is known.
 struct Caller {
     sealer: Sealer,
     level: Level,

@@ -47,7 +47,7 @@ impl Sealer {
 struct Exchange {
     level: Level,
     name: (u32, u32),
-    /// Of call 1 seq 1, call 2 seq 1, call 1 seq 2, and channel 3 call 5 seq 7.
+    /// The checksums of call 1 seq 1, call 2 seq 1, call 1 seq 2, and channel 3 call 5 seq 7.
     checksums: [u16; 4],
     nonce: u32,
     block: &'static str,
@@ -231,7 +231,7 @@ fn superuser() -> Token {
 
 type Ends = (Box<dyn SecurityClass>, Client);
 
-/// What comes of a challenge and the answer of this client.
+/// Returns the outcome of a challenge and of this client's answer.
 fn meet(server: &Server, client: Client) -> (Ends, Result<[CallNumber; CHANNELS], AbortCode>) {
     let (mut end, mut client) = (server.accept(&facts()), client);
     let challenge = end.challenge(0x1_ffff_ffff);

@@ -83,7 +83,7 @@ pub(super) fn read(plain: &[u8], now: UnixTime, rules: NameRules) -> Result<Open
     })
 }
 
-/// Of an EncTicketPart what AFS looks at.
+/// The fields of an EncTicketPart that AFS looks at.
 struct Fields<'a> {
     is_invalid: bool,
     key_kind: i32,

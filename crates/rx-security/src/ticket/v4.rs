@@ -110,7 +110,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) -> Option<()> {
     Some(())
 }
 
-/// When a life that begins then ends.
+/// The end of a life that begins then.
 fn end(start: UnixTime, life: u8) -> UnixTime {
     let seconds = match life {
         LIFE_FOR_EVER => return UnixTime::NEVER,
