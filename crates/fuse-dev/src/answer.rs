@@ -64,7 +64,7 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The size of which reads and writes should be multiples.
+    /// The size that reads and writes should be multiples of.
     pub block_size: u32,
 }
 
@@ -231,9 +231,9 @@ fn since_epoch(time: SystemTime) -> (u64, u32) {
 /// A lock that the kernel holds while it waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelLock {
-    /// Of pages of a file that it reads or writes: a notice of the file's data waits for it.
+    /// Held for pages of a file that it reads or writes: a notice of the file's data waits for it.
     Pages(NodeId),
-    /// Of a directory that it lists or changes, or in which it looks up a name: a notice of a name in it waits.
+    /// Held for a directory that it lists or changes, or in which it looks up a name: a notice of a name in it waits.
     Names(NodeId),
 }
 
@@ -263,7 +263,7 @@ impl Reply {
         self.unique
     }
 
-    /// Whether the kernel took it: not if who asked has been killed meanwhile.
+    /// True if the kernel took it: not if who asked has been killed meanwhile.
     fn send(&mut self, error: i32, parts: &[&[u8]]) -> bool {
         self.is_due = false;
         let body: usize = parts.iter().map(|part| part.len()).sum();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use crate::sys;
 
-/// Where the device is.
+/// The path of the device.
 const PATH: &str = "/dev/fuse";
 
 /// An open device that belongs to a mount. An answer has to go back through the device that read the request.

@@ -10,7 +10,7 @@ const HEAD: usize = 24;
 /// Bytes in front of that, in listings with attributes: `struct fuse_entry_out`.
 const ENTRY: usize = 128;
 
-/// Where the next entry begins: each is padded to eight bytes.
+/// The place of the next entry: each is padded to eight bytes.
 const fn padded(length: usize) -> usize {
     length.next_multiple_of(8)
 }
@@ -85,7 +85,7 @@ impl PlusEntries {
         true
     }
 
-    /// Adds one of which no more is known: the kernel looks it up when it has to. False: there is no room for it.
+    /// Adds a name without its node: the kernel looks it up when it has to. Returns false if there is no room for it.
     pub fn add_name(&mut self, inode: u64, next: u64, kind: Option<Kind>, name: &OsStr) -> bool {
         if !self.has_room(name) {
             return false;

@@ -26,7 +26,7 @@ use crate::sys;
 /// The program that mounts for ordinary users.
 const HELPER: &str = "fusermount3";
 
-/// Where it is on most systems.
+/// The paths of the helper on most systems.
 const HELPER_PATHS: [&str; 2] = ["/usr/bin/fusermount3", "/bin/fusermount3"];
 
 /// The helper, if it is where it mostly is: a look-up in all folders of PATH may ask the mount that is to go, whose servers may be away.
@@ -34,9 +34,9 @@ fn helper() -> &'static str {
     HELPER_PATHS.into_iter().find(|path| Path::new(path).exists()).unwrap_or(HELPER)
 }
 
-/// How long a mount that is in use is waited for: a file that was closed just now is let go in the background.
+/// The time for which a mount that is in use is waited for: a file that was closed just now is let go in the background.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often it is tried meanwhile.
+/// The time between two tries meanwhile.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The options of a mount.
@@ -46,10 +46,10 @@ pub struct MountOptions {
     pub source: String,
     /// The kind of file system: it is shown as `fuse.KIND`.
     pub kind: String,
-    /// Whether other users than the one who mounts it may use it. Ordinary users may only where `/etc/fuse.conf` says
+    /// True if other users than the one who mounts it may use it. Ordinary users may only where `/etc/fuse.conf` says
     /// `user_allow_other`.
     pub allow_other: bool,
-    /// Whether set-uid bits and device files count.
+    /// True if set-uid bits and device files count.
     pub allow_suid: bool,
 }
 
@@ -194,7 +194,7 @@ pub fn may_pass_through() -> bool {
     sys::may_administer()
 }
 
-/// Whether the mount of a device is gone already, as when somebody else has unmounted it. Unmounting its path then would hit
+/// True if the mount of a device is gone already, as when somebody else has unmounted it. Unmounting its path then would hit
 /// what has been mounted there since.
 fn is_gone(device: &Device) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(device.as_fd(), PollFlags::empty())];

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-/// How long a file system gets to say what its root is. One that hangs must not make others hang.
+/// The time within which a file system must say what its root is. One that hangs must not make others hang.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A mount, as a line of `/proc/self/mountinfo` has it.
@@ -44,7 +44,7 @@ pub enum StateOf {
     NotAFolder,
     /// A folder with nothing mounted on it.
     Folder {
-        /// Whether there is nothing in it.
+        /// True if there is nothing in it.
         is_empty: bool,
     },
     /// Something is mounted there and answers.

@@ -124,7 +124,7 @@ pub struct Lock {
     pub kind: LockKind,
     /// The process.
     pub pid: u32,
-    /// Whether it is of `flock(2)`, not of `fcntl(2)`.
+    /// True if it is of `flock(2)`, not of `fcntl(2)`.
     pub is_flock: bool,
 }
 

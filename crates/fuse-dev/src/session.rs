@@ -13,8 +13,8 @@ use crate::operation::{Operation, Request};
 
 /// A file system.
 pub trait Handler: Send + Sync + 'static {
-    /// Does what is asked, or sees to it that it is done, and answers, here or later from elsewhere. While this runs, its thread
-    /// takes no other request.
+    /// Handles a request, or starts to, and answers, here or later from elsewhere. While this runs, its thread takes no other
+    /// request.
     fn handle(&self, request: Request<'_>, reply: Reply);
 }
 
