@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a login waits for the client.
+/// The time for which a login waits for the client.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The kind of our mounts, and how their source begins, with the control socket behind it.
@@ -105,7 +105,7 @@ fn connect_within(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(stream))
 }
 
-/// Where the clients of our mounts listen that root has made, the newest first. One of somebody else's may make a login wait.
+/// The control sockets of our mounts that root has made, the newest first. One of somebody else's may make a login wait.
 fn sockets() -> Vec<PathBuf> {
     sockets_in(&fs::read("/proc/self/mountinfo").unwrap_or_default())
 }

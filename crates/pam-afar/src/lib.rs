@@ -32,7 +32,7 @@ const PROGRAM: &str = "/usr/bin/afar";
 /// By which environment variable `aklog` is told where the client listens that tokens are for.
 const SOCKET_VARIABLE: &str = "AFAR_SOCKET";
 
-/// What PAM wants.
+/// The request of PAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     /// A session begins, or its credentials: the PAG, and tokens.
@@ -43,14 +43,14 @@ enum Request {
     End,
 }
 
-/// What the administrator says behind the module's name.
+/// The options that the administrator writes behind the module's name.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     /// The program that gets tokens (`program=PATH`).
     program: PathBuf,
     /// The control socket of the client (`socket=PATH`); without, that of root's newest mount.
     socket: Option<PathBuf>,
-    /// Whether tokens are wanted also where nobody has said where the tickets are (`always_aklog`).
+    /// True if tokens are wanted also where nobody has said where the tickets are (`always_aklog`).
     always_aklog: bool,
 }
 
@@ -70,13 +70,13 @@ impl Options {
 
 /// A login, as PAM has it.
 trait Login {
-    /// Who logs in.
+    /// The user who logs in.
     fn user(&self) -> Option<nix::unistd::User>;
     /// The PAG that this login has from before.
     fn pag(&self) -> Option<u32>;
     /// Notes it.
     fn set_pag(&self, group: u32) -> bool;
-    /// Whether it has had tokens.
+    /// True if it has had tokens.
     fn has_tokens(&self) -> bool;
     /// Notes that.
     fn note_tokens(&self);
@@ -84,7 +84,7 @@ trait Login {
     fn environment(&self) -> Vec<(String, String)>;
 }
 
-/// Does what PAM wants. Whether anything was done.
+/// Serves a request of PAM. Returns whether anything was done.
 fn serve(login: &impl Login, request: Request, options: &Options) -> Result<bool, String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
@@ -131,7 +131,7 @@ fn serve(login: &impl Login, request: Request, options: &Options) -> Result<bool
     Ok(true)
 }
 
-/// Whether a group is that of a PAG (docs/decisions/0007-pags.md).
+/// True if a group is that of a PAG (docs/decisions/0007-pags.md).
 const fn is_pag(group: u32) -> bool {
     group >> 24 == 0x41
 }

@@ -13,14 +13,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time for which a login waits for its tokens: longer than it takes to ask several KDCs, of which the first ones
-/// are down.
+/// The time for which a login waits for its tokens: longer than it takes to ask several KDCs if the first ones are down.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether the program has ended.
+/// The time between two looks whether the program has ended.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long it is waited for that it ends when it is killed.
+/// The time for which its end is waited for when it is killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs `aklog` as a user in a PAG, with the environment of the login, and waits for it. What else this process has open is root's, and not

@@ -22,7 +22,7 @@ const DATA: &CStr = c"afar_pag";
 /// Under what is noted that a login has had tokens.
 const TOKENS: &CStr = c"afar_tokens";
 
-/// A login of PAM's, of which only PAM knows what it is.
+/// A login of PAM's. Only PAM knows what is in it.
 #[repr(C)]
 struct Handle {
     _opaque: [u8; 0],
@@ -106,7 +106,7 @@ pub(crate) fn set_groups(groups: &[u32]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Does what PAM wants. Nothing of this keeps anybody out, and no panic goes into PAM.
+/// Serves a request of PAM. Nothing of this keeps anybody out, and no panic goes into PAM.
 fn called(pamh: *mut Handle, argc: c_int, argv: *const *const c_char, request: Request) -> c_int {
     let words = (0..usize::try_from(argc).unwrap_or(0)).filter_map(|n| {
         // SAFETY: PAM gives so many texts, which live as long as the module is loaded.
@@ -130,7 +130,7 @@ fn log(text: &str) {
     unsafe { libc::syslog(libc::LOG_AUTHPRIV | libc::LOG_INFO, c"%s".as_ptr(), text.as_ptr()) }
 }
 
-/// Who somebody is, others find out.
+/// Says nothing about who the user is: other modules find that out.
 #[unsafe(no_mangle)]
 extern "C" fn pam_sm_authenticate(_: *mut Handle, _: c_int, _: c_int, _: *const *const c_char) -> c_int {
     IGNORE
