@@ -59,7 +59,7 @@ impl Arrival {
 pub struct VnodeDigest(Sha256);
 
 impl VnodeDigest {
-    /// Of a vnode without data. One of which only the number is said has no digest.
+    /// Makes the digest of a vnode without data. There is none if only the number is said.
     ///
     /// # Errors
     ///

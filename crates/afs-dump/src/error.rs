@@ -39,7 +39,7 @@ pub enum Fault {
     UnknownTag {
         /// The tag.
         tag: u8,
-        /// Whether the stream says that it must be understood.
+        /// True if the stream says that it must be understood.
         is_critical: bool,
     },
     /// A length that no reader can have: its bytes do not fit into 64 bits.

@@ -38,24 +38,24 @@ pub struct Reader {
     /// Bytes taken.
     offset: u64,
     state: State,
-    /// Which section is being read.
+    /// The section that is being read.
     section: Section,
-    /// Where the item that is being read begins.
+    /// The place where the item that is being read begins.
     item_at: u64,
     /// Bytes of the item, or of a page.
     held: Vec<u8>,
-    /// Whether the next tag is marked as one that must be understood.
+    /// True if the next tag is marked as one that must be understood.
     is_critical: bool,
     dump: DumpHeader,
     volume: VolumeHeader,
     volume_at: u64,
     vnode: VnodeBuilder,
-    /// Of files, of directories.
+    /// The vnodes that were read: of files, and of directories.
     seen: [Seen; 2],
     failed: Option<DumpError>,
 }
 
-/// What is being read.
+/// The part that is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Tag,
@@ -85,7 +85,7 @@ enum Item {
     End,
     /// The value of a tag of the section that is being read.
     Value(u8),
-    /// How many words follow: dates in the dump's header, uses in the volume's.
+    /// The number of words that follow: dates in the dump's header, uses in the volume's.
     Count(u8),
     /// As many words.
     Words(u8),

@@ -73,7 +73,7 @@ pub struct VolumeHeader {
     pub motd: Vec<u8>,
     /// `W`: uses on each of the last seven days.
     pub week_use: [u32; 7],
-    /// `D`: the day of which `day_use` tells.
+    /// `D`: the day that `day_use` is about.
     pub day_use_date: AfsTime,
     /// `Z`: uses on that day.
     pub day_use: u32,

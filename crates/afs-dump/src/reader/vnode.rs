@@ -9,7 +9,7 @@ use afs_wire::acl::Acl;
 use afs_wire::directory::{PAGE_SIZE, PAGES_MAX};
 use afs_wire::ids::{AFSPATHMAX, AfsTime, DataVersion, LocalFid, ViceId, VnodeNumber};
 
-/// A vnode of which some has been read.
+/// A vnode that has been read in part.
 #[derive(Debug, Clone)]
 pub(super) struct VnodeBuilder {
     pub(super) at: u64,
@@ -19,7 +19,7 @@ pub(super) struct VnodeBuilder {
     /// A type of 0 is no vnode.
     pub(super) has_kind: bool,
     pub(super) has_attributes: bool,
-    /// Whether it has been told, which is when its data begin.
+    /// True if it has been told, which is when its data begin.
     pub(super) is_told: bool,
 }
 
