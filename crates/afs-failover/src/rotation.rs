@@ -16,8 +16,8 @@ const WAIT_FIRST: Duration = Duration::from_millis(250);
 /// The longest wait between two questions to a busy server. OpenAFS waits 15 s always; a move of a volume takes about that.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// How often the VLDB is asked again in one operation: at once, then after a wait, as a volume that is being moved is for a
-/// moment nowhere.
+/// The number of times that the VLDB is asked again in one operation: at once, then after a wait, as a volume that is being moved is
+/// for a moment nowhere.
 const LOOKS_MAX: u32 = 4;
 
 /// The time between questions to the VLDB about a volume that stays offline: whether somebody works on it, and where it is by now.
@@ -37,7 +37,7 @@ pub struct Candidate {
     pub server: u32,
     /// Since when it counts as down.
     pub down_since: Option<Instant>,
-    /// Whether it has ever answered.
+    /// True if it has ever answered.
     pub has_answered: bool,
 }
 
@@ -59,15 +59,15 @@ pub enum Step {
 pub struct Rotation {
     began: Instant,
     patience: Duration,
-    /// How long servers are waited for that do not answer.
+    /// The time for which servers that do not answer are waited for.
     patience_away: Duration,
-    /// Whether the VLDB can be asked where it is, and whether somebody works on it: it is a volume.
+    /// True if the VLDB can be asked where it is, and whether somebody works on it: it is a volume.
     is_of_volume: bool,
-    /// Whether somebody works on the volume, as the VLDB said last.
+    /// True if somebody works on the volume, as the VLDB said last.
     is_worked_on: bool,
     /// The time when the VLDB was last asked because the volume is offline.
     looked_at: Option<Instant>,
-    /// What each server said in this round.
+    /// The verdicts on each server's answers in this round.
     said: Vec<(u32, Verdict)>,
     /// The time when offline was first said.
     offline_since: Option<Instant>,
@@ -75,7 +75,7 @@ pub struct Rotation {
     looks: u32,
     anew: u32,
     logins: u32,
-    /// Whether a call failed so that nobody knows whether the server has done it.
+    /// True if a call failed so that nobody knows whether the server has done it.
     is_ambiguous: bool,
 }
 

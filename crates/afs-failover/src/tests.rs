@@ -1,4 +1,4 @@
-//! Tests of what is done about each error code, and of which server is asked next.
+//! Tests of what is done about each error code, and which server is asked next.
 
 use std::time::Duration;
 
@@ -299,7 +299,7 @@ fn an_answer_ends_it_whatever_others_might_say() {
     assert_eq!(rotation.step(at(0), &[up(1), up(2), up(3)]), Step::GiveUp);
 }
 
-/// Whatever servers say, and in whatever order, an operation ends within its patience and some waits.
+/// Every mixture of answers, in whatever order, ends the operation within its patience and some waits.
 #[test]
 fn every_mixture_of_answers_comes_to_an_end() {
     let verdicts = [

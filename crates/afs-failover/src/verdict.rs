@@ -27,7 +27,7 @@ pub enum Verdict {
     Anew,
 }
 
-/// The codes of the file service (File service notes 12). They come before errno numbers, some of which they equal.
+/// The codes of the file service (File service notes 12). They come before errno numbers, because some of them equal such numbers.
 pub(crate) const VOLUME_CODES: &[(Abort, Verdict)] = &[
     (abort::VRESTARTING, Verdict::Wait),
     (abort::VSALVAGE, Verdict::OtherSite),
