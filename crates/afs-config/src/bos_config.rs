@@ -50,7 +50,7 @@ pub struct Bnode {
     pub kind: String,
     /// The name in `bos status`.
     pub name: String,
-    /// Whether it is to run (1) or not (0).
+    /// 1 if it is to run, 0 if not.
     pub is_enabled: bool,
     /// The program that is told when a process ends.
     pub notifier: Option<String>,
@@ -61,7 +61,7 @@ pub struct Bnode {
 /// `BosConfig`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BosConfig {
-    /// Whether `bos` may not change what runs.
+    /// True if `bos` may not change what runs.
     pub is_restricted: bool,
     /// The time when everything is restarted.
     pub restart_time: KTime,
@@ -72,7 +72,7 @@ pub struct BosConfig {
 }
 
 impl Default for BosConfig {
-    /// What OpenAFS 1.8 writes into a new one: never restarted, new binaries looked for at 5:00.
+    /// The contents of a new file of OpenAFS 1.8: never restarted, new binaries looked for at 5:00.
     fn default() -> Self {
         let five = KTime { mask: 3, hour: 5, ..KTime::NEVER };
         Self {

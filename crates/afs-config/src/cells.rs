@@ -85,7 +85,7 @@ pub struct DbServer {
     pub address: Ipv4Addr,
     /// Its name, if one stands behind the address.
     pub name: Option<String>,
-    /// Whether it only has a copy and no vote (`[192.0.2.1]`), in the server's file.
+    /// True if it only has a copy and no vote (`[192.0.2.1]`), in the server's file.
     pub is_clone: bool,
 }
 

@@ -14,13 +14,13 @@ pub struct ServerFolder {
     pub path: PathBuf,
     /// `ThisCell`.
     pub cell: CellName,
-    /// `CellServDB`, of which the cell's own entry counts.
+    /// `CellServDB`. Only the cell's own entry counts.
     pub cells: CellServDb,
     /// `UserList`.
     pub users: UserList,
     /// `krb.conf` and `krb.excl`.
     pub realms: RealmFiles,
-    /// Whether there is a file `NoAuth`, which lets everyone administer an OpenAFS server.
+    /// True if there is a file `NoAuth`, which lets everyone administer an OpenAFS server.
     pub has_no_auth: bool,
 }
 

@@ -13,7 +13,7 @@ pub struct AddressRule {
     pub address: Ipv4Addr,
     /// The number of its leading bits that count; 32 for a single address.
     pub prefix_bits: u8,
-    /// Whether it counts even if no interface has it (`f 192.0.2.1`): behind address translation, say.
+    /// True if it counts even if no interface has it (`f 192.0.2.1`): behind address translation, say.
     pub is_forced: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Text files as all the formats here have them: bounded, in lines, some of which say nothing.
+//! Text files as all the formats here have them: bounded, in lines. Some lines say nothing.
 
 use std::fs::File;
 use std::io::Read;
