@@ -16,7 +16,7 @@ use rx::socket::{Datagram, SendError, Transmit};
 use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions};
 use rx_proto::time::Instant;
 
-/// When every world begins, since 1970: in June 2026.
+/// The time when every world begins, since 1970: in June 2026.
 const STARTED: Duration = Duration::from_secs(1_780_000_000);
 
 /// The world: clock, network, tasks. A clone is the same world.
@@ -49,7 +49,7 @@ struct World {
     delivers_together: bool,
 }
 
-/// What becomes of a datagram that is sent at a time, from an address to another.
+/// Decides the fate of a datagram that is sent at a time, from an address to another.
 type Network = dyn FnMut(Instant, SocketAddr, SocketAddr, &[u8]) -> Fate + Send;
 
 /// The fate of a datagram in the network.
@@ -279,7 +279,7 @@ impl Sim {
 }
 
 impl World {
-    /// What else comes for a port at the same time, if it gets that at once.
+    /// Takes the other datagrams that come for a port at the same time, if it gets them at once.
     fn take_deliveries(&mut self, now: Instant, port: SocketAddr, into: &mut Vec<Datagram>) {
         while self.delivers_together
             && let Some(&Reverse((at, sequence))) = self.events.peek()
@@ -347,7 +347,7 @@ impl Runtime for Sim {
 struct Sleep {
     sim: Sim,
     at: Instant,
-    /// What wakes it, once it was waited for.
+    /// The event that wakes it, once it was waited for.
     event: Option<u64>,
 }
 

@@ -205,7 +205,7 @@ pub struct World {
     pub rewrite: Option<Rewrite>,
     /// The security classes of nodes that are added, as servers.
     pub server_security: Vec<Arc<dyn ServerSecurity>>,
-    /// Whether these check that callers can be reached.
+    /// True if these check that callers can be reached.
     pub check_reach: bool,
     /// A service that answers for those of [`SERVICE`]'s callers who ask for an upgrade.
     pub upgrades_to: Option<ServiceId>,

@@ -7,7 +7,7 @@ use rx_proto::endpoint::{CallHandle, Endpoint, Read};
 use rx_proto::time::Instant;
 use std::time::Duration;
 
-/// How much an application writes at a time.
+/// The bytes that an application writes at a time.
 const PIECE: usize = 64 << 10;
 
 impl Node {
