@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use crate::order::{Host, ordered};
 use crate::{Answer, Kind, NoAnswer, Question, Record, Resolver};
 
-/// Where a cell says that its location servers are (RFC 5864).
+/// The name at which a cell lists its location servers (RFC 5864).
 const SERVICE: &str = "_afs3-vlserver._udp";
 
 /// The AFSDB subtype of AFS.
@@ -201,7 +201,7 @@ impl Search {
     }
 }
 
-/// Whether a server can be there. Loopback addresses count: cells for trying are there.
+/// True if a server can be there. Loopback addresses count: cells for trying are there.
 fn is_usable(address: Ipv4Addr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || address.is_broadcast())
 }
@@ -248,7 +248,7 @@ mod tests {
 
     type Scripted = (&'static str, Result<(u32, Vec<Record>), &'static str>);
 
-    /// What a search comes to with these answers, by question; all else has none. And what was asked, in order.
+    /// Returns the result of a search with these answers, by question; all else has none. Also returns the questions, in order.
     fn search(script: Vec<Scripted>) -> (Result<CellServers, NotFound>, Vec<String>) {
         let mut asked = Vec::new();
         let mut search = Search::new("One.Test", 7003);

@@ -32,9 +32,9 @@ const CONF_MAX_BYTES: u64 = 64 << 10;
 /// Name servers that are asked, as the system's resolver does.
 const SERVERS_MAX: usize = 3;
 
-/// How long they have together in the first round, and in the second. In the first, a name server that is away costs little; in the
-/// second, one that has to ask others far away has time. In all it is less than clients wait for a cell: that nobody knows the address of
-/// one of its servers is not to hide the others.
+/// The time that they have together in the first round, and in the second. In the first, a name server that is away costs little; in the
+/// second, one that has to ask others far away has time. In all it is less than clients wait for a cell: an unknown address of one of its
+/// servers must not hide the others.
 const ROUNDS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(2500)];
 
 /// Bytes of an answer by UDP: more than servers send, who keep to 512.
