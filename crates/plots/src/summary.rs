@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Median and spread of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Of an even number of runs, the mean of the two in the middle.
+    /// The median; of an even number of runs, the mean of the two in the middle.
     pub median: f64,
     /// The smallest.
     pub min: f64,

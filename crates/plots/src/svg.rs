@@ -27,7 +27,7 @@ const CURVES_HEIGHT: i32 = 240;
 const CURVES_LEFT: i32 = 50;
 /// Half of a mark's size.
 const MARK: i32 = 5;
-/// Of letters, about: SVG is measured where it is shown.
+/// The width of a letter, about: SVG is measured where it is shown.
 const LETTER: i32 = 7;
 /// Values that are further apart than this are drawn on a logarithmic axis, if none is zero.
 const LOG_FROM: f64 = 30.0;
@@ -159,7 +159,7 @@ pub fn marks(rows: &[String], series: &[Series], unit: &str) -> String {
     })
 }
 
-/// How the marks of a series look: its colour, and which of its family it is.
+/// The look of a series' marks: its colour, and which of its family it is.
 type MarkStyle = (RGBColor, usize);
 
 fn mark_style(series: &[Series], index: usize) -> MarkStyle {
@@ -180,7 +180,7 @@ fn mark(area: &Area<'_>, (x, y): (i32, i32), (colour, which): MarkStyle) -> Draw
     Ok(())
 }
 
-/// Where the legend's entries are, in lines.
+/// The places of the legend's entries, in lines.
 fn legend_places(series: &[Series]) -> Vec<(i32, i32)> {
     let (mut x, mut y) = (LABELS + MARK, 0);
     let mut places = Vec::new();
