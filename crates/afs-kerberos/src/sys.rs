@@ -243,7 +243,7 @@ impl Kerberos {
         Ok(Name { kerberos: self, principal })
     }
 
-    /// What the library writes for a principal.
+    /// The library's text for a principal.
     fn unparsed(&self, principal: PrincipalPtr) -> Result<String, Error> {
         if principal.is_null() {
             return Ok(String::new());
