@@ -29,7 +29,7 @@ pub struct Collector {
     bytes: Vec<u8>,
     filled: usize,
     limit: usize,
-    /// How much has to be there before the next attempt is worth it.
+    /// The number of bytes that have to be there before the next attempt is worth it.
     attempt_at: usize,
     attempts: u32,
 }
@@ -189,8 +189,8 @@ mod tests {
         assert!(collect::<Opaque<100_000>>(&wire, 1, 1 << 20).2 <= 3);
     }
 
-    /// Twenty thousand strings, each of which the decoder learns of only when it has seen the one before: decoding
-    /// at every byte would read two gigabytes.
+    /// Twenty thousand strings. The decoder learns of each only when it has seen the one before: decoding at every
+    /// byte would read two gigabytes.
     #[test]
     fn a_trickle_of_many_counted_items_costs_few_attempts() {
         type Value = XdrArray<XdrString<8>, 20_000>;

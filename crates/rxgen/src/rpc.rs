@@ -25,7 +25,7 @@ pub trait Rpc: Xdr + Send + 'static {
 /// A procedure to which the client sends raw data after the arguments.
 pub trait StreamsIn: Rpc {}
 
-/// A procedure of which the server sends raw data before the results.
+/// A procedure whose server sends raw data before the results.
 pub trait StreamsOut: Rpc {}
 
 /// The direction in which the raw data of a split call travel.

@@ -68,7 +68,7 @@ pub trait Serve<R: Rpc> {
     -> impl Future<Output = Result<R::Reply, Abort>> + Send;
 }
 
-/// An interface of which `S` serves every procedure. Implemented by [`interface!`](crate::interface!).
+/// An interface whose procedures `S` serves, all of them. Implemented by [`interface!`](crate::interface!).
 pub trait Dispatch<S: ?Sized>: Interface {
     /// Answers a call of `opcode`, which was read from `stream` already: receives arguments of at most
     /// `max_argument_bytes`, calls the handler, and sends the results. What the client sent and nobody wanted may be
@@ -126,7 +126,7 @@ pub struct ServerCall<'a, R: Rpc> {
 }
 
 impl<'a, R: Rpc> ServerCall<'a, R> {
-    /// A call of which `early` and then the rest of `stream` is the client's data.
+    /// Makes a call whose client's data are `early` and then the rest of `stream`.
     pub fn new(stream: &'a mut dyn CallStream, early: Rest) -> Self {
         Self { stream, early, rpc: PhantomData }
     }

@@ -209,7 +209,7 @@ impl<'a> Decoder<'a> {
         Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// A count in front of items called `what`, each of which takes at least `min_item` bytes.
+    /// Reads a count in front of items called `what`. Each item takes at least `min_item` bytes.
     ///
     /// What it returns is at most `max`, and so many items can be in what remains: it is safe to allocate for them
     /// in proportion.

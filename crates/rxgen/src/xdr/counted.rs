@@ -174,7 +174,7 @@ impl<const MAX: usize> Deref for Opaque<MAX> {
 }
 
 impl<const MAX: usize> fmt::Debug for Opaque<MAX> {
-    /// The length only: opaques are tokens, tickets and file data, none of which belongs in a log.
+    /// Writes the length only: opaques are tokens, tickets and file data, and none of these belongs in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Opaque({} bytes)", self.0.len())
     }

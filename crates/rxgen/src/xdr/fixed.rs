@@ -56,13 +56,13 @@ impl<const N: usize> fmt::Debug for OpaqueFixed<N> {
     }
 }
 
-/// `char x[N]`: `N` bytes of which each takes four on the wire, sign-extended. In most places this is a C string in
-/// a buffer; `char name[65]` takes 260 bytes.
+/// `char x[N]`: `N` bytes. Each takes four on the wire, sign-extended. In most places this is a C string in a
+/// buffer; `char name[65]` takes 260 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CharVec<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> CharVec<N> {
-    /// A C string: these bytes, then NULs to the end, of which there is at least one.
+    /// Makes a C string: these bytes, then at least one NUL, up to the end.
     ///
     /// # Errors
     ///
