@@ -10,7 +10,7 @@ use rx_proto::security::ServerSecurity;
 
 use crate::protocol::{MAGIC, MAX_LIST, MAX_SIZE, Request, SERVICE, VERSION};
 
-/// What refuses a malformed request, as OpenAFS's server does.
+/// The code that refuses a malformed request, as OpenAFS's server does.
 const REFUSED: Abort = Abort(-1);
 
 /// The service with the default limits, for clients of these security classes.
