@@ -256,7 +256,7 @@ wire_struct! {
         tflags: i8,
         /// The procedure that used it last.
         last_proc_name: CharVec<30>,
-        /// Do the following fields count?
+        /// Nonzero if the following fields count.
         call_valid: i32,
         /// The next packet to be read.
         read_next: i32,

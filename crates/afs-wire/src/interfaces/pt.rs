@@ -236,7 +236,7 @@ interface! {
         513 ChangeEntry (id: ViceId, name: PrName, owner: ViceId, new_id: ViceId);
         /// The groups of a user, the members of a group.
         514 ListElements (id: ViceId) -> (ids: IdList, over: i32);
-        /// Is this user in this group?
+        /// Tells whether this user is in this group.
         515 IsAMemberOf (uid: ViceId, gid: ViceId) -> (flag: i32);
         /// Sets privacy and quotas of an entry.
         516 SetFieldsEntry (id: ViceId, mask: SetFieldsMask, flags: i32, ngroups: i32, nusers: i32, spare1: i32,

@@ -145,17 +145,17 @@ wire_struct! {
         active_vm: i32,
         /// Memory.
         total_vm: i32,
-        /// Of the network interface.
+        /// Errors of the network interface.
         ether_net_total_errors: i32,
-        /// Of the network interface.
+        /// Writes of the network interface.
         ether_net_total_writes: i32,
-        /// Of the network interface.
+        /// Interrupts of the network interface.
         ether_net_total_interrupts: i32,
-        /// Of the network interface.
+        /// Good reads of the network interface.
         ether_net_good_reads: i32,
-        /// Of the network interface.
+        /// Bytes that the network interface has written.
         ether_net_total_bytes_written: i32,
-        /// Of the network interface.
+        /// Bytes that the network interface has read.
         ether_net_total_bytes_read: i32,
         /// Size of the server's process.
         process_size: i32,

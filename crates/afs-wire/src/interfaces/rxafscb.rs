@@ -150,7 +150,7 @@ interface! {
           204 CallBack (fids: AfsCbFids, callbacks: AfsCbs);
         /// Ends all promises of the calling server.
           205 InitCallBackState ();
-        /// Are you there?
+        /// Asks whether the client is there.
           206 Probe ();
         /// A lock, by index.
           207 GetLock (index: i32) -> (lock: AfsDbLock);

@@ -54,7 +54,7 @@ wire_struct! {
         sync_version: UbikVersion,
         /// Its transaction.
         sync_tid: UbikTid,
-        /// Is this server the sync site?
+        /// Nonzero if this server is the sync site.
         am_sync_site: i32,
         /// Until when.
         sync_site_until: AfsTime,
@@ -66,19 +66,19 @@ wire_struct! {
         write_locked_pages: i32,
         /// The server's database.
         local_version: UbikVersion,
-        /// Is a transaction that writes active?
+        /// Nonzero if a transaction that writes is active.
         active_write: i32,
         /// Its number.
         tid_counter: i32,
-        /// Are there locks?
+        /// Nonzero if there are locks.
         any_read_locks: i32,
-        /// Are there locks for writing?
+        /// Nonzero if there are locks for writing.
         any_write_locks: i32,
         /// Bits of the recovery's state.
         recovery_state: i32,
-        /// Is a transaction active?
+        /// Nonzero if a transaction is active.
         current_trans: i32,
-        /// Does that transaction write?
+        /// Nonzero if that transaction writes.
         write_trans: i32,
         /// The time when the server was started.
         epoch_time: AfsTime,
@@ -105,7 +105,7 @@ wire_struct! {
         last_vote: i32,
         /// Its database.
         remote_version: UbikVersion,
-        /// Is that the newest?
+        /// Nonzero if that is the newest.
         current_db: i32,
         /// Nonzero if it has been asked since it came back.
         beacon_since_down: i32,

@@ -361,7 +361,7 @@ interface! {
         512 LinkedList (attributes: VldbListByAttributes) -> (n_entries: i32, entries: VldbList);
         /// Calls so far.
         513 GetStats () -> (stats: VldStats, header: VitalVlHeader);
-        /// Are you there?
+        /// Asks whether the server is there.
         514 ProbeServer ();
         /// The table of servers as it is.
         515 GetAddrs (handle: i32, spare2: i32) -> (spare3: VlCallBack, n_entries: i32, addrs: BulkAddrs);

@@ -41,7 +41,7 @@ interface! {
         20008 ReleaseLocks (tid: UbikTid);
         /// Shortens the database.
         20009 Truncate (tid: UbikTid, file: i32, length: i32);
-        /// Are you there?
+        /// Asks whether the server is there.
         20010 Probe ();
         /// Writes several pieces.
         20011 WriteV (tid: UbikTid, io_vector: IovecWrt, io_buffer: IovecBuf);
