@@ -144,7 +144,7 @@ pub enum Message {
     Reset,
     /// These have changed (`CallBack`).
     Break(Vec<AfsFid>),
-    /// Are you still who you were (`ProbeUuid`)?
+    /// Asks whether it is still the same client (`ProbeUuid`).
     Probe,
 }
 
