@@ -147,8 +147,8 @@ async fn convert_locked(
     Ok(changed)
 }
 
-/// True if the read-only volume is a clone of the read-write one beside it that has what that has. A replica beside a read-write volume that a
-/// move has left is none.
+/// True if the read-only volume is a clone of the read-write one beside it, and has the same content. A replica beside a read-write volume
+/// that a move has left is no such clone.
 async fn is_clone(servers: &VolumeServers, order: Order<'_>) -> bool {
     let Order { place: Place { server, partition }, entry, .. } = order;
     let (read_write, id) = (entry.id(Kind::ReadWrite), entry.id(Kind::ReadOnly));

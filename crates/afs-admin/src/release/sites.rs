@@ -375,7 +375,8 @@ async fn open(
     }
 }
 
-/// True if a replica that is not to be used shows an older release in whole, and has a part of this one. Servers of OpenAFS have none of these.
+/// True if a replica that is not to be used shows all of an older release, and has a part of this one. OpenAFS's servers keep no such
+/// parts.
 async fn has_a_part(servers: &VolumeServers, site: Site, id: VolumeId) -> bool {
     let halves = servers.halves(site.server, site.partition).await;
     halves.is_ok_and(|halves| halves.iter().any(|half| half.volume == id))

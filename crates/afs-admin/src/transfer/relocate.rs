@@ -394,8 +394,8 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         TransferFailure { step: failure.step, error: failure.error, not_unlocked, left }
     }
 
-    /// True if the source's server may serve the volume from the other partition: it would have two of it, and nobody knows which one clients
-    /// change.
+    /// True if the source's server may serve the volume from the other partition: it would have two of it, and nobody knows which one
+    /// clients change.
     async fn is_served_beside(&self) -> bool {
         let Transfer { vldb, servers, volume, from, to, .. } = self.transfer;
         if !vldb.is_same_server(from.server, to.server).await.unwrap_or(true) {
