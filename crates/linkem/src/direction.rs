@@ -37,7 +37,7 @@ pub(crate) struct Direction {
     random: Random,
     jitter_seed: u64,
     in_bad_state: bool,
-    /// When everything accepted so far has been sent.
+    /// The time when everything accepted so far has been sent.
     link_free_ps: u64,
     last_release_ns: u64,
     delay_line: VecDeque<Held>,
@@ -167,7 +167,7 @@ impl Direction {
         }
     }
 
-    /// When the last bit of a packet of `len` bytes has left the queue; None if the queue is full.
+    /// The time when the last bit of a packet of `len` bytes has left the queue; None if the queue is full.
     fn enqueue(&mut self, len: u64, now_ns: u64) -> Option<u64> {
         let rate = u128::from(self.options.rate_bit_s);
         if rate == 0 {

@@ -163,7 +163,7 @@ impl Drop for Emulator {
     }
 }
 
-/// What the thread owns.
+/// The things that the thread owns.
 struct Carrier {
     directions: [Direction; 2],
     tuns: [Tun; 2],
@@ -234,7 +234,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Does what other threads asked for; false: stop.
+    /// Carries out the orders of other threads. Returns false if the thread has to stop.
     fn handle_orders(&mut self) -> bool {
         loop {
             let order = match self.orders.try_recv() {

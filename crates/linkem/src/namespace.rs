@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::error::Error;
 use crate::sys;
 
-/// Where `ip netns` keeps the names.
+/// The folder in which `ip netns` keeps the names.
 const NAMES_DIR: &str = "/run/netns";
-/// What the made-up names begin with; then process id, its start time, a number, and the end (a or b).
+/// The beginning of the made-up names; then process id, its start time, a number, and the end (a or b).
 const NAME_PREFIX: &str = "linkem-";
 
 /// Numbers of one process's links. None is given twice: one thread would find the name that another is about to remove.
@@ -25,7 +25,7 @@ static NEXT_LINK: AtomicU32 = AtomicU32::new(0);
 /// still runs inside keeps it alive without the name.
 pub struct Namespace {
     handle: NamespaceHandle,
-    /// Whether the name goes with this.
+    /// True if the name goes with this.
     owns_name: bool,
 }
 
@@ -166,7 +166,7 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     (end_is_known && parts.next().is_none()).then_some((pid, start))
 }
 
-/// When a process started, in clock ticks since boot: tells it from a later one with the same id. None if
+/// The time when a process started, in clock ticks since boot: tells it from a later one with the same id. None if
 /// there is no such process.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

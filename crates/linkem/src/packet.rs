@@ -21,7 +21,7 @@ pub(crate) struct Packet {
     needs_checksum: bool,
     gso_type: u8,
     gso_size: usize,
-    /// Where the checksum starts; for a super-packet the offset of its TCP/UDP header.
+    /// The place where the checksum starts; for a super-packet the offset of its TCP/UDP header.
     checksum_start: usize,
     checksum_offset: usize,
     /// IP + TCP/UDP headers; 0 for a plain packet.

@@ -27,7 +27,8 @@ fn number_of(burst: &Burst) -> u32 {
     u32::from_be_bytes(payload[..4].try_into().unwrap())
 }
 
-/// Sends packets 0, 1, 2, ... of `len` bytes at `times`: when each departure was, and of which packet.
+/// Sends packets 0, 1, 2, ... of `len` bytes at `times`. Returns the time of each departure, and the
+/// packet's number.
 fn departures(link: &mut Direction, len: usize, times: impl Iterator<Item = u64>) -> Vec<(u64, u32)> {
     let mut out = Vec::new();
     let mut drain = |link: &mut Direction, until: u64| {
@@ -44,7 +45,7 @@ fn departures(link: &mut Direction, len: usize, times: impl Iterator<Item = u64>
     out
 }
 
-/// Which of `count` packets are lost, and the lengths of the runs of losses.
+/// Tells which of `count` packets are lost, and the lengths of the runs of losses.
 fn losses(link: &mut Direction, count: u64) -> (Vec<bool>, Vec<u64>) {
     let mut lost = vec![true; count as usize];
     for (_, number) in departures(link, 100, (0..count).map(|n| n * 1000)) {

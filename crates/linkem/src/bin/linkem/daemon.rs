@@ -19,7 +19,7 @@ use crate::{Ends, Failure, remove_namespace};
 const REQUEST_MAX: u64 = 1 << 16;
 /// A client that is silent for so long is given up, and so is a daemon that does not answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What the daemon prints once the link carries packets.
+/// The line that the daemon prints once the link carries packets.
 const READY: &str = "ready";
 
 #[derive(Serialize, Deserialize)]
@@ -172,7 +172,7 @@ fn accept(listener: &UnixListener, events: &Sender<Event>) {
     }
 }
 
-/// Who asked may have gone; then nobody needs the answer.
+/// Sends an answer. The asker may have gone; then nobody needs it.
 fn reply(mut stream: UnixStream, answer: &Answer) {
     if let Ok(text) = serde_json::to_string(answer) {
         let _ = stream.write_all(text.as_bytes());

@@ -18,12 +18,12 @@ use args::{BuilderArgs, Settings};
 use clap::{Parser, Subcommand};
 use linkem::{Counters, Termination};
 
-/// What ends a command: printed to standard error as one line.
+/// The error that ends a command: printed to standard error as one line.
 type Failure = Box<dyn std::error::Error>;
 
-/// How long a command under `linkem run` may take to end by itself after a signal.
+/// The time within which a command under `linkem run` must end by itself after a signal.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often `linkem run` looks whether its command has ended.
+/// The time between two looks of `linkem run` at whether its command has ended.
 const END_POLL: Duration = Duration::from_millis(20);
 
 /// A WAN link between two network namespaces, emulated in user space. Needs root.

@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::args::BuilderArgs;
 use crate::datagrams;
 
-/// How long an iperf3 server is given to listen.
+/// The time that an iperf3 server is given to listen.
 const SERVER_START: Duration = Duration::from_millis(400);
 const LINK_COLUMNS: &str =
     "emulator CPU % | late > 0.2 ms % | late mean us | drop_queue | drop_loss | drop_emulator | valid |";
