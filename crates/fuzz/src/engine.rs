@@ -19,9 +19,10 @@ const MAX_KEPT: usize = 4096;
 /// Every second input is made from one of so many newest: what was just found leads on.
 const NEWEST: usize = 16;
 
-/// How often an input that took too long is tried again before it counts: a busy machine also makes its work slower.
+/// The number of times that an input which took too long is tried again before it counts: a busy machine also makes its
+/// work slower.
 const SECOND_CHANCES: usize = 3;
-/// How long an input may wait for something: none has to, but the machine may be busy.
+/// The longest time that an input may wait for something: none has to, but the machine may be busy.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Something to be fuzzed.

@@ -1,5 +1,5 @@
 //! The command line of the fuzzer: picks a target, reads its corpus, hands both to `engine`, and keeps an input that
-//! fails. Also ends a run of which an input never returns.
+//! fails. It also ends a run if an input never returns.
 #![forbid(unsafe_code)]
 
 use afar_fuzz::alloc::Counting;

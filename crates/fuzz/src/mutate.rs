@@ -98,7 +98,7 @@ fn add_small(input: &mut [u8], rng: &mut Rng) {
     }
 }
 
-/// Where a random piece begins and ends.
+/// The beginning and end of a random piece.
 fn chunk(len: usize, rng: &mut Rng) -> std::ops::Range<usize> {
     let start = rng.below(len);
     start..start + rng.below((len - start).min(MAX_CHUNK) + 1)

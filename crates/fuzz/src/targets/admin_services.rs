@@ -64,10 +64,10 @@ const RO: VolumeId = VolumeId(RW.0 + 1);
 const A: PartitionId = PartitionId(0);
 const B: PartitionId = PartitionId(1);
 
-/// What is read of a reply.
+/// The bytes of a reply that are read.
 const MAX_REPLY_BYTES: usize = 64 << 10;
 
-/// When everything happens.
+/// The time of all that happens.
 const NOW: u32 = 1_700_000_000;
 
 thread_local! {
@@ -102,12 +102,12 @@ pub fn encode_call(service: usize, caller: usize, which: usize, arguments: &[u8]
 struct World {
     sim: Sim,
     server: Endpoint,
-    /// Of each caller, for each service.
+    /// The connections of each caller, one for each service.
     connections: Vec<[Connection; SERVICES.len()]>,
     partitions: Partitions,
     /// Rows of databases with something in them.
     furnished: Transaction,
-    /// Whether volumes may not be as they were.
+    /// True if volumes may not be as they were.
     has_changed: Cell<bool>,
     _client: Endpoint,
     _folder: Folder,

@@ -50,14 +50,14 @@ const USER: User = User::of(65534);
 /// Bytes of a request or reply that are passed on.
 const MAX_BYTES: usize = 4 << 20;
 
-/// How long an operation may take, in virtual time: the client's patience, which some of them have several times.
+/// The longest time that an operation may take, in virtual time: the client's patience, which some operations have several times.
 const OPERATION_MAX: Duration = Duration::from_secs(3600);
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// What is left of the input.
+/// The rest of the input.
 type Script = Arc<Mutex<std::vec::IntoIter<u8>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -68,7 +68,7 @@ struct World {
     sim: Sim,
     volume: Arc<Volume>,
     script: Script,
-    /// How many clients there were.
+    /// The number of clients so far.
     clients: Cell<u32>,
     _server: FileServer,
     _endpoints: Vec<Endpoint>,
@@ -256,7 +256,7 @@ async fn pass_one_on(mut call: ServerCall, connection: Connection, script: Scrip
     call.send(Bytes::from(reply)).await.map_err(broken)
 }
 
-/// What becomes of a reply.
+/// Changes a reply.
 fn changed(reply: Result<Vec<u8>, Abort>, script: &mut std::vec::IntoIter<u8>) -> Result<Vec<u8>, Abort> {
     let [Some(what), Some(high), Some(low), Some(value)] = std::array::from_fn(|_| script.next()) else {
         return reply;
@@ -296,7 +296,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Does an operation, which has to end.
+    /// Runs an operation, which has to end.
     async fn see<T>(&mut self, operation: impl Future<Output = Result<T, Error>>) -> Option<T> {
         let began = self.client.now();
         let result = operation.await;
@@ -317,7 +317,7 @@ impl Seen {
     }
 }
 
-/// What a user does in the cell.
+/// The work of a user in the cell.
 async fn work(seen: &mut Seen) {
     const READ: OpenFlags = OpenFlags { read: true, write: false, truncate: false };
     const WRITE: OpenFlags = OpenFlags { read: true, write: true, truncate: false };

@@ -24,7 +24,8 @@ pub fn run(input: &[u8]) -> u64 {
     }
 }
 
-/// A change: what, a letter, and a number of which the length of a name or a place is made.
+/// Makes a list of changes. A change is what to do, a letter, and a number from which the length of a name or a place is
+/// made.
 fn change(changes: &[u8]) -> Shape {
     let mut directory = Directory::new(LocalFid::ROOT, LocalFid::ROOT);
     let mut model = BTreeMap::from([(b".".to_vec(), LocalFid::ROOT), (b"..".to_vec(), LocalFid::ROOT)]);

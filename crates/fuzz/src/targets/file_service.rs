@@ -52,7 +52,7 @@ const ADMINISTRATOR: &str = "admin";
 /// Most calls of an input.
 const MAX_CALLS: usize = 12;
 
-/// What is read of a reply.
+/// The bytes of a reply that are read.
 const MAX_REPLY_BYTES: usize = 64 << 10;
 
 thread_local! {

@@ -43,7 +43,7 @@ fn read(body: &[u8], striped: bool) -> u64 {
         .feature()
 }
 
-/// How many ranges there are, and whether the ACK speaks of all packets.
+/// Returns the number of ranges, and whether the ACK describes all packets.
 fn read_ranges(ack: &Ack<'_>) -> (usize, bool) {
     assert!(ack.has_ranges() || ack.ranges().count() == 0);
     let described = ack.described();
@@ -54,7 +54,7 @@ fn read_ranges(ack: &Ack<'_>) -> (usize, bool) {
     (ack.ranges().count(), described == Described::ALL)
 }
 
-/// What the ranges say, in order and joined as our own side has them.
+/// The ranges, in order and joined as our own side has them.
 fn ascending(ack: &Ack<'_>) -> Vec<Range<Seq>> {
     let mut ranges: Vec<_> = ack.ranges().collect();
     ranges.sort_by_key(|r| r.start);

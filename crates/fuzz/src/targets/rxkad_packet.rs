@@ -11,9 +11,9 @@ use rx_security::ticket::{SessionKey, Token};
 use rx_security::time::UnixTime;
 use std::sync::Arc;
 
-/// Of the throw-away cell whose conversations rx-proto's captures are.
+/// The keys of the throw-away cell whose conversations rx-proto's captures are.
 const KEYS: &[u8] = include_bytes!("../../../rx-security/tests/captures/KeyFileExt");
-/// When those were captured.
+/// The time when those were captured.
 const NOW: UnixTime = UnixTime(1_795_000_000);
 
 /// See the module.

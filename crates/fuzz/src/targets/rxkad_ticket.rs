@@ -5,7 +5,7 @@ use rx_security::keys::{EncType, Key, KeySet};
 use rx_security::ticket::{self, Form, KVNO_ENCRYPTED_DATA, KVNO_TICKET, NameRules, TicketError};
 use rx_security::time::UnixTime;
 
-/// When all of the corpus is good.
+/// The time when all of the corpus is good.
 const NOW: UnixTime = UnixTime(1_795_000_000);
 
 /// See the module.

@@ -53,7 +53,7 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// What fills no word.
+    /// Values that fill no word.
     struct Small {
         /// Widened.
         a: u8,
@@ -69,7 +69,7 @@ wire_struct! {
 interface! {
     /// One RPC for each kind of type, so that there are inputs for kinds that no real interface uses.
     Sample on service 1 port 7000 {
-        /// Of fixed size.
+        /// Values of fixed size.
         1 Fixed (word: u32, hyper: i64, yes: bool, small: Small, kind: Kind, uuid: Uuid)
             -> (bytes: OpaqueFixed<7>, words: [u16; 3]);
         /// Counted, with limits.
