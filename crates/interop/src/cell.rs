@@ -13,24 +13,24 @@ use linkem::Namespace;
 
 use crate::process::{self, Finished};
 
-/// How the names of our cells begin; then the process id of the program that has it, and a number.
+/// The beginning of our cells' names; then the process id of the program that has the cell, and a number.
 const NAME_PREFIX: &str = "interop-";
 
-/// Where the scripts keep what belongs to a cell.
+/// The beginning of the folders in which the scripts keep what belongs to a cell.
 const STATE_PREFIX: &str = "/run/afar-cell-";
 
-/// How long a cell may take to come up, or a machine of it: a few seconds, and 30 more where a file server misses its first
-/// look at the databases.
+/// The longest time that a cell, or a machine of it, may take to come up: a few seconds, and 30 more where a file server misses its
+/// first look at the databases.
 const UP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long it may take to go.
+/// The longest time that it may take to go.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a client may take to end that has crashed, and how often it is looked.
+/// The longest time that a client which has crashed may take to end, and the time between two looks.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a command may take that is run in a cell. The tools give a silent server some 60 s.
+/// The longest time of a command that is run in a cell. The tools give a silent server some 60 s.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The setting of a machine without servers.
@@ -169,7 +169,7 @@ impl Cell {
         self.join_with(number, vec![IDLE.to_owned()])
     }
 
-    /// The same for one with database servers only, of which the configuration of `srv` tells already.
+    /// Does the same for a machine with database servers only. The configuration of `srv` must name it already.
     ///
     /// # Errors
     ///
@@ -380,7 +380,7 @@ fn take_down(scripts: &Path, name: &str) {
     }
 }
 
-/// How a command that failed did so.
+/// Describes how a command failed.
 fn said(finished: &Finished) -> String {
     let status = finished.status.map_or("ended by a signal".to_owned(), |status| format!("status {status}"));
     let text = [finished.stdout.trim(), finished.stderr.trim()].join("\n");

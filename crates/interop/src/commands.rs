@@ -11,14 +11,14 @@ use crate::cell::Cell;
 use crate::process;
 use rules::Rule;
 
-/// How long a command may take. The tools give a silent server some 60 s.
+/// The longest time of a command. The tools give a silent server some 60 s.
 const TIMEOUT: Duration = Duration::from_secs(150);
 
-/// How long servers may take until a command that waits for them succeeds: OpenAFS's file server that comes before its
+/// The longest time that servers may take until a command that waits for them succeeds: OpenAFS's file server that comes before its
 /// ptserver waits for 30 s, and its volserver for it and ten more.
 const SERVERS_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long after the last try such a command is run again.
+/// The time after the last try after which such a command is run again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Lines of a difference that are shown.
@@ -35,7 +35,7 @@ pub struct Entry {
     pub words: Vec<String>,
     /// The rules for what is taken away of its output.
     pub rules: Vec<&'static Rule>,
-    /// Whether it is run again until it succeeds: servers that start answer later in one cell than in the other.
+    /// True if it is run again until it succeeds: servers that start answer later in one cell than in the other.
     pub until: bool,
 }
 

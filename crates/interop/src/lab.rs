@@ -156,7 +156,7 @@ impl Default for Lab {
     }
 }
 
-/// Where the shell finds a program.
+/// Finds a program as the shell does.
 fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
@@ -181,7 +181,7 @@ fn build_afar(root: &Path, profile: &Path) -> Result<PathBuf, String> {
     build(&mut command, program)
 }
 
-/// What is built beside the default, as options of cargo.
+/// The features that are built beside the default, as options of cargo.
 fn features(root: &Path) -> Result<String, String> {
     Ok(process::run(&mut Command::new(root.join("scripts/features.sh")), BUILD_TIMEOUT)?.stdout)
 }

@@ -85,7 +85,7 @@ impl Network {
         (if self.link.is_some() { linkem::ADDRESS_B } else { Ipv4Addr::LOCALHOST }, port).into()
     }
 
-    /// Does something at our end, in a tokio runtime of its own.
+    /// Runs work at our end, in a tokio runtime of its own.
     ///
     /// # Errors
     ///

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use crate::cell::Cell;
 use crate::process;
 
-/// How long a mount may take to come up, or to go with all that is not stored.
+/// The longest time that a mount may take to come up, or to go with all that is not stored.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often to look whether it has gone.
+/// The time between two looks whether it has gone.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// `afar mount`; dropped, it is unmounted and its cache is gone.

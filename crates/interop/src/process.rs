@@ -7,10 +7,10 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it serves, on a busy machine.
+/// The longest time that a server may take until it serves, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often to look whether a process has ended.
+/// The time between two looks whether a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A process; killed when it is dropped.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often the threads look whether they should end.
+/// The time between two looks of the threads at whether they should end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Receive buffers: a window of 255 packets takes 600 kB by the kernel's counting.
@@ -33,7 +33,7 @@ pub struct Datagram {
     pub at: Duration,
     /// Its way.
     pub way: Way,
-    /// Whether it went on.
+    /// True if it went on.
     pub delivered: bool,
     /// Its bytes.
     pub bytes: Vec<u8>,

@@ -23,13 +23,13 @@ const PIECE: u32 = 65_536;
 /// Largest ECHO, in bytes: all of it is held in memory.
 const MAX_ECHO: u32 = 64 << 20;
 
-/// What a server sets as its status in STATUS.
+/// The status that a server sets in STATUS.
 const STATUS_VALUE: u8 = 1;
 
-/// How far an ABORT_EARLY client goes beyond what is read, unless told.
+/// The bytes by which an ABORT_EARLY client goes beyond what is read, unless told.
 const EARLY_EXCESS: u32 = 8 << 20;
 
-/// What the server aborts with when the client is at fault.
+/// The codes with which the server aborts when the client is at fault.
 mod fault {
     use rx::Abort;
 
@@ -233,7 +233,7 @@ impl Pattern {
     }
 }
 
-/// What is wrong with a stream.
+/// The fault of a stream.
 enum Trouble {
     Pattern,
     Short,

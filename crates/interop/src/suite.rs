@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// What the command line asks for; flags of `cargo test` that mean nothing here are passed over.
+/// The tests that the command line asks for; flags of `cargo test` that mean nothing here are passed over.
 struct Wanted {
     filters: Vec<String>,
     is_exact: bool,

@@ -11,7 +11,7 @@ use rx_proto::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, PacketType};
 
 use crate::proxy::{Datagram, Way};
 
-/// What a sender may have under way before it has heard of a window (Rx notes 9).
+/// The packets that a sender may have in flight before it has heard of a window (Rx notes 9).
 const FIRST_WINDOW: u32 = 16;
 
 const REASON_PING: u8 = 6;
@@ -22,11 +22,11 @@ const REASON_PING_RESPONSE: u8 = 7;
 pub struct Seen {
     /// DATA packets from us.
     pub data: usize,
-    /// Of those, sent again.
+    /// The packets among those that were sent again.
     pub resent: usize,
     /// ACKs from us.
     pub acks: usize,
-    /// Of those, with a table that has a hole.
+    /// The ACKs among those that have a table with a hole.
     pub with_holes: usize,
     /// Pings from the peer that we have answered.
     pub pings_answered: usize,
@@ -51,7 +51,7 @@ struct CallFacts {
     arrived: BTreeSet<u32>,
     /// DATA that we have sent.
     sent: BTreeMap<u32, usize>,
-    /// What we have acknowledged, and from where on the peer may have forgotten it.
+    /// The packets that we have acknowledged, and the first packet that the peer must still remember.
     acked: BTreeSet<u32>,
     first: u32,
     ack_serial: u32,
@@ -108,7 +108,7 @@ struct Judge {
     pings: BTreeMap<(u32, u32, u32), String>,
     /// The window that the peer offered last: a new call begins with it (docs/rx-extensions.md).
     offered: u32,
-    /// When the datagram under judgement came.
+    /// The time when the datagram under judgement came.
     at: Duration,
     seen: Seen,
     faults: Vec<String>,

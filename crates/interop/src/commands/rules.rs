@@ -20,7 +20,7 @@ impl PartialEq for Rule {
 
 impl Eq for Rule {}
 
-/// What a rule does.
+/// The effect of a rule.
 #[derive(Debug)]
 enum Change {
     /// Replaces what has one of these shapes (see [`length_of`]) by the second.
@@ -163,7 +163,7 @@ fn length_of(shape: &str, text: &str) -> Option<usize> {
     (!rest.starts_with(|c: char| c.is_ascii_alphanumeric())).then_some(text.len() - rest.len())
 }
 
-/// What stands before the one number that a command (rxdebug) tells in hexadecimal: an address, which may begin with a letter.
+/// The text before the one number that a command (rxdebug) prints in hexadecimal: an address, which may begin with a letter.
 const BEFORE_HEXADECIMAL: &str = "(last from host ";
 
 /// Each number as N, its sign gone, with one space before it where there were more.
