@@ -38,7 +38,7 @@ pub(crate) const PLACEMENT_CELL: &str = "Client and servers are processes in one
 pub(crate) const KINDS: [(&str, Stack); 3] =
     [("afar", Stack::Afar), ("OpenAFS", Stack::OpenAfs), ("OpenAFS again", Stack::OpenAfs)];
 
-/// How long preparations may take: volumes, access lists.
+/// The longest time of preparations: volumes, access lists.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Both cells, up for a whole experiment. One that does not start is an error of its runs only.
@@ -60,9 +60,9 @@ pub(crate) struct Served {
 pub(crate) struct Measured {
     /// Its report.
     pub(crate) report: Value,
-    /// Of the file server's process.
+    /// The CPU time of the file server's process.
     pub(crate) server_cpu_s: f64,
-    /// Of the client's.
+    /// The CPU time of the client's process.
     pub(crate) client_cpu_s: f64,
 }
 

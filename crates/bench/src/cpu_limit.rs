@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// How often the share begins anew, µs: shorter than the round trips of crowds, so that waiting for it is a part of one.
+/// The time after which the share begins anew, µs: shorter than the round trips of crowds, so that waiting for it is a part of
+/// one.
 const PERIOD: u32 = 5000;
 const GROUPS: &str = "/sys/fs/cgroup";
 

@@ -30,14 +30,14 @@ pub(crate) const CROWD_NICENESS: i32 = 19;
 /// Most processes of a group.
 pub(crate) const PROCESSES: u32 = 4;
 
-/// What a probe sends, and how often, ms.
+/// The bytes that a probe sends, and the time between two of them, ms.
 const PROBE_BYTES: u32 = 64 << 10;
 const PROBE_EVERY_MS: u64 = 100;
 /// Probes before the first that counts: they make the connection, and the path's first round trips.
 const WARM_UP: u32 = 5;
-/// How long a process may take to begin: 63 endpoints have to be bound, and as many files made, at the lowest priority.
+/// The time within which a process must begin: 63 endpoints have to be bound, and as many files made, at the lowest priority.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a generator may take to sum up.
+/// The time within which a generator must sum up.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Hosts that do the same, on behalf of one user or each of their own.
@@ -75,7 +75,7 @@ pub(crate) struct Crowd {
 pub(crate) struct Target {
     pub(crate) process: u32,
     pub(crate) address: SocketAddr,
-    /// Of a file server: a volume that anyone may write. Others speak rxperf.
+    /// The volume of a file server that anyone may write. Other servers speak rxperf.
     pub(crate) volume: Option<String>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Target {
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) commands: Vec<String>,
-    /// Of each group, its processes together.
+    /// The report of each group, its processes together.
     pub(crate) groups: Vec<load::Report>,
     pub(crate) idle: probe::Report,
     pub(crate) loaded: probe::Report,
@@ -92,7 +92,7 @@ pub(crate) struct Seen {
     pub(crate) client_udp: UdpCounters,
     /// CPU seconds within the window of each of the server's threads.
     pub(crate) server_threads: Vec<f64>,
-    /// Of each load generator: seconds of the window for which its thread that waited the longest was ready and had no core.
+    /// For each load generator, the seconds of the window for which its thread that waited the longest was ready and had no core.
     pub(crate) client_waits: Vec<f64>,
     /// The window's length as it was.
     pub(crate) seconds: f64,
@@ -198,7 +198,7 @@ impl Crowd {
 }
 
 impl Target {
-    /// What tells a worker of it.
+    /// The options that tell a worker of it.
     fn options(&self) -> Vec<String> {
         let mut options = vec!["--server".to_string(), self.address.to_string()];
         options.extend(self.volume.iter().flat_map(|volume| ["--volume".to_string(), volume.clone()]));
@@ -206,7 +206,7 @@ impl Target {
     }
 }
 
-/// What can be looked at from outside at a time.
+/// The values that can be read from outside at a time.
 struct Look {
     at: Instant,
     threads: BTreeMap<u32, f64>,
@@ -244,7 +244,7 @@ impl Seen {
     }
 }
 
-/// What was added between two looks for each thread that lives; one that was not there before began at 0.
+/// The increase between two looks for each thread that lives; one that was not there before began at 0.
 fn thread_deltas(before: &BTreeMap<u32, f64>, after: &BTreeMap<u32, f64>) -> Vec<f64> {
     after.iter().map(|(thread, time)| time - before.get(thread).copied().unwrap_or(0.0)).collect()
 }
@@ -259,7 +259,7 @@ fn probe(process: &mut Process, count: u32) -> Result<probe::Report, Error> {
     answer(process, count)
 }
 
-/// What a probe that was told to make so many calls has seen.
+/// The report of a probe that was told to make so many calls.
 fn answer(process: &mut Process, count: u32) -> Result<probe::Report, Error> {
     let length = Duration::from_millis(PROBE_EVERY_MS) * count;
     let text = process.wait_for_line("probed ", length + probe::TIMEOUT + END_TIMEOUT)?;

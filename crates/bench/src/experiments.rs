@@ -39,7 +39,8 @@ pub(crate) struct Experiment {
     /// Its name on the command line, and its file.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Whether it is about what AFS is blamed for: distance, crowds, the cache, many files. A quick run that is told no names has only these.
+    /// True if it is about what AFS is blamed for: distance, crowds, the cache, many files. A quick run without names has only these
+    /// experiments.
     pub(crate) is_main: bool,
     /// Measures it, adding to a record that says nothing but when and where. Errors end everything.
     pub(crate) run: fn(&Lab, &mut Record) -> Result<(), Error>,
@@ -184,7 +185,7 @@ const RTTS: [Duration; 4] = [
     Duration::from_millis(200),
 ];
 
-/// What a client asks for: to receive, or to send.
+/// The request of a client: to receive, or to send.
 const DIRECTIONS: [&str; 2] = ["recv", "send"];
 
 /// A round trip as it is written in labels.

@@ -3,7 +3,7 @@
 
 use crate::record::{Record, Row, short};
 
-/// What fills a gap. Labels are those that a row must have, in any order.
+/// The filling of a gap. Labels are those that a row must have, in any order.
 enum Gap {
     /// The median of a figure.
     Median(&'static str, &'static [&'static str]),

@@ -17,9 +17,9 @@ use crate::tools::{Invocation, Stack};
 const IPERF_PORT: u16 = 5201;
 /// More than is carried in a minute would have to be two calls: the protocol says less than 2^32.
 const CALL_BYTES: &str = "4000000000";
-/// How often afar's client notes its bytes, ms. iperf3 does so every second.
+/// The time between two notes of afar's client about its bytes, ms. iperf3 makes one every second.
 const SAMPLE_MS: &str = "100";
-/// How long a server may take to listen, and a client to end after its time.
+/// The time within which a server must listen, and a client must end after its time.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -131,7 +131,7 @@ fn intervals(report: &Value) -> Option<Vec<(f64, f64)>> {
 }
 
 impl Progress {
-    /// Of a flow that began at `begin`, its samples counted from there.
+    /// Makes the progress of a flow that began at `begin`, its samples counted from there.
     pub(crate) fn new(begin: f64, samples: &[(f64, f64)]) -> Progress {
         let later = samples.iter().map(|(at, bytes)| (begin + at, *bytes));
         Progress { samples: [(begin, 0.0)].into_iter().chain(later).collect() }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::machine;
 
-/// How long an idle core looks for work before it goes back to the host. Longer than packets of one transfer are apart.
+/// The time for which an idle core looks for work before it goes back to the host. Longer than packets of one transfer are apart.
 const POLL: Duration = Duration::from_millis(2);
 
 /// Keeps idle cores of a virtual machine at hand while it lives.

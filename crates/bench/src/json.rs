@@ -49,7 +49,7 @@ fn end_block(depth: usize, bracket: char, out: &mut String) {
     out.push(bracket);
 }
 
-/// Whether it is numbers, or lists of them, throughout: a curve.
+/// True if it is numbers, or lists of them, throughout: a curve.
 fn is_numbers(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().all(|item| item.is_number() || is_numbers(item)),

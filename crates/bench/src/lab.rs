@@ -41,13 +41,13 @@ impl Lab {
         self.repeats.unwrap_or(if self.is_quick { 1 } else { full })
     }
 
-    /// Whether a row of this name is to be measured.
+    /// True if a row of this name is to be measured.
     fn wants(&self, row: &Row) -> bool {
         is_named(row, self.only.as_deref())
     }
 }
 
-/// Whether a row's name contains the text, if there is one.
+/// True if a row's name contains the text, if there is one.
 fn is_named(row: &Row, only: Option<&str>) -> bool {
     only.is_none_or(|text| row.name().contains(text))
 }

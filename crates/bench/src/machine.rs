@@ -26,7 +26,8 @@ pub(crate) struct Setting {
     pub(crate) memory_mib: u64,
     /// The time when the experiment began, UTC.
     pub(crate) date: String,
-    /// Of the minute before the experiment began; between experiments it is that of the one before.
+    /// The load average of the minute before the experiment began; between experiments it is that
+    /// of the one before.
     pub(crate) load_average: f64,
     /// The state of idle cores, if not as ever.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -91,7 +92,7 @@ fn first_line(text: String) -> String {
     text.lines().next().unwrap_or_default().to_string()
 }
 
-/// What a command prints, if it succeeds.
+/// The output of a command, if it succeeds.
 fn answer(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_string())

@@ -101,7 +101,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything could be measured.
+/// Measures everything. Returns whether everything could be measured.
 fn bench(cli: &Cli) -> Result<bool, Error> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let is_partial = cli.quick || cli.only.is_some();

@@ -37,13 +37,13 @@ use crate::record::Summary;
 use crate::tools::{Invocation, Place, Stack};
 use crate::workers::{files, mirror, paths};
 
-/// How long servers or a mount may take to be ready.
+/// The time within which servers or a mount must be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long one may take to end: it stores what is not stored.
+/// The time within which one must end: it stores what is not stored.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a program may take in a mount: the slowest moves some 40 MB at 2.8 MB/s, or makes 10,000 files.
+/// The longest time of a program in a mount: the slowest moves some 40 MB at 2.8 MB/s, or makes 10,000 files.
 const WORK_TIMEOUT: Duration = Duration::from_secs(600);
-/// Of a client's cache: more than all that is read here.
+/// The size of a client's cache: more than all that is read here.
 const CACHE_SIZE: &str = "20G";
 /// The options of afsd.fuse, as `interop/cell/client-up.sh` gives them, and the number of files of its cache: more than the cache has
 /// chunks. By itself it makes some 31,000 before its first answer, which on ext4 takes 10 to 20 s.
@@ -52,7 +52,7 @@ pub(crate) const AFSD_SIZES: [&str; 10] =
 /// The same for many small files: as many files in the cache as it makes by itself.
 pub(crate) const AFSD_SIZES_MANY: [&str; 8] =
     ["-blocks", "1000000", "-chunksize", "20", "-daemons", "6", "-stat", "20000"];
-/// Of the machine that joins a stock cell's network to a link: an address that no machine of a cell has.
+/// The address of the machine that joins a stock cell's network to a link: no machine of a cell has it.
 const UPLINK: &str = "10.88.0.20/24";
 
 /// A cell of ours that can be served again and again, here or there: its state folder.
@@ -92,7 +92,7 @@ pub(crate) struct ClientOf {
     config: PathBuf,
     /// More options of `afar mount`.
     options: Vec<String>,
-    /// Where in the mount anyone may write.
+    /// The folder in the mount that anyone may write.
     writable: PathBuf,
 }
 
@@ -322,12 +322,12 @@ fn ip(line: &str) -> Result<(), Error> {
 pub(crate) struct Mount {
     /// None once it was stopped.
     process: Option<Process>,
-    /// Where it is mounted.
+    /// The mount point.
     at: PathBuf,
-    /// Where a program can work in it.
+    /// The folder in which a program can work.
     path: PathBuf,
     command: String,
-    /// Whether it ends as it should. afsd.fuse does not always: told to end, it often runs into a segmentation fault (17 times
+    /// True if it ends as it should. afsd.fuse does not always: told to end, it often runs into a segmentation fault (17 times
     /// in one run of the quick experiments).
     ends_well: bool,
     /// Has mount point and cache.
@@ -502,7 +502,7 @@ impl Drop for Mount {
     }
 }
 
-/// Whether something is mounted there, by the kernel's table.
+/// True if something is mounted there, by the kernel's table.
 fn is_mounted(at: &Path) -> bool {
     let at = at.display().to_string();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -512,7 +512,7 @@ fn is_mounted(at: &Path) -> bool {
 /// The findings of a program of `workers/paths.rs`.
 #[derive(Clone, Debug)]
 pub(crate) struct Worked {
-    /// Of each pass.
+    /// The seconds of each pass.
     pub(crate) seconds: Vec<f64>,
     /// Bytes of a pass, if it moves some.
     pub(crate) bytes: f64,

@@ -63,7 +63,7 @@ pub(crate) struct LinkSpec {
     /// Share of the packets that is held back, by `reorder_by`.
     pub(crate) reorder: f64,
     pub(crate) reorder_by: Duration,
-    /// Whether a run only counts if the link kept its promises. Where its rate is that of the machine, it cannot.
+    /// True if a run only counts if the link kept its promises. Where its rate is that of the machine, it cannot.
     pub(crate) is_judged: bool,
 }
 
@@ -110,7 +110,7 @@ impl LinkSpec {
     }
 }
 
-/// Does a run over a fresh link, and adds the link's word on it.
+/// Runs work over a fresh link, and adds the link's counters to the result.
 pub(crate) fn over_link(
     lab: &Lab,
     spec: &LinkSpec,
@@ -185,7 +185,7 @@ pub(crate) struct UdpCounters {
 }
 
 impl UdpCounters {
-    /// Of the network at this place.
+    /// Reads the counters of the network at this place.
     pub(crate) fn of(place: Place<'_>) -> Result<UdpCounters, Error> {
         let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
         let snmp = match place {

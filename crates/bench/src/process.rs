@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::interrupt::{Interrupt, POLL};
 use crate::sys;
 
-/// How long a process may take to end after SIGTERM before it is killed.
+/// The time within which a process must end after SIGTERM before it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of standard error that are kept for messages: the last ones.
 const STDERR_KEPT: usize = 2000;
@@ -118,7 +118,7 @@ impl Process {
         self.finish(patience).map(drop)
     }
 
-    /// The same for a program of which only that matters that it was still there when it was asked, not how it ends.
+    /// Does the same for a program that only has to be there when it is asked; how it ends does not matter.
     pub(crate) fn stop_however(mut self, patience: Duration) -> Result<(), Error> {
         if let Some(status) = self.try_wait()? {
             return Err(self.failed(&format!("was to be ended, and had ended before ({status})")));
@@ -189,7 +189,7 @@ pub(crate) fn thread_waits_of(pid: u32) -> BTreeMap<u32, f64> {
     told_of_threads(pid, "schedstat", waited_seconds)
 }
 
-/// What a file of `/proc` tells of each of a process's threads.
+/// The values in a file of `/proc` for each of a process's threads.
 fn told_of_threads(pid: u32, file: &str, read: impl Fn(&str) -> Option<f64>) -> BTreeMap<u32, f64> {
     let of = |thread| {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}")).ok()?;
@@ -237,7 +237,7 @@ impl Drop for Process {
     }
 }
 
-/// What a `schedstat` file of `/proc` says of waiting for a core.
+/// The seconds of waiting for a core in a `schedstat` file of `/proc`.
 fn waited_seconds(schedstat: &str) -> Option<f64> {
     // What it ran, what it waited, both in nanoseconds, and how often.
     let waited: f64 = schedstat.split_whitespace().nth(1)?.parse().ok()?;

@@ -9,7 +9,8 @@ use crate::interrupt::Interrupt;
 
 /// Highest load average of the last minute to start at. Two cores carry sender, receiver and emulator.
 const LOAD_MAX: f64 = 1.0;
-/// How long to wait for the load to fall: our own build raised it, or a crowd before, to 130, which is 1 after five minutes.
+/// The time for which to wait until the load falls: our own build raised it, or a crowd before, to 130, which is 1 after
+/// five minutes.
 const TIMEOUT: Duration = Duration::from_secs(360);
 /// Programs that take whole cores for a while.
 const BUILDERS: &[&str] = &["cargo", "rustc", "clippy-driver", "rustdoc", "cc1", "ld", "lld"];

@@ -80,7 +80,7 @@ pub(crate) struct Run {
     /// The repetition, from 1, and the attempt at it.
     pub(crate) repeat: usize,
     pub(crate) attempt: usize,
-    /// Whether it counts: nothing failed, and the link's counters are in order.
+    /// True if it counts: nothing failed, and the link's counters are in order.
     pub(crate) is_valid: bool,
     /// The reasons why it does not count, and other oddities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -137,7 +137,7 @@ fn section(record: &Record, out: &mut String) {
     commands(record, out);
 }
 
-/// What was run, row by row, of the first run that counts.
+/// The commands, row by row, of the first run that counts.
 fn commands(record: &Record, out: &mut String) {
     let mut lines = String::new();
     for row in &record.rows {
@@ -224,7 +224,7 @@ fn bar(row: &Row, summary: &Summary) -> Option<Bar> {
     })
 }
 
-/// Whose a row with these labels is, by who stands in them.
+/// The family of a row with these labels, by the names in them.
 fn family(values: &[&str]) -> Family {
     let any = |is: fn(&str) -> bool| values.iter().any(|value| is(value));
     if any(|value| value.contains("OpenAFS") && value.contains("afar")) {
@@ -240,10 +240,10 @@ fn family(values: &[&str]) -> Family {
     }
 }
 
-/// How an experiment's curves are drawn.
+/// The axes of an experiment's curves.
 struct Axes {
     goal: Option<f64>,
-    /// Where the x axis ends.
+    /// The end of the x axis.
     right: f64,
     x: &'static str,
     y: &'static str,

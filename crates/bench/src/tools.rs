@@ -128,7 +128,7 @@ impl Tools {
     }
 }
 
-/// What went wrong before anything was measured goes wrong again.
+/// Marks an error from before anything was measured: it would come again.
 fn fatal(error: Error) -> Error {
     match error {
         Error::Run(message) => Error::Setup(message),
@@ -181,7 +181,7 @@ impl Invocation {
         Process::start(command, &self.to_string(), interrupt)
     }
 
-    /// What sets niceness and core, and then becomes the program.
+    /// The words in front of a command that set niceness and core.
     fn before(&self) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         if self.niceness != 0 {

@@ -14,9 +14,9 @@ use crate::quiet;
 use crate::record::Run;
 use crate::tools::{Invocation, Place, Stack, Tools};
 
-/// How long a server may take to listen.
+/// The time within which a server must listen.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take beyond the time it was told.
+/// The time that a client may take beyond the time it was told.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// A port for iperf3 where nobody else listens either.
 const IPERF_PORT_LINK: u16 = 5201;
@@ -46,7 +46,7 @@ impl Window {
     }
 }
 
-/// Does one rxperf run. The client's arguments must not name the server; `window` is what they say.
+/// Makes one rxperf run. The client's arguments must not name the server; `window` is what they say.
 pub(crate) fn rxperf(
     lab: &Lab,
     ends: Ends<'_>,
@@ -83,7 +83,7 @@ pub(crate) fn rxperf(
     Ok(run)
 }
 
-/// Does one iperf3 run over TCP. `arguments` are the client's, beyond address and times.
+/// Makes one iperf3 run over TCP. `arguments` are the client's, beyond address and times.
 pub(crate) fn iperf3(lab: &Lab, ends: Ends<'_>, arguments: &[&str], window: Window) -> Result<Run, Error> {
     let port = match ends.client {
         Place::Here => free_tcp_port()?,
@@ -121,7 +121,7 @@ fn run_of(commands: &[String], mbit_per_s: f64) -> Run {
     run
 }
 
-/// What was seen of a pair of processes.
+/// The values of a pair of processes.
 struct Watched {
     output: String,
     /// CPU seconds per second within the window, if both lived that long.

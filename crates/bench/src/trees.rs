@@ -12,20 +12,20 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What files contain, again and again, so that what comes back can be checked for nearly nothing: no multiple of a page, packet
-/// or chunk, so that a byte from elsewhere shows.
+/// The length of the pattern that files repeat, so that data can be checked for nearly nothing: no multiple of a page, packet or
+/// chunk, so that a byte from elsewhere shows.
 const PATTERN_BYTES: usize = 131_071;
 
-/// What is written at once.
+/// The bytes that are written at once.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Of a tree.
+/// The shape of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) folders: usize,
     /// In each folder.
     pub(crate) files: usize,
-    /// Of each file.
+    /// The bytes of each file.
     pub(crate) bytes: usize,
 }
 

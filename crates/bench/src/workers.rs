@@ -19,7 +19,7 @@ use std::fmt::Arguments;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
-/// What ends a worker.
+/// The error that ends a worker.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs as a worker with the arguments behind its name.

@@ -7,15 +7,15 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::record::{Record, short};
 
-/// What is done, as the worker and the record call it.
+/// The operations, as the worker and the record call them.
 const WAYS: [(&str, &str); 2] = [("store", "StoreData"), ("fetch", "FetchData")];
 /// Bytes of each call (0: all of them), and calls at a time: one call, and what a cache manager with chunks of a mebibyte does.
 const SHAPES: [(&str, u64, &str); 2] = [("one call", 0, "1"), ("1 MiB calls, 8 at a time", 1 << 20, "8")];
-/// How many times as many bytes a second of CPU time as OpenAFS.
+/// The factor by which the bytes for each second of CPU time should exceed OpenAFS's.
 const GOAL: f64 = 5.0;
 /// For a gigabyte at 10 MB/s, twice.
 const TIMEOUT: Duration = Duration::from_secs(240);
-/// What is compared.
+/// The figure that is compared.
 const PER_GB: &str = "server, CPU s/GB";
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {

@@ -13,9 +13,9 @@ const CORE: Option<usize> = Some(0);
 /// The servers, which have nothing to do while something is measured.
 const SERVER_CORE: Option<usize> = Some(1);
 
-/// Where a file is; the local file system twice for the noise.
+/// The place of a file; the local file system twice for the noise.
 const LARGE: [&str; 3] = ["local", "local again", "afar"];
-/// How a large file is read: what it is called, the words before the file's name and behind it.
+/// The ways of reading a large file.
 const WAYS: [&str; 3] = ["sequential, 1 MiB", "random, 4 KiB", "mmap"];
 /// And small files; the local ones are only for comparison.
 const SMALL: [&str; 6] = ["empty mount", "empty mount again", "afar", BESIDE_PAGS, IN_PAG, "local"];
@@ -23,7 +23,7 @@ const SMALL: [&str; 6] = ["empty mount", "empty mount again", "afar", BESIDE_PAG
 const BESIDE_PAGS: &str = "afar, beside a PAG";
 const IN_PAG: &str = "afar, in a PAG";
 const SMALL_WAY: &str = "open, read, close";
-/// Of the small files.
+/// The number of folders with small files, and the bytes of each file.
 const FOLDERS: usize = 10;
 const SMALL_BYTES: usize = 8192;
 

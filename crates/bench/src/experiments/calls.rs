@@ -9,7 +9,7 @@ use crate::transfer::{self, Window};
 
 /// Calls at a time, as rxperf's `-t`, and the connections that OpenAFS's client needs for them, four calls each.
 const PARALLEL: [(&str, &str); 2] = [("1", "1"), ("64", "16")];
-/// Who is measured; OpenAFS twice for the noise.
+/// The programs that are measured; OpenAFS twice for the noise.
 const KINDS: [(&str, Stack); 3] =
     [("afar", Stack::Afar), ("OpenAFS", Stack::OpenAfs), ("OpenAFS again", Stack::OpenAfs)];
 

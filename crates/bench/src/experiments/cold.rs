@@ -14,14 +14,14 @@ use crate::transfer::{self, Window};
 
 const RTTS: [Duration; 3] =
     [Duration::from_micros(12_500), Duration::from_millis(50), Duration::from_millis(100)];
-/// Where the first line and the listing are measured.
+/// The round trip at which the first line and the listing are measured.
 const NEAR: Duration = RTTS[0];
 const WHO: [&str; 2] = ["afar rxperf", "afar mount"];
 
-/// Of the long files, and how many: each is read once.
+/// The bytes of the long files, and their number: each is read once.
 const LONG_BYTES: u64 = 10_000_000_000;
 const LONG_FILES: usize = 5;
-/// Of the tree.
+/// The number of folders in the tree.
 const FOLDERS: usize = 100;
 
 const GOAL_BULK: f64 = 0.9;

@@ -39,7 +39,7 @@ const STALL: &str = "longest stall, ms";
 pub(super) const DROPPED: &str = "server: dropped at its socket, datagrams";
 const DROPPED_PERCENT: &str = "server: dropped at its socket, %";
 pub(super) const MBIT: &str = "Mbit/s";
-/// Of each process that plays hosts the thread that waits the longest: the one that all its sockets are served by.
+/// The wait of the thread that waits the longest, for each process that plays hosts: that thread serves all its sockets.
 const WAITS: &str = "clients: wait for a core, % of the time";
 const THREAD: &str = "server: busiest thread, % of its CPU";
 

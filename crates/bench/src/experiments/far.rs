@@ -34,24 +34,24 @@ const GOAL_RTT: Duration = Duration::from_micros(12_500);
 const GOAL_TIMES: f64 = 50.0;
 const GOAL_MBIT: f64 = 850.0;
 
-/// What sites do about it (nilcons/openafs-tuning): larger buffers at the server, larger chunks at the client.
+/// The options with which sites make it faster (nilcons/openafs-tuning): larger buffers at the server, larger chunks at the client.
 const TUNED_SERVER: &str = "-sendsize 4000000 -udpsize 4000000";
 const TUNED_CLIENT: [&str; 10] =
     ["-blocks", "1000000", "-daemons", "6", "-chunksize", "22", "-stat", "20000", "-files", "4000"];
 
 /// The file that is read.
 const FILE: &str = "bulk";
-/// What a call of OpenAFS's has on its way: 32 packets of 1416 bytes.
+/// The bytes of a call of OpenAFS's in flight: 32 packets of 1416 bytes.
 const STOCK_WINDOW_BYTES: f64 = 32.0 * 1416.0;
 /// A rate that no OpenAFS exceeds on this link without delay, bytes/s.
 const STOCK_NEAR: f64 = 30e6;
-/// How long preparations, and one read or write, may take.
+/// The longest time of preparations, and of one read or write.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How often the link is looked at to see whether all has arrived.
+/// The time between two looks at whether everything has arrived over the link.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Who reads and writes, and who serves.
+/// The client that reads and writes, and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pair {
     Ours,
@@ -74,9 +74,9 @@ const TCP: [&str; 2] = ["bbr", "cubic"];
 /// Sizes and times of a run.
 #[derive(Clone, Copy)]
 struct Size {
-    /// Of our server's file, and of what is written to it.
+    /// The bytes of our server's file, and of what is written to it.
     bytes: u64,
-    /// Of OpenAFS's.
+    /// The bytes of OpenAFS's file.
     stock_bytes: u64,
     /// For how long is read at most.
     time: Duration,
@@ -151,7 +151,7 @@ struct Condition<'a> {
     tuned: OnceCell<Result<CellScene, String>>,
 }
 
-/// What a run needs of a scene.
+/// The parts of a scene that a run needs.
 struct Stage<'a> {
     link: &'a Link,
     far: Place<'a>,
@@ -195,7 +195,7 @@ impl Condition<'_> {
         Ok(scene)
     }
 
-    /// What is written so that it takes about as long as everything else.
+    /// The bytes to write so that it takes about as long as everything else.
     fn to_write(&self, pair: Pair) -> u64 {
         if pair == Pair::Ours {
             return self.size.bytes;

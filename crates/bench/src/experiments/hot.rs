@@ -18,7 +18,7 @@ use crate::transfer::Window;
 
 use super::crowd::{DROPPED, GOAL_PROBE, HOSTS, MBIT, PROBE, PROBE_BY_IDLE, evaluate, worst};
 
-/// What the crowd does, as the load generators call it and as the record does.
+/// The work of the crowd, as the load generators call it and as the record does.
 const WAYS: [(&str, &str); 2] = [("send", "writing"), ("recv", "reading")];
 /// The servers: who, with which flags, and how large a receive buffer a program without the capability to force one may ask for, if
 /// not as the machine has it. OpenAFS's first flags are those that Debian's afs-newcell gives it; the second are those of a large site.
@@ -35,7 +35,7 @@ const SERVERS: [(&str, Stack, &str, Option<&str>); 3] = [
         Some("16777216"),
     ),
 ];
-/// Whether the kernel gives sessions equal shares of the cores, before it looks at what is in them.
+/// The setting that makes the kernel give sessions equal shares of the cores, before it looks at what is in them.
 const AUTOGROUP: &str = "kernel/sched_autogroup_enabled";
 /// The port of file servers.
 const PORT: u16 = 7000;

@@ -9,13 +9,13 @@ use crate::record::{Curve, Record, Run};
 use crate::tools::Place;
 use crate::workers::idle as idle_worker;
 
-/// What a connection may cost at either end, bytes.
+/// The most bytes that a connection may cost at either end.
 const GOAL_BYTES: f64 = 4096.0;
 /// Connections are opened in so many steps, for a curve.
 const STEPS: u32 = 10;
 /// A step of many calls on a slow machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long the last calls may take to be forgotten: ends of calls are kept for a while.
+/// The time within which the last calls are forgotten: ends of calls are kept for a while.
 const SETTLE: Duration = Duration::from_secs(5);
 const SETTLE_QUICK: Duration = Duration::from_secs(2);
 /// The two ends.

@@ -10,10 +10,11 @@ use crate::transfer::{self, Window};
 
 /// One call after the other of so many bytes: the most that OpenAFS's rxperf can say is 2^31 - 1.
 const CALL_BYTES: &str = "2000000000";
-/// What is hoped for, and what is the least, Mbit/s in packets of 1444 bytes.
+/// The rate that is hoped for, and the least, Mbit/s in packets of 1444 bytes.
 const GOAL_MBIT: f64 = 8000.0;
 const LEAST_MBIT: f64 = 5000.0;
-/// Who is measured, with the options of both ends. OpenAFS twice: what its two rows differ by is noise.
+/// The programs that are measured, with the options of both ends. OpenAFS twice: the difference between
+/// its two rows is noise.
 const KINDS: [(&str, Stack, &[&str]); 4] = [
     ("afar, 1444-byte packets", Stack::Afar, &["-m", "1444"]),
     ("afar", Stack::Afar, &[]),

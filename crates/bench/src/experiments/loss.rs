@@ -14,17 +14,17 @@ use crate::transfer::{self, Window};
 const CALL_BYTES: &str = "4000000000";
 /// The goal is no higher than this though TCP is, 0.95 of what Rx's packets can carry of the link.
 const CAP_MBIT: f64 = 914.0;
-/// What is to be reached of TCP BBR's figure.
+/// The part of TCP BBR's figure that is the goal.
 const SHARE_OF_BBR: f64 = 0.95;
 /// Conditions under which TCP is measured beside.
 const RANDOM: [Condition; 2] = [Condition::Random(0.001), Condition::Random(0.01)];
 /// Conditions that are compared with our own figure without loss, and what is to be reached of it.
 const SHAPED: [(Condition, f64); 3] =
     [(Condition::Bursts, 0.85), (Condition::Reordering, 0.85), (Condition::ShortQueue, 0.8)];
-/// Where cubic is measured too: it has a few Mbit/s with loss at longer round trips, which is known.
+/// The round trip at which cubic is measured too: it has a few Mbit/s with loss at longer round trips, which is known.
 const CUBIC_RTT: Duration = RTTS[0];
 
-/// What is done to the packets, in both directions.
+/// The treatment of the packets, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Condition {
     /// Nothing.

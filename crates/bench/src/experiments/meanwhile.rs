@@ -24,7 +24,7 @@ use crate::workers::{paths, stream};
 const RTT: Duration = Duration::from_micros(12_500);
 const LARGE: &str = "large";
 const SMALL: &str = "small";
-/// Of the small files, which are gone round.
+/// The number of the small files, which are read in turn, and the bytes of each.
 const FILES: usize = 100;
 const SMALL_BYTES: usize = 8192;
 /// A read is due so often.

@@ -1,5 +1,5 @@
-//! Volumes in motion: a gigabyte dumped, restored, moved and released over a long link, beside one call of rxperf and beside OpenAFS's; and the
-//! release of a volume of many files of which one has changed, to one server and to three.
+//! Volumes in motion: a gigabyte dumped, restored, moved and released over a long link, beside one call of rxperf and beside OpenAFS's.
+//! Also the release of a volume of many files, one of them changed, to one server and to three.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,13 +20,13 @@ use crate::tools::{Invocation, Place, Stack};
 use crate::transfer::{self, Window};
 
 const RTT: Duration = Duration::from_millis(50);
-/// Of rxperf's rate in the same run.
+/// The part of rxperf's rate in the same run that is the goal.
 const GOAL_SHARE: f64 = 0.9;
 /// Seconds that the release of one changed file may take.
 const GOAL_RELEASE_S: f64 = 1.0;
-/// Of what the same release to one server takes.
+/// The goal for three servers, as a multiple of the time of the same release to one server.
 const GOAL_THREE: f64 = 1.2;
-/// What servers may take for it beyond what they need without, whatever the volume's size.
+/// The memory that servers may take for it beyond what they need without, whatever the volume's size.
 const GOAL_MEMORY_MB: f64 = 64.0;
 const MB: u64 = 1_000_000;
 const MBIT: &str = "Mbit/s";
@@ -43,14 +43,14 @@ const MORE_SERVERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 99, 0, 21), Ipv4Addr::new
 const VOS_MEMORY: &str = "vos, most memory, MB";
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How often it is looked whether vos has ended.
+/// The time between two looks whether vos has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy)]
 struct Size {
     bytes: u64,
     stock_bytes: u64,
-    /// Of the volume of which one file changes.
+    /// The number of files in the volume where one file changes.
     files: usize,
 }
 
@@ -111,10 +111,10 @@ struct Far {
     /// The file servers in namespace A.
     servers: Vec<Process>,
     scene: Scene,
-    /// Where the servers' keys are.
+    /// The path of the servers' keys.
     keys: String,
     folder: Folder,
-    /// What the servers had before anything was sent, bytes.
+    /// The memory of the servers before anything was sent, in bytes.
     memory: [f64; 2],
 }
 
@@ -276,10 +276,10 @@ impl Far {
     }
 }
 
-/// What a run of vos took.
+/// The cost of a run of vos.
 struct Took {
     seconds: f64,
-    /// Of vos itself, bytes at most.
+    /// The most memory of vos itself, in bytes.
     memory: f64,
 }
 

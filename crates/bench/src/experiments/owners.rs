@@ -16,9 +16,10 @@ use super::DIRECTIONS;
 const CALLS: usize = 16;
 /// The niceness of that user's process, which stands for a machine of its own, as do the other's 250 hosts together.
 const ONE_NICENESS: i32 = 0;
-/// What the smaller is to have of the larger.
+/// The goal for the smaller throughput, divided by the larger.
 const GOAL: f64 = 0.8;
-/// What the server gets of a core where it alone is to be what is short: less than its clients take to keep it busy.
+/// The part of a core that the server gets where it alone is to be short of CPU time: less than its clients take to
+/// keep it busy.
 const SERVER_SHARE: f64 = 0.3;
 /// The users' names.
 const USERS: [&str; 2] = ["many", "one"];
@@ -87,7 +88,7 @@ fn cases() -> impl Iterator<Item = (&'static str, Option<f64>)> {
     [None, Some(SERVER_SHARE)].into_iter().flat_map(|share| DIRECTIONS.map(|command| (command, share)))
 }
 
-/// What a server is held to.
+/// The words for what a server is held to.
 fn server(share: Option<f64>) -> String {
     share.map_or("not held".to_string(), |share| format!("held to {share} of a core"))
 }

@@ -104,7 +104,7 @@ fn samples(list: &Value) -> Option<Vec<(f64, f64)>> {
     (samples.len() >= 2).then_some(samples)
 }
 
-/// How a call went: milliseconds and bytes so far.
+/// The progress of a call: milliseconds and bytes so far.
 struct Progress {
     samples: Vec<(f64, f64)>,
     rtt_ms: f64,
@@ -133,7 +133,7 @@ impl Progress {
         self.samples.last().map_or(0.0, |last| last.0) / self.rtt_ms
     }
 
-    /// When the rate over one round trip first was that of the link, in round trips.
+    /// The time when the rate over one round trip first was that of the link, in round trips.
     fn reached(&self) -> Option<f64> {
         let bound = SHARE * CEILING_MBIT;
         self.samples.iter().find(|(at, _)| self.rate(*at, 1.0) >= bound).map(|(at, _)| at / self.rtt_ms)

@@ -17,7 +17,7 @@ use crate::tools::{Invocation, Place};
 use crate::workers::stream;
 
 const SERVERS: [&str; 2] = ["apache", "nginx"];
-/// Where documents are; the local disk twice for the noise. What an empty FUSE mount takes, no FUSE file system can save.
+/// The places of documents; the local disk twice for the noise. No FUSE file system can save what an empty FUSE mount takes.
 const PLACES: [&str; 4] = ["local", "local again", "empty mount", "afar"];
 /// A page, a photograph and an image: name and bytes.
 const DOCUMENTS: [(&str, u64); 3] = [("8 KiB", 8192), ("1 MB", 1_000_000), ("50 MB", 50_000_000)];

@@ -19,16 +19,16 @@ const RTT: Duration = RTTS[0];
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 3);
 /// TCP's kinds of congestion control.
 const TCP: [&str; 2] = ["bbr", "cubic"];
-/// Who begins.
+/// The flow that begins.
 const FIRST: [&str; 2] = ["afar", "TCP"];
 /// Calls of the client that has many.
 const MANY: usize = 16;
 
-/// What we are to have beside TCP, %.
+/// The share that we want beside TCP, %.
 const GOAL_TCP: [f64; 2] = [25.0, 75.0];
-/// What the smaller of two paths is to have of the larger.
+/// The goal for the smaller of two paths, divided by the larger.
 const GOAL_PATHS: f64 = 0.8;
-/// What a latecomer is to have, %, and within which time.
+/// The share that a latecomer should have, %, and the time within which it should have it.
 const GOAL_LATE_PERCENT: f64 = 30.0;
 const GOAL_LATE_S: f64 = 10.0;
 /// By how much ping may rise, ms.
@@ -42,7 +42,7 @@ const RATIO: &str = "smaller / larger";
 const LATE: &str = "a latecomer's best share within 10 s, percent";
 const RISE: &str = "ping's rise, ms";
 
-/// How long things take, s.
+/// The lengths of the phases, s.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     /// Until the second begins.

@@ -1,5 +1,5 @@
-//! The day of a small site: three clients at a distance, of which one streams a film, the second fetches an install image again and again, and
-//! the third gets the contents of a git-annex repository. The film must not stall.
+//! The day of a small site: three clients at a distance. One streams a film, the second fetches an install image again and again, and the
+//! third gets the contents of a git-annex repository. The film must not stall.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::tools::{Invocation, Place, Stack};
 use crate::workers::{paths, stream};
 
 const RTT: Duration = Duration::from_micros(12_500);
-/// Of the film, Mbit/s: high definition, as a broadcaster sends it.
+/// The rate of the film, Mbit/s: high definition, as a broadcaster sends it.
 const FILM_MBIT: f64 = 25.0;
 const FILM: &str = "film";
 const IMAGE: &str = "image.iso";
@@ -31,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(900);
 
 const STALLED: &str = "film stood still, s";
 
-/// How much of everything.
+/// The size of everything.
 #[derive(Clone, Copy)]
 struct Size {
     film_s: u64,
@@ -40,7 +40,7 @@ struct Size {
     photograph_bytes: usize,
 }
 
-/// Whose client and server.
+/// The kind of client and server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ours,
@@ -163,7 +163,7 @@ fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Erro
     ))
 }
 
-/// Who commits.
+/// The settings that tell git who commits.
 const GIT: &str = "export GIT_AUTHOR_NAME=bench GIT_AUTHOR_EMAIL=bench@localhost GIT_COMMITTER_NAME=bench GIT_COMMITTER_EMAIL=bench@localhost \
     GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'";
 
@@ -229,7 +229,7 @@ fn three(
     Ok(run)
 }
 
-/// What the third client has got: its folder.
+/// The folder that the third client has got.
 const CLONE: &str = "clone";
 
 /// The third client. What serves a clone does not see what git is told by the environment, but by a user's own settings.
@@ -252,7 +252,7 @@ fn report(process: &mut Process) -> Result<Value, Error> {
     serde_json::from_str(&said).map_err(|e| Error::run(format!("a stream-worker said {said}: {e}")))
 }
 
-/// Of all files below it.
+/// The bytes of all files below it.
 fn folder_bytes(folder: &Path) -> u64 {
     let (mut bytes, mut unseen) = (0, vec![PathBuf::from(folder)]);
     while let Some(folder) = unseen.pop() {

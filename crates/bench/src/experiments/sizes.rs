@@ -30,21 +30,21 @@ const IN_DIRECTORY: usize = 10_000;
 const LARGE_FILES: usize = 5;
 /// The file that nobody wants to fetch as a whole: sparse, with some lines at its beginning.
 const HUGE: &str = "huge";
-/// How long a hundred thousand files may take at 12.5 ms with four round trips for each.
+/// The longest time that a hundred thousand files may take at 12.5 ms with four round trips for each.
 const TIMEOUT: Duration = Duration::from_secs(7200);
-/// What the goals are about: small files that were closed against OpenAFS, and large ones against the local disk.
+/// The goals: for small files that were closed against OpenAFS, and for large ones against the local disk.
 const GOAL_SMALL: f64 = 2.0;
 const GOAL_LARGE: f64 = 2.0;
 
 const SECONDS: &str = "s";
 const CLOSED: &str = "until closes returned, s";
 
-/// What afsd.fuse is given.
+/// The options of afsd.fuse.
 fn afsd_sizes(lab: &Lab) -> &'static [&'static str] {
     lab.choose(&AFSD_SIZES_MANY[..], &AFSD_SIZES[..])
 }
 
-/// Where it is done.
+/// The place of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
     Local,
@@ -56,7 +56,7 @@ const LOCAL: &str = "local disk";
 const OURS: &str = "afar";
 const STOCK: &str = "OpenAFS";
 
-/// What is done.
+/// The work that is measured.
 #[derive(Clone, Copy, Debug)]
 enum What {
     /// So many files of so many bytes are made, and read by another client that has none of them.
@@ -79,7 +79,7 @@ impl What {
     }
 }
 
-/// What all runs share: servers, which are opened when they are needed, and a link that the far clients have between.
+/// The parts that all runs share: servers, which are opened when they are needed, and a link that the far clients have between.
 struct Stages {
     huge_bytes: u64,
     local: Folder,
@@ -244,7 +244,7 @@ impl Site<'_> {
     }
 }
 
-/// Does it once; `open` gives a client with an empty cache, `network` is where it is.
+/// Measures one run; `open` gives a client with an empty cache, `network` is where it is.
 fn measure<'a>(
     lab: &Lab,
     what: What,
@@ -329,7 +329,7 @@ fn new_folder(site: &Site<'_>) -> Result<String, Error> {
     Ok(path.display().to_string())
 }
 
-/// Of all passes together.
+/// The seconds of all passes together.
 fn seconds(report: &Value) -> f64 {
     match &report["seconds"] {
         Value::Array(passes) => passes.iter().filter_map(Value::as_f64).sum(),

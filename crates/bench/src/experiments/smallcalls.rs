@@ -7,18 +7,18 @@ use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
 use crate::record::{Record, short};
 
-/// What is done, as the worker and the record call it, and how many at a time.
+/// The operations, as the worker and the record call them, and how many run at a time.
 const CASES: [(&str, &str, &str); 4] = [
     ("create", "CreateFile and StoreData", "1"),
     ("create", "CreateFile and StoreData", "64"),
     ("status", "FetchStatus", "1"),
     ("status", "FetchStatus", "64"),
 ];
-/// How many times as many a second of CPU time as OpenAFS.
+/// The factor by which the operations for each second of CPU time should exceed OpenAFS's.
 const GOAL: f64 = 3.0;
 /// Beyond the time that is measured: connections, a thousand files.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// What is compared.
+/// The figure that is compared.
 const PER_CPU: &str = "operations/server CPU s";
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {

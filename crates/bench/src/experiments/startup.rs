@@ -13,7 +13,7 @@ use crate::tools::Stack;
 const FIRST: u32 = 700_000_001;
 /// Making ten thousand volumes, or asking them.
 const TIMEOUT: Duration = Duration::from_secs(1800);
-/// What counts.
+/// The figures that count.
 const FIRST_ANSWER: &str = "to the first answer, s";
 const ALL_ANSWERS: &str = "to the answers of all volumes, s";
 

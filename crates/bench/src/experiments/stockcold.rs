@@ -13,7 +13,7 @@ use crate::tools::Stack;
 use crate::workers::files;
 
 const RTT: Duration = Duration::from_micros(12_500);
-/// How the server is started, as it is by default and as large sites have it; and how many times afsd.fuse's rate is wanted.
+/// The options of the server, as it is by default and as large sites have it; and the wanted multiple of afsd.fuse's rate.
 const SERVERS: [(&str, &str, f64); 2] = [("-p 9", "-p 9", 5.0), ("-L -p 128", "-L -p 128", 15.0)];
 const WHO: [&str; 2] = ["afar mount", "afsd.fuse"];
 /// The other client: an address of its own at this end of the link, and how many times its idle p99 its calls may take.

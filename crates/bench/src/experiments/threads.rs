@@ -1,5 +1,5 @@
-//! How many threads are to answer the kernel: small cached files read by one, two and four programs at once, in mounts with one,
-//! two and four such threads. Nothing is pinned, so that threads may answer on other cores than those that ask.
+//! The number of threads that should answer the kernel: small cached files read by one, two and four programs at once, in mounts
+//! with one, two and four such threads. Nothing is pinned, so that threads may answer on other cores than those that ask.
 
 use std::thread;
 
@@ -12,9 +12,9 @@ use crate::record::{Record, Run, short};
 const THREADS: [&str; 3] = ["1", "2", "4"];
 /// Programs that read at once, each in a tree of its own.
 const READERS: [usize; 3] = [1, 2, 4];
-/// What `afar mount` has without an option; the others are judged by it.
+/// The number that `afar mount` has without an option; the others are judged by it.
 const USUAL: &str = "2";
-/// Of a tree.
+/// The number of folders in a tree, and the bytes of a file.
 const FOLDERS: usize = 10;
 const BYTES: usize = 8192;
 /// The usual number has to reach so much of the best.

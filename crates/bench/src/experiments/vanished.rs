@@ -11,13 +11,14 @@ use crate::tools::{Place, Stack};
 
 /// Clients that vanish.
 const CLIENTS: &str = "30";
-/// How: the process is gone, so that the network says that nobody is there; or it stands still and nothing is said.
+/// The ways to vanish: the process is gone, so that the network says that nobody is there; or it stands still and
+/// nothing is said.
 const WAYS: [&str; 2] = ["killed", "silent"];
-/// What a writer may wait, seconds.
+/// The longest time that a writer should wait, seconds.
 const GOAL_S: f64 = 2.0;
 /// OpenAFS's writer has waited 35 s.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// What counts.
+/// The figure that counts.
 const FIRST_CREATE: &str = "first CreateFile, s";
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {

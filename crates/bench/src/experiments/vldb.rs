@@ -9,14 +9,14 @@ use crate::record::{Record, Run};
 use crate::tools::Place;
 use crate::workers::vldb as worker;
 
-/// What is to be reached, look-ups per second.
+/// The goal, look-ups per second.
 const GOAL: f64 = 100_000.0;
 /// Callers of the clients.
 const CALLERS: [u64; 2] = [1, 64];
 /// A million volumes are made in some seconds.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the row without a network is called.
+/// The name of the row without a network.
 const MEMORY: &str = "memory";
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {

@@ -15,7 +15,7 @@ use rx::{CallError, Peer};
 use rxperf::{MAGIC, Request};
 use tokio::time::Sleep;
 
-/// How often a call that waits is looked at: a stall is measured that exactly.
+/// The time between two looks at a call that waits: a stall is measured that exactly.
 const TICK: Duration = Duration::from_millis(10);
 /// Bytes of a write, ours and the server's.
 const PIECE: usize = 64 << 10;
@@ -33,7 +33,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Of a call that begins now, with an eye on what happens from a time on.
+    /// Watches a call that begins now, with an eye on what happens from a time on.
     pub(super) fn new(now: Instant, from: Instant) -> Watch {
         Watch { started: now, moved: now, from, longest: Duration::ZERO, bytes: 0 }
     }
@@ -119,10 +119,10 @@ impl Service {
     }
 }
 
-/// Whether this is how such a call ends.
+/// True if this is how such a call ends.
 type IsReply = fn(&Exchange, &[u8]) -> bool;
 
-/// What goes to and fro in a call.
+/// The data that go to and fro in a call.
 struct Exchange {
     opening: Bytes,
     /// Bytes sent behind it.
@@ -131,7 +131,7 @@ struct Exchange {
     lead: usize,
     receive: u64,
     is_reply: IsReply,
-    /// What has come of them: before those that are wanted, of those, behind them.
+    /// The bytes that have come: those before the wanted ones, the wanted ones, and those behind them.
     led: Vec<u8>,
     got: u64,
     reply: Vec<u8>,
@@ -227,7 +227,7 @@ impl Ticker {
         Ticker(Box::pin(tokio::time::sleep(TICK)))
     }
 
-    /// What comes of a wait that may be broken off and repeated; none if it is time to look.
+    /// Returns the result of a wait that may be broken off and repeated; none if it is time to look.
     async fn or_tick<T>(&mut self, wait: impl Future<Output = T>) -> Option<T> {
         let mut wait = pin!(wait);
         poll_fn(|context| {

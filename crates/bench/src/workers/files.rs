@@ -34,28 +34,28 @@ use super::{Failure, hear, print};
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "file-worker";
 
-/// Of the files that are made: two pages, as in the tables of old.
+/// The bytes of the files that are made: two pages, as in the tables of old.
 const SMALL_BYTES: usize = 8192;
 /// Files in a directory, below what makes directories of AFS slow or full.
 const FILES_IN_DIRECTORY: u64 = 2000;
 /// Files whose status is asked for.
 const STATUS_FILES: usize = 1000;
-/// What is stored in bulk, again and again: so that what comes back can be checked for nearly nothing. No multiple of a
-/// page or packet.
+/// The length of the pattern that is stored in bulk, again and again, so that data can be checked for nearly nothing. No
+/// multiple of a page or packet.
 const PATTERN_BYTES: usize = 131_071;
 /// The file of the bulk transfers.
 const BULK_FILE: &str = "bulk";
 /// Volumes that are made or asked at once.
 const VOLUMES_AT_ONCE: usize = 16;
-/// How often a server is asked that is starting, and how long an answer may take then.
+/// The time between two questions to a server that is starting, and the longest time of an answer then.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a server may take to start.
+/// The longest time that a server may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
-/// OpenAFS's server says VBUSY to a client of which many calls wait at once. Cache managers ask again after a while; so much later
-/// does this one, which is not to be idle meanwhile.
+/// The pause after VBUSY, which OpenAFS's server says to a client if many of its calls wait at once. Cache managers ask again
+/// after a while. This client asks much sooner, so that it is not idle meanwhile.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
-/// How often the pulse beats; a call that takes longer than this patience counts as taking so long.
+/// The time between two beats of the pulse, and its patience: a call that takes longer counts as taking so long.
 const PULSE_EVERY: Duration = Duration::from_millis(20);
 const PULSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// EACCES as servers say it: the volume is there, and is not for us (File service notes 12).
@@ -133,7 +133,7 @@ async fn volumes(host: Ipv4Addr, folder: &str, first: u32, count: u32) -> Result
     end(&json!({ "volumes": count, "seconds": started.elapsed().as_secs_f64() }))
 }
 
-/// Does it for each number, some at a time.
+/// Runs work for each number, some at a time.
 async fn each<F>(numbers: std::ops::Range<u32>, work: impl Fn(u32) -> F) -> Result<(), Error>
 where
     F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -151,7 +151,7 @@ where
     Ok(())
 }
 
-/// What so many callers did until they were told to stop.
+/// The results of so many callers until they were told to stop.
 #[derive(Default)]
 struct Counted {
     is_over: AtomicBool,
@@ -265,7 +265,7 @@ async fn status(host: Ipv4Addr, root: AfsFid, parallel: usize, seconds: f64) -> 
     Ok(server.give_up_all().await?)
 }
 
-/// How much is moved, and how.
+/// The sizes of what is moved, and the number of calls at a time.
 #[derive(Clone, Copy)]
 struct Sizes {
     file: u64,
@@ -273,7 +273,7 @@ struct Sizes {
     parallel: usize,
 }
 
-/// What is stored: the position in the file says which byte of it is where.
+/// The data that are stored: the position in the file says which byte of it is where.
 fn pattern() -> Bytes {
     (0..PATTERN_BYTES).map(|i| (i * 7 % 251) as u8).collect::<Vec<u8>>().into()
 }
@@ -393,7 +393,7 @@ async fn answers(host: Ipv4Addr, first: u32, count: u32) -> Result<(), Failure> 
     end(&json!({ "first_s": first_s, "all_s": started.elapsed().as_secs_f64() }))
 }
 
-/// Whether the volume's root is served, be it by a refusal.
+/// True if the volume's root is served, be it by a refusal.
 async fn is_there(server: &FileServer, volume: VolumeId) -> bool {
     match tokio::time::timeout(ANSWER_TIMEOUT, server.status(AfsFid::root_of(volume))).await {
         Ok(Ok(_)) => true,

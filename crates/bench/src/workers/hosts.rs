@@ -23,10 +23,10 @@ use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions, TokioRunt
 use rx_proto::time::Instant;
 use tokio::runtime::Handle;
 
-/// What the thread waits for beside its sockets, which have their numbers.
+/// The events of the thread beside those of its sockets, which have their numbers.
 const WOKEN: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// What is found at once.
+/// The number of events that are found at once.
 const EVENTS: usize = 64;
 
 /// The runtime: tokio's, but for its ports. Their thread ends when it has gone.
@@ -38,7 +38,7 @@ pub(super) struct Hosts {
     bound: AtomicU64,
 }
 
-/// What the thread and its ports share.
+/// The things that the thread and its ports share.
 #[derive(Debug)]
 struct Shared {
     /// An eventfd.
@@ -46,7 +46,7 @@ struct Shared {
     asked: Mutex<Asked>,
 }
 
-/// What the thread has been asked for.
+/// The requests to the thread.
 #[derive(Default)]
 struct Asked {
     requests: Requests,
@@ -257,7 +257,7 @@ impl Requests {
 }
 
 impl Started {
-    /// When it has something to do at the latest.
+    /// The time when it has something to do at the latest.
     fn next(&self) -> Option<Instant> {
         [self.run_at, self.deliver_at].into_iter().flatten().min()
     }
@@ -281,7 +281,7 @@ impl Started {
     }
 }
 
-/// What the thread waits with.
+/// The descriptors that the thread waits with.
 struct Waiting {
     epoll: OwnedFd,
     timer: OwnedFd,

@@ -37,7 +37,7 @@ pub(crate) const NAME: &str = "load-worker";
 /// Before calling again after a failed call, so that a server that refuses is not drowned.
 const AFTER_FAILURE: Duration = Duration::from_millis(20);
 
-/// What the hosts do.
+/// The work of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Command {
     /// Send.
@@ -97,7 +97,7 @@ pub(crate) struct Report {
     pub(crate) busy: u64,
 }
 
-/// What all callers share.
+/// The things that all callers share.
 struct Shared {
     /// The time when it begins to count.
     from: Instant,
@@ -116,10 +116,10 @@ struct Caller {
     rng: StdRng,
 }
 
-/// What a caller has seen.
+/// The results of a caller.
 #[derive(Default)]
 struct Seen {
-    /// When each call ended, its rate if it came to its end, and its longest stall.
+    /// The time when each call ended, its rate if it came to its end, and its longest stall.
     calls: Vec<(Instant, Option<f64>, Duration)>,
     failures: Vec<(Instant, String)>,
     busy: Vec<Instant>,

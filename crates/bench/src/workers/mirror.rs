@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is mirrored.
+/// The folder that is mirrored.
 struct Mirror {
     /// By node, which is the number of the inode, but for the root.
     paths: RwLock<HashMap<u64, PathBuf>>,
@@ -82,7 +82,7 @@ enum Opened {
     Folder(Vec<(PathBuf, Entry)>),
 }
 
-/// What a request comes to.
+/// The result of a request.
 type Done<T> = io::Result<T>;
 
 impl Mirror {
@@ -210,8 +210,8 @@ impl Mirror {
     }
 }
 
-/// How a file is opened, and what the kernel is told of it: as the client's mount does, pages stay, and a file that is only read
-/// is closed without being asked.
+/// The options with which a file is opened, and those that the kernel is told. As in the client's mount, pages stay, and a file
+/// that is only read is closed without being asked.
 fn options(flags: u32) -> (OpenOptions, OpenFlags) {
     let flags = flags as i32;
     let is_write = flags & libc::O_ACCMODE != libc::O_RDONLY;

@@ -37,7 +37,7 @@ use crate::trees::{self, Pattern, Shape};
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "path-worker";
 
-/// What is read at once when contents are checked.
+/// The bytes that are read at once when contents are checked.
 const CHECK_BYTES: usize = 1 << 20;
 
 /// A program that wants one line reads so much at first.
@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Does something so often; how long each time took.
+/// Runs a pass so often. Reports how long each took.
 fn passes(
     count: usize,
     mut pass: impl FnMut() -> Result<(), Failure>,

@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is called, one after the other.
+/// The servers that are called, one after the other.
 async fn bind(options: &Options) -> Result<Vec<Callee>, Failure> {
     let limits = PeerLimits { connections: AT_ONCE / 4 };
     let Some(volume) = options.volume else {

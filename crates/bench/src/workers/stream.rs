@@ -25,13 +25,13 @@ use crate::{sys, trees};
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "stream-worker";
 
-/// What is read or written at once: what `cp` and `cat` of Debian 12 take.
+/// The bytes that are read or written at once: as many as `cp` and `cat` of Debian 12 take.
 const BLOCK_BYTES: usize = 128 << 10;
-/// What a player reads at once.
+/// The bytes that a player reads at once.
 const FILM_BYTES: usize = 64 << 10;
-/// How much of the film a player wants to have before it begins.
+/// The part of the film that a player wants to have before it begins.
 const FILM_BEGINS_AFTER: Duration = Duration::from_secs(2);
-/// How far ahead of its picture a player reads.
+/// The time by which a player reads ahead of its picture.
 const FILM_AHEAD: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
