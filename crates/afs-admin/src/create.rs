@@ -26,7 +26,7 @@ pub struct NewVolume<'a> {
     pub name: &'a str,
     /// The server where it is to be.
     pub server: Ipv4Addr,
-    /// On which partition.
+    /// The partition.
     pub partition: PartitionId,
     /// The quota, 0 for none.
     pub quota_kib: i32,

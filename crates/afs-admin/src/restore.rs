@@ -37,7 +37,7 @@ const COMPARE_MAX: Duration = Duration::from_secs(240);
 pub struct Order<'a> {
     /// The server where it is to be.
     pub server: Ipv4Addr,
-    /// On which partition.
+    /// The partition.
     pub partition: PartitionId,
     /// The name that its entry is to have, without a suffix.
     pub name: &'a str,

@@ -43,7 +43,7 @@ pub struct VolumeServers {
     known: Mutex<BTreeMap<Ipv4Addr, Connection>>,
 }
 
-/// A transaction on a volume. Whoever begins it ends it.
+/// A transaction on a volume. The function that begins it ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transaction {
     /// The server that has the volume.

@@ -123,9 +123,9 @@ impl BackingFiles {
         Self { shared: Arc::new(shared) }
     }
 
-    /// At a start: these numbers have files, and `next` is above all of them. What is in slots of others goes, so that whoever is
-    /// given one finds zeros. `was_unclean` if the last process did not close the cache. Says which number is the first that may
-    /// be given.
+    /// Begins with the numbers of a start: these have files, and `next` is above all of them. Data in the slots of other numbers go,
+    /// so that a file that is given such a number finds zeros. `was_unclean` if the last process did not close the cache. Returns
+    /// the first number that may be given.
     ///
     /// # Errors
     ///

@@ -29,14 +29,14 @@ const VERSION_TEXT: &str = "afar cache ";
 /// Files that are kept open after their last use: a second open costs a microsecond then, not ten. Each is a file
 /// descriptor.
 const RECENT_FILES: usize = 256;
-/// To how much of the limit files are let go when it is reached, in percent: so that it is not done for each file.
+/// The part of the limit, in percent, down to which files are removed when it is reached: so that it is not done for each file.
 const LOW_WATER_PERCENT: u64 = 95;
 /// The bytes that a file takes beside its data, as far as the limit is concerned: a block of the file system, its inode, its row.
 const FILE_OVERHEAD: u64 = 4096 + 512;
 /// The time between two looks of the thread: rows that are older than this are lost to a kill, which costs fetching again.
 const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
 
-/// In how many of these looks what is dirty is synced: what was written longer ago than that is at least put aside after a
+/// The number of looks after which dirty data are synced: data that were written longer ago than that are at least put aside after a
 /// loss of power, and not gone.
 const LOOKS_PER_SYNC: u64 = 10;
 

@@ -64,7 +64,7 @@ pub struct CacheFile {
     is_left: AtomicBool,
     /// True if the index keeps it, as it is dirty.
     is_kept: AtomicBool,
-    /// Up to where it was read last, or [`NOT_READ`]. A file that was opened counts as one that will be read from its beginning.
+    /// The end of the last read, or [`NOT_READ`]. A file that was opened counts as one that will be read from its beginning.
     position: AtomicU64,
     /// The backing file as the kernel has it. As long as somebody holds it, nothing is let go.
     whole: Mutex<Weak<File>>,

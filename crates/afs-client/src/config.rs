@@ -46,13 +46,14 @@ pub struct Config {
     pub sysnames: Vec<String>,
     /// Local users and who they are to cells: see [`LocalUser`].
     pub users: Vec<LocalUser>,
-    /// Keys of cells, for the users that are to have tickets made from them. Whoever holds a cell's key can be anybody in it.
+    /// Keys of cells, for the users that are to have tickets made from them. A program with a cell's key can act as any user of the
+    /// cell.
     pub keys: Vec<(CellName, KeySet)>,
     /// The protection of calls that are made with a ticket. Default crypt, as OpenAFS's client and kAFS have it.
     pub level: Level,
-    /// The time for which an operation waits for servers that do not answer, but did before, and for those that are busy.
-    /// Default 10 minutes: a restart or a move of a volume is waited for. Whoever waits can be interrupted. Servers that
-    /// have never answered are waited for only until the call is given up.
+    /// The time for which an operation waits for servers that do not answer, but did before, and for those that are busy. Default 10
+    /// minutes: a restart or a move of a volume is waited for. A program that waits can be interrupted. Servers that have never answered
+    /// are waited for only until the call is given up.
     pub patience: Duration,
     /// With no packet from a server for so long in a call, it counts as down. Default 12 s, Rx's; below 6 s counts as 6 s.
     pub dead_after: Duration,

@@ -58,7 +58,7 @@ pub struct Notice {
 /// The users whose copies a subscriber keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
-    /// Copies that anybody may see, or that are asked for anew for each user: it is the same whoever somebody becomes.
+    /// Copies that anybody may see, or that are asked for anew for each user: a change of a user's identity does not matter to them.
     Anybody,
     /// Copies of what this user was shown, by number.
     One(u32),
@@ -171,7 +171,7 @@ impl Invalidations {
         }
     }
 
-    /// The names in a directory have changed: whoever looks one up from here on finds what it is now.
+    /// Tells that the names in a directory have changed: a look-up from here on finds what it is now.
     pub(crate) async fn tell_of_names(&self, dir: Fid) {
         self.tell_and_wait(&self.changes(dir, Change::Names)).await;
     }

@@ -79,7 +79,7 @@ pub enum Record {
 pub struct Answer {
     /// The records.
     pub records: Vec<Record>,
-    /// For how many seconds they may be kept: the least of theirs.
+    /// The seconds for which they may be kept: the least of theirs.
     pub ttl_seconds: u32,
 }
 

@@ -174,8 +174,8 @@ impl Reader {
         self.volume_at
     }
 
-    /// Says of the file that was told of just now that its first bytes are not in the stream, as whoever sent it and whoever takes it have
-    /// agreed. The last one of its data has to be.
+    /// Notes that the first bytes of the file that was just told of are not in the stream, as its sender and its receiver have agreed. The
+    /// last byte of its data has to be.
     ///
     /// # Errors
     ///

@@ -25,13 +25,13 @@ use crate::failure::Failure;
 const MAX_ROWS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Kinds of refusal that are remembered.
 const MAX_REFUSALS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
-/// After how long what a row did counts half of what it does now, for which rows are told first.
+/// The time after which the past work of a row counts half as much as its present work. The order of rows depends on it.
 const HALF_LIFE_SECONDS: f64 = 30.0;
 /// So many bytes count as much as a call.
 const BYTES_OF_A_CALL: f64 = 65536.0;
 /// The time between two moments at which the older calls of a busy row are made to count less.
 const AGES_EVERY: Duration = Duration::from_secs(1);
-/// For how long it is told that somebody was refused and asked to come again.
+/// The time for which it is told that somebody was refused and asked to come again.
 const REFUSAL_LIFE: Duration = Duration::from_secs(60);
 /// Clients that are named where a call waits for several.
 const MAX_AWAITED: usize = 3;
@@ -112,7 +112,7 @@ pub struct Waiting {
     pub user: Option<String>,
     /// The address of the caller.
     pub client: SocketAddr,
-    /// Since when.
+    /// The time when it began to wait.
     pub since: Instant,
 }
 
@@ -121,7 +121,7 @@ pub struct Waiting {
 pub struct WaitingCall {
     /// The call.
     pub call: Waiting,
-    /// For how long it has waited.
+    /// The time for which it has waited.
     pub waited: Duration,
     /// The clients it waits for: some of them, where there are many.
     pub awaited: Vec<SocketAddr>,

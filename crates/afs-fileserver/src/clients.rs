@@ -59,7 +59,7 @@ struct Tables {
 /// A promise that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Promised {
-    /// For how long, from now.
+    /// The time for which it lasts, from now.
     pub(crate) life: Duration,
     /// True if the client had none for it before.
     pub(crate) is_new: bool,

@@ -427,7 +427,7 @@ impl Session {
         Failure::from(error)
     }
 
-    /// Until when the changes of this call wait for clients to be told.
+    /// The time until which the changes of this call wait for clients to be told.
     fn break_deadline(&self) -> Instant {
         self.server.clients.break_deadline()
     }

@@ -307,7 +307,7 @@ impl FileSystem {
         attributes::of_status(status, uid, self.inodes.number(status.fid))
     }
 
-    /// For how long the kernel may keep names of a directory.
+    /// The time for which the kernel may keep names of a directory.
     pub(crate) fn name_ttl(&self, user: User, dir: Fid) -> Duration {
         match self.client.cached_status(user, dir) {
             Some(Ok(status)) => attributes::name_ttl(self.client.now(), self.serves(), &status),

@@ -1,5 +1,5 @@
-//! In which ways the files of one inode may be open at once, and what becomes of them when the data change elsewhere: one table,
-//! tested cell by cell against what the kernel was seen to do (FUSE notes 3).
+//! The ways in which the files of one inode may be open at once, and the effect on them of data that change elsewhere: one
+//! table, tested cell by cell against what the kernel was seen to do (FUSE notes 3).
 //!
 //! The kernel reads a file through its page cache, which we fill and empty, or from a file of our cache by itself
 //! ("passthrough"). An inode is one or the other from its first open to its last release: what does not fit is EIO.
@@ -13,7 +13,7 @@
 //!                      the node is retired: files that are open keep the old data, a new open gets a new node
 //! ```
 
-/// In which way an inode is open.
+/// The way in which an inode is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Mode {
     /// Not at all.

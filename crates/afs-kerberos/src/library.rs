@@ -16,11 +16,11 @@ pub struct Ticket {
     pub key_kind: i32,
     /// The session key.
     pub key: Zeroizing<Vec<u8>>,
-    /// From when on it is good, in seconds since 1970.
+    /// The time from which it is good, in seconds since 1970.
     pub start: u32,
-    /// Until when.
+    /// The time until which it is good.
     pub end: u32,
-    /// Until when it can be renewed; 0 if it cannot.
+    /// The time until which it can be renewed; 0 if it cannot.
     pub renewable_until: u32,
     /// The ticket itself, in DER.
     pub bytes: Vec<u8>,
@@ -43,11 +43,11 @@ impl Ticket {
     }
 }
 
-/// For how long a ticket is asked for. The KDC may give less.
+/// The lifetime for which a ticket is asked. The KDC may give less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TicketLife {
     /// In seconds; `None` for what krb5.conf says.
     pub seconds: Option<u32>,
-    /// For how long it is to be renewable, in seconds; `None` for what krb5.conf says.
+    /// The time for which it is to be renewable, in seconds; `None` for what krb5.conf says.
     pub renewable_seconds: Option<u32>,
 }

@@ -76,7 +76,7 @@ impl AuditLog {
         Ok(Self { path: path.to_owned(), output, refused: Arc::default(), began: Instant::now() })
     }
 
-    /// Opens it again under its name, after whoever rotates logs has moved it away.
+    /// Opens it again under its name, after the program that rotates logs has moved it away.
     ///
     /// # Errors
     ///

@@ -139,7 +139,7 @@ impl Value {
         self
     }
 
-    /// Adds a text of at most 65535 bytes, which whoever sets it has seen to.
+    /// Adds a text of at most 65535 bytes; the caller has checked its length.
     #[must_use]
     pub fn string(self, v: &str) -> Self {
         let length = u16::try_from(v.len()).expect("texts are checked when they are set");

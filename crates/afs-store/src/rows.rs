@@ -118,9 +118,9 @@ pub struct Store {
     writer: Mutex<Writer>,
     /// The last batch that the writer has written, for those who need not wait.
     written: AtomicU64,
-    /// Held by whoever syncs.
+    /// Held by the thread that syncs.
     synced: Mutex<Synced>,
-    /// Held by whoever makes a checkpoint: the segments that are older than the one in use.
+    /// Held by the thread that makes a checkpoint: the segments that are older than the one in use.
     old: Mutex<Vec<String>>,
     failed: Mutex<Option<StoreError>>,
     has_failed: AtomicBool,
@@ -417,7 +417,7 @@ impl Store {
         Ok(())
     }
 
-    /// Up to where everything outlasts a power loss.
+    /// The last batch that outlasts a power loss, as do all before it.
     #[must_use]
     pub fn synced(&self) -> Seq {
         lock(&self.synced).upto

@@ -103,7 +103,7 @@ pub(crate) struct Dump {
     stage: Stage,
     /// The next vnodes of the class.
     vnodes: VecDeque<(VnodeStatus, Acl)>,
-    /// From which vnode on it goes on behind these.
+    /// The vnode from which it goes on behind these.
     next: u32,
     /// The data of the last vnode.
     data: Option<Data>,
@@ -112,7 +112,7 @@ pub(crate) struct Dump {
 /// Data of a vnode that are to follow.
 struct Data {
     status: VnodeStatus,
-    /// From where on they are missing.
+    /// The place from which they are missing.
     at: u64,
     /// Has those up to `end`.
     reader: Reader,

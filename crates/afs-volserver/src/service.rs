@@ -95,8 +95,8 @@ pub trait Authority: Send + Sync + 'static {
 
 /// The receiver of news of volumes: the file service.
 pub trait Watcher: Send + Sync + 'static {
-    /// A volume's state or contents have changed at once, or it has gone: whoever was promised a call is to be called. What is
-    /// returned ends when that is done, as far as it can be.
+    /// A volume's state or contents have changed at once, or it has gone: the clients with callback promises must be called. The future
+    /// ends when that is done, as far as it can be.
     fn volume_changed(&self, volume: VolumeId) -> BoxFuture;
 }
 
@@ -360,8 +360,8 @@ impl InUse {
         self.transaction.return_code = code.0;
     }
 
-    /// Has the disk keep what was made in the transaction: whoever ends it may remove the source next, and a power loss would cost both. A
-    /// failure stays with the transaction.
+    /// Has the disk keep what was made in the transaction: the caller that ends it may remove the source next, and a power loss would cost
+    /// both. A failure stays with the transaction.
     fn keep_for_good(&mut self) {
         if self.transaction.is_for_good
             && let Ok((partition, volume)) = self.volume()

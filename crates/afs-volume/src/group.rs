@@ -17,14 +17,14 @@ pub(crate) use edit::Edit;
 
 /// The snapshot of a group that no clone has been made of.
 pub(crate) const FIRST: Snapshot = Snapshot(1);
-/// The view of whoever sees everything.
+/// The view that shows everything.
 pub(crate) const NEWEST: Snapshot = Snapshot(u32::MAX - 1);
 
 /// A volume group in memory.
 #[derive(Debug)]
 pub(crate) struct GroupHandle {
     pub(crate) id: GroupId,
-    /// Held by whoever changes something; and by readers of more than one row, so that they fit together.
+    /// Held while something is changed; and by readers of more than one row, so that they fit together.
     pub(crate) state: Mutex<GroupState>,
     /// Files that somebody stores into.
     pub(crate) storing: Mutex<BTreeSet<VnodeNumber>>,
@@ -73,7 +73,7 @@ impl GroupHandle {
 #[derive(Debug)]
 pub(crate) struct GroupState {
     pub(crate) record: GroupRecord,
-    /// Up to where uniquifiers and data versions may be given out.
+    /// The numbers up to which uniquifiers and data versions may be given out.
     pub(crate) reserved: [u64; 2],
     /// Snapshots that clones show, with their number.
     pub(crate) views: BTreeMap<Snapshot, u32>,

@@ -442,7 +442,7 @@ pub(crate) fn decode_reservation(bytes: &[u8]) -> Result<[u64; 2], VolumeError> 
 pub(crate) struct PartitionRecord {
     /// Counts the power losses, and whatever else may have taken back what was acknowledged.
     pub(crate) epoch: u32,
-    /// From which file on there may be some without a row.
+    /// The number from which there may be files without a row.
     pub(crate) low_file: u64,
     /// The start of the machine in which it was last opened; empty where that is not known.
     pub(crate) boot: String,

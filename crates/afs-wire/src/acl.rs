@@ -1,6 +1,5 @@
-//! Access lists: as text with names, which FetchACL and StoreACL carry, and as ids with rights, which a directory's
-//! vnode keeps and dumps contain (File service notes 10). Turning names into ids and back is left to whoever can ask
-//! the protection service.
+//! Access lists: as text with names, which FetchACL and StoreACL carry, and as ids with rights, which a directory's vnode keeps and
+//! dumps contain (File service notes 10). Turning names into ids and back is left to code that can ask the protection service.
 
 use crate::ids::{AFSOPAQUEMAX, ViceId};
 use crate::rights::Rights;

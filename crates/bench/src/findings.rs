@@ -7,7 +7,7 @@ use crate::record::{Record, Row, short};
 enum Gap {
     /// The median of a figure.
     Median(&'static str, &'static [&'static str]),
-    /// By how much the first row's median is larger than the second's.
+    /// The factor by which the first row's median is larger than the second's.
     Times(&'static str, [&'static [&'static str]; 2]),
     /// The least and the largest median of all rows with these labels.
     Range(&'static str, &'static [&'static str]),

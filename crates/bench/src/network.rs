@@ -229,7 +229,7 @@ pub(crate) struct NetworkBytes {
 }
 
 impl NetworkBytes {
-    /// Of the network at this place; nothing where there is none.
+    /// Reads the counters of the network at this place; nothing where there is none.
     pub(crate) fn of(place: Option<Place<'_>>) -> Result<NetworkBytes, Error> {
         let read = || fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         Ok(match place {

@@ -184,7 +184,7 @@ pub(crate) fn thread_cpu_seconds_of(pid: u32) -> BTreeMap<u32, f64> {
     told_of_threads(pid, "stat", |stat| Some(cpu_ticks(stat)? / sys::clock_ticks()))
 }
 
-/// For how many seconds each of a process's threads has waited for a core; empty where the kernel does not tell.
+/// The seconds for which each of a process's threads has waited for a core; empty where the kernel does not tell.
 pub(crate) fn thread_waits_of(pid: u32) -> BTreeMap<u32, f64> {
     told_of_threads(pid, "schedstat", waited_seconds)
 }

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Has the process killed when the thread that starts it ends, so that nothing outlives a bench that was itself
-/// killed; and lets it have the signals that whoever started the bench may have blocked, so that SIGTERM ends it.
+/// killed. Also unblocks the signals that the bench's parent may have blocked, so that SIGTERM ends the process.
 pub(crate) fn end_with_parent(command: &mut Command) {
     let tie = || {
         // SAFETY: takes numbers only.

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 pub struct Malformed {
     /// The item that was read.
     pub what: &'static str,
-    /// At which byte behind the header it ended, or was wrong.
+    /// The byte behind the header at which it ended, or was wrong.
     pub at: usize,
 }
 

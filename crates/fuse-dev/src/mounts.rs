@@ -35,7 +35,7 @@ impl MountPoint {
     }
 }
 
-/// In what state a mount point is.
+/// The state of a mount point.
 #[derive(Debug)]
 pub enum StateOf {
     /// There is nothing of this name.

@@ -25,8 +25,8 @@ pub struct Unique(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u64);
 
-/// On whose behalf the kernel asks. Read-ahead, writing back and release come from whoever happens to be there: rights are a
-/// matter of the operations that name or open a file.
+/// The process on whose behalf the kernel asks. Read-ahead, writing back and release come from any process that happens to
+/// run: rights are a matter of the operations that name or open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// The user, as the file system checks rights.
@@ -212,8 +212,8 @@ pub enum Operation<'a> {
         length: u32,
         is_direct: bool,
     },
-    /// `is_from_cache`: pages of a mapping are written back, by whoever; `kills_privileges`: set-uid and set-gid bits go;
-    /// `is_append`: opened with `O_APPEND`, so that `pos` is where the kernel takes the end to be.
+    /// `is_from_cache`: pages of a mapping are written back, on behalf of any process; `kills_privileges`: set-uid and
+    /// set-gid bits go; `is_append`: opened with `O_APPEND`, so that `pos` is where the kernel takes the end to be.
     Write {
         handle: Handle,
         pos: u64,

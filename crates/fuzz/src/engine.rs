@@ -125,8 +125,8 @@ pub struct Report {
     pub slowest: Duration,
 }
 
-/// Runs `target` on the corpus, then on mutations, until `limit`. `before` sees each input before it runs, for whoever
-/// wants to know what it was if the process dies.
+/// Runs `target` on the corpus, then on mutations, until `limit`. `before` sees each input before it runs, so that the
+/// input is known if the process dies.
 ///
 /// # Errors
 /// The first input that fails.

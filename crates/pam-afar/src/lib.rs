@@ -29,7 +29,7 @@ use client::Asker;
 /// The program that gets tokens, with `aklog` as its first argument.
 const PROGRAM: &str = "/usr/bin/afar";
 
-/// By which environment variable `aklog` is told where the client listens that tokens are for.
+/// The environment variable that tells `aklog` where the client listens that tokens are for.
 const SOCKET_VARIABLE: &str = "AFAR_SOCKET";
 
 /// The request of PAM.

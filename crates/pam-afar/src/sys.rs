@@ -16,10 +16,10 @@ const IGNORE: c_int = 25;
 const ESTABLISH_CREDENTIALS: c_int = 2;
 const DELETE_CREDENTIALS: c_int = 4;
 
-/// Under what the PAG of a login is kept.
+/// The name under which the PAG of a login is kept.
 const DATA: &CStr = c"afar_pag";
 
-/// Under what is noted that a login has had tokens.
+/// The name under which is noted that a login has had tokens.
 const TOKENS: &CStr = c"afar_tokens";
 
 /// A login of PAM's. Only PAM knows what is in it.

@@ -34,7 +34,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The code, whoever gave it.
+    /// The code, given by either end.
     pub const fn code(self) -> AbortCode {
         match self {
             Self::AbortedByPeer(code) | Self::Failed(code) => code,
@@ -282,8 +282,8 @@ impl Call {
         }
     }
 
-    /// From when silence counts. A server's call that the application has not been told of is kept by data alone: its peer
-    /// may answer pings for ever and not have such a call, or not be who it says.
+    /// The time from which silence counts. A server's call that the application has not been told of is kept by data
+    /// alone: its peer may answer pings for ever and not have such a call, or not be who it says.
     fn alive_at(&self) -> Instant {
         if self.is_pending { self.progress_at } else { self.heard_at }
     }

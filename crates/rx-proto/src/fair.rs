@@ -349,7 +349,7 @@ mod tests {
         assert!(most - least <= 4 * u64::from(QUANTUM), "{got:?}");
     }
 
-    /// Hosts that get time to send only now and then went ahead of whoever was busy, each time.
+    /// Hosts that get time to send only now and then went ahead of busy owners, each time.
     #[test]
     fn who_goes_on_after_a_pause_is_not_new() {
         let mut queue = FairQueue::new(QUANTUM, 2 * QUANTUM);

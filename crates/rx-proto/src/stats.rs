@@ -15,7 +15,7 @@ pub enum Unit {
     Bytes,
 }
 
-/// A counter of [`Stats`], for whoever publishes all of them.
+/// A counter of [`Stats`], for code that publishes all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
     /// The field's name.

@@ -1,5 +1,5 @@
-//! Time as the protocol sees it: nanoseconds since an origin that whoever drives the endpoint chooses. Never reads a
-//! clock: a driver maps the operating system's clock onto it, a test counts it up by hand.
+//! Time as the protocol sees it: nanoseconds since an origin that the endpoint's driver chooses. Never reads a clock: a driver
+//! maps the operating system's clock onto it, a test counts it up by hand.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};

@@ -119,7 +119,7 @@ pub struct Acked {
     pub window: u64,
     /// The peer's window, packets.
     pub peer_window: u32,
-    /// At what rate the path is paced, bytes a second; `None` before it is known.
+    /// The rate at which the path is paced, bytes a second; `None` before it is known.
     pub rate: Option<u64>,
     /// The smallest and the largest round trip that was measured.
     pub rtt: Option<(Duration, Duration)>,

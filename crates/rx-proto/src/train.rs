@@ -26,7 +26,7 @@ pub(crate) struct Train {
 }
 
 impl Train {
-    /// By how much the flight may exceed its window: else ACKs would trickle the train out.
+    /// The bytes by which the flight may exceed its window: else ACKs would trickle the train out.
     pub(crate) const fn allowance(&self) -> u64 {
         self.allowance
     }

@@ -117,7 +117,7 @@ pub(crate) struct AckOutcome {
     pub(crate) spurious_bytes: u64,
     /// Bytes that were lost, as a tail loss probe has shown by bringing them itself. They left the flight when the probe went.
     pub(crate) repaired: u64,
-    /// The ACK names a transmission of ours: whoever wrote it has seen that.
+    /// True if the ACK names a transmission of ours: its sender has seen that.
     pub(crate) named: bool,
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct Transmit {
     highest: Seq,
     /// The time when a packet was last learnt to have arrived.
     learnt_at: Instant,
-    /// Up to where the losses go that are being repaired.
+    /// The end of the losses that are being repaired.
     recovers_until: Option<Seq>,
     /// Transmissions in the order of their serials, to find the packet that an ACK's serial names, and how many of them
     /// need not be looked at again for what is lost.
@@ -254,7 +254,7 @@ impl Transmit {
         }
     }
 
-    /// For how long silence ends the call: there shall be several tries within it, as the peer may not even know the call, so
+    /// Sets the time after which silence ends the call: there shall be several tries within it, as the peer may not even know the call, so
     /// that no ping of it is answered.
     pub(crate) fn set_dead_time(&mut self, dead: Duration) {
         self.patience = (dead / 4).min(MAX_BACKOFF);

@@ -74,9 +74,9 @@ pub struct Token {
     pub ticket: Vec<u8>,
     /// The form of the ticket, or the version of the DES key that it is encrypted with.
     pub kvno: i32,
-    /// From when on it is good.
+    /// The time from which it is good.
     pub start: UnixTime,
-    /// Until when.
+    /// The time until which it is good.
     pub end: UnixTime,
 }
 
@@ -112,9 +112,9 @@ pub struct Opened {
     pub instance: String,
     /// The principal's realm; empty in tickets made from the cell's key.
     pub realm: String,
-    /// From when on it is good.
+    /// The time from which it is good.
     pub start: UnixTime,
-    /// Until when.
+    /// The time until which it is good.
     pub end: UnixTime,
 }
 

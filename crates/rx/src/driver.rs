@@ -244,7 +244,7 @@ impl Driver {
         self.shards.iter().all(|shard| shard.lock().is_closed)
     }
 
-    /// Ends everything: calls are aborted, whoever waits is told, the threads end.
+    /// Ends everything: calls are aborted, waiting callers are told, the threads end.
     pub(crate) fn shut_down(&self) {
         for shard in &self.shards {
             let mut state = shard.lock();

@@ -295,9 +295,8 @@ impl Endpoint {
         self.driver().shards.iter().map(|shard| shard.lock().endpoint.connection_count()).sum()
     }
 
-    /// Ends it now, whoever else still has it: all calls are aborted, handlers see theirs fail, and the threads end before
-    /// this returns (unless it is called by one of them). The port is free when the last handler has gone, which
-    /// [`close`](Self::close) waits for.
+    /// Ends it now, even if others still have it: all calls are aborted, handlers see theirs fail, and the threads end before this returns
+    /// (unless it is called by one of them). The port is free when the last handler has gone, which [`close`](Self::close) waits for.
     pub fn shut_down(&self) {
         self.driver().shut_down();
     }

@@ -56,9 +56,9 @@ pub(crate) struct Queue {
     pub(crate) datagrams: Vec<Queued>,
     /// Memory that they hold.
     pub(crate) bytes: u64,
-    /// Payload that has come in here and has not been worked through, whoever has taken it meanwhile.
+    /// Payload that has come in here and has not been worked through, even if a thread has taken it meanwhile.
     pub(crate) unworked: u64,
-    /// The worker found nothing and waits: whoever puts something in has to wake it, or may do its work.
+    /// The worker found nothing and waits: a thread that puts something in has to wake it, or may do its work.
     pub(crate) is_idle: bool,
 }
 

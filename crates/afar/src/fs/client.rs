@@ -136,9 +136,9 @@ impl Client {
         }
     }
 
-    /// The client that the caller's tokens are for. Whoever mounts something may say that it is a mount of ours, and where its client
-    /// listens: so it has to be root's, or the caller's own. It is that which the environment names, and else, of several, that of the
-    /// current folder or the newest.
+    /// Finds the client that the caller's tokens are for. Every user who mounts something may say that it is a mount of ours, and where
+    /// its client listens. So the mount has to be root's, or the caller's own. The environment may name one; else, of several, it is
+    /// that of the current folder or the newest.
     pub(crate) fn for_tokens() -> Result<Self, Failure> {
         Self::for_tokens_within(TOKENS_TIMEOUT)
     }

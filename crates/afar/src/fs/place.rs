@@ -17,7 +17,7 @@ const ATTRIBUTE_MAX: usize = 512;
 /// The choice whether a symbolic link at the end of a path stands for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// For what it leads to.
+    /// For the place that it leads to.
     Follow,
     /// For itself.
     Stay,

@@ -38,7 +38,7 @@ impl View {
     }
 }
 
-/// By what rows are sorted.
+/// The column by which rows are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Calls,

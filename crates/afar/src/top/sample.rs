@@ -96,7 +96,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Sample, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// Replaces what a terminal would obey. Names are those of whoever made them.
+/// Replaces what a terminal would obey. The names come from users, who can make any.
 fn clean(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::String(text) if text.chars().any(char::is_control) => {

@@ -105,7 +105,7 @@ pub(super) fn run(
     })
 }
 
-/// Starts the machines. Whoever is told to stop meanwhile leaves nothing behind.
+/// Starts the machines. If the process is told to stop meanwhile, it leaves nothing behind.
 async fn start(plan: &Arc<Plan>, told: &mut StopSignals) -> Result<Machines, String> {
     let stops = Arc::new(AtomicBool::new(false));
     let mut starting = tokio::task::spawn_blocking({

@@ -1,4 +1,4 @@
-//! `vos unlock`: releases the lock of the entry of a volume, whoever has it.
+//! `vos unlock`: releases the lock of the entry of a volume, even if somebody else holds it.
 
 use super::{Done, Stop, Vos, lock};
 use crate::classic::Given;

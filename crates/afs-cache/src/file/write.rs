@@ -178,8 +178,8 @@ impl CacheFile {
         self.submit(Batch::default())
     }
 
-    /// Takes notice of what the kernel may have written for `writer` since it was lent to them: everything counts as dirty if so, and as
-    /// theirs, whoever has written meanwhile. With `is_over`, one of those who have lent it does so no more.
+    /// Takes notice of what the kernel may have written for `writer` since it was lent to them. If it may, everything counts as dirty, and
+    /// as the writer's, even if others have written meanwhile. With `is_over`, one of those who have lent it does so no more.
     ///
     /// # Errors
     ///

@@ -94,7 +94,7 @@ impl Drop for Slot {
 pub(crate) struct Fetching {
     calls: Vec<Call>,
     next_id: u64,
-    /// Up to where to fetch ahead, and for whom.
+    /// The range to fetch ahead, and the user for whom.
     ahead: Option<(Range<u64>, User)>,
     failures: VecDeque<Failed>,
     failed: u64,
@@ -181,7 +181,7 @@ impl FileData {
     }
 
     /// True if bytes that are here may be of two releases of a read-only volume: what one call has brought so far is of one version, which
-    /// the server tells after it. Bytes of two calls are told together only when both have ended. Whoever waits for that, waits for
+    /// the server tells after it. Bytes of two calls are told together only when both have ended. A reader that waits for that, waits for
     /// `arrived`.
     pub(crate) fn may_be_mixed(&self, file: &CacheFile, range: &Range<u64>) -> bool {
         if !self.vnode.volume.is_read_only() || range.is_empty() {

@@ -468,7 +468,7 @@ impl Client {
         self.inner.locks.lock_at_server(user, fid, kind).await
     }
 
-    /// Gives the server's lock of a file back, whoever has it: servers do not tell holders apart.
+    /// Gives the server's lock of a file back, even if another client has it: servers do not tell holders apart.
     ///
     /// # Errors
     ///

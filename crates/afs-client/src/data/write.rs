@@ -258,7 +258,7 @@ impl OpenFile {
 }
 
 impl Files {
-    /// Bytes of one file that may wait to be stored before whoever writes has to wait.
+    /// Bytes of one file that may wait to be stored before a writer has to wait.
     fn dirty_max(&self) -> u64 {
         DIRTY_MAX.min(self.cache.usage().limit_bytes / 2).max(STORE_AHEAD_BYTES * 2)
     }

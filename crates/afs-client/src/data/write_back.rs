@@ -195,8 +195,8 @@ impl FileData {
         Error::NoToken { cell: files.calls.cells.name_of(self.vnode.fid.cell) }
     }
 
-    /// Stores what is dirty, as the one who wrote last. Returns when all that was dirty at the beginning is at the server. `user` is
-    /// whoever wants it.
+    /// Stores what is dirty, as the user who wrote last. Returns when all that was dirty at the beginning is at the server. `user` is the
+    /// user who wants it.
     ///
     /// # Errors
     ///

@@ -15,8 +15,8 @@ use rx_proto::time::Instant;
 /// Cells that are known at once: the public list has about 200.
 const CELLS_MAX: usize = 10_000;
 
-/// Cells that the DNS has told of, and the servers that they have had: whoever has a zone can make names and addresses without end, and
-/// should not take the place of cells that files and administrators name, nor that of file servers.
+/// Cells that the DNS has told of, and the servers that they have had. Every owner of a zone can make names and addresses without end.
+/// These should not take the place of cells that files and administrators name, nor that of file servers.
 const FOUND_MAX: usize = 1000;
 const FOUND_SERVERS_MAX: usize = 16 * FOUND_MAX;
 
@@ -30,7 +30,7 @@ pub(crate) struct Cell {
     /// Its database servers, in the order in which they were given.
     pub(crate) addresses: Vec<Ipv4Addr>,
     pub(crate) location_servers: Vec<Arc<Server>>,
-    /// Until when that counts, of a cell that the DNS has told of.
+    /// The end of that answer's validity, for a cell that the DNS has told of.
     pub(crate) until: Option<Instant>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Pags {
 struct Made {
     /// The user that it was made for; `None` if processes had it before this client began.
     owner: Option<u32>,
-    /// At how many looks in a row no process had it. The first may have come before the process had it.
+    /// The number of looks in a row that found it in no process. The first may have come before the process had it.
     missed: u32,
     /// Its session has said that it is over. There may be processes left.
     is_over: bool,

@@ -111,7 +111,7 @@ impl Distance {
     }
 }
 
-/// From which of our own addresses we would call another one: nothing is sent for that.
+/// Returns the address of ours from which we would call another one: nothing is sent for that.
 fn own_address(socket: SocketAddr) -> Option<IpAddr> {
     let probe = UdpSocket::bind("0.0.0.0:0").ok()?;
     probe.connect(socket).ok()?;

@@ -69,9 +69,9 @@ pub struct TokenInfo {
     pub cell: CellIndex,
     /// The user's identity in it, as far as that is known here.
     pub holder: Holder,
-    /// From when on it is good.
+    /// The time from which it is good.
     pub start: UnixTime,
-    /// Until when; tokens that are made here from the cell's key are replaced before.
+    /// The time until which it is good; tokens that are made here from the cell's key are replaced before.
     pub end: UnixTime,
     /// True if it is made here.
     pub is_made_here: bool,
@@ -96,7 +96,7 @@ impl Holder {
         }
     }
 
-    /// True if another token is the same person's, as far as is said. Whoever says a name or a number that is not theirs gains nothing:
+    /// True if another token is the same person's, as far as is said. A user who gives a name or a number that is not theirs gains nothing:
     /// servers are asked anew what the owner of the new token may do.
     fn is_same_as(&self, other: &Self) -> bool {
         if self.name.is_empty() { *self == *other } else { self.name == other.name }
@@ -168,7 +168,7 @@ pub(crate) struct Users {
     runtime: Arc<dyn Runtime>,
     /// True if somebody looks for tokens that end.
     is_watched: AtomicBool,
-    /// Wakes whoever does: there is another token, or one was refused.
+    /// Wakes the task that looks: there is another token, or one was refused.
     look: Arc<Notify>,
     level: RwLock<Level>,
     /// True if it was told that a server refuses this level.
@@ -403,7 +403,8 @@ impl Users {
         Writer::new(user.uid, login.map_or_else(Arc::default, |login| Arc::clone(&login.noted)))
     }
 
-    /// As whom that is stored which somebody has written: as the same person, whoever the user has become since.
+    /// Returns the identity as which data are stored that somebody has written: the same person, even if the user has become somebody else
+    /// since.
     ///
     /// # Errors
     ///

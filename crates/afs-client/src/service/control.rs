@@ -66,7 +66,7 @@ struct Session {
     about: Arc<About>,
     /// The user who asks, with their PAG.
     user: User,
-    /// The number of the peer's user, whoever's PAG they are in.
+    /// The number of the peer's user, even if they are in another user's PAG.
     uid: u32,
     /// The user who runs the client and owns the socket.
     owner: u32,

@@ -72,8 +72,9 @@ pub struct Status {
     pub is_read_only: bool,
     /// True if it is a mount point, or the root directory of a volume: a place where another volume begins.
     pub is_volume_root: bool,
-    /// Until when this is promised to stay so, unless the client tells of a change before; not later than now for what the
-    /// server did not promise, and for a file with data that are not stored yet. Times are [`Client::now`](crate::Client::now)'s.
+    /// The time until which this is promised to stay so, unless the client tells of a change before. It is not later than now if
+    /// the server promised nothing, and for a file with data that are not stored yet. Times are
+    /// [`Client::now`](crate::Client::now)'s.
     pub valid_until: Instant,
 }
 

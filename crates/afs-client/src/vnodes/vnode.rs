@@ -62,8 +62,8 @@ pub(crate) struct Volume {
     pub(super) strays: AtomicU64,
     /// The releases of a read-only volume that its servers have.
     releases: Mutex<Releases>,
-    /// Until when what was promised of a read-only volume goes on to count, though it has run out, as none of its servers answers:
-    /// in nanoseconds of the client's time.
+    /// The time until which promises of a read-only volume count beyond their end, because none of its servers answers: in nanoseconds of
+    /// the client's time.
     away_until: AtomicU64,
     /// True if it is a read-only or backup volume.
     is_read_only: AtomicBool,
@@ -311,7 +311,7 @@ impl Vnode {
         state.access.retain(|(theirs, _)| *theirs != who);
     }
 
-    /// The status, if it is promised, whoever asks.
+    /// The status, if it is promised. It is the same for all who ask.
     pub(crate) fn promised_status(&self, now: Instant) -> Option<AfsFetchStatus> {
         let state = self.state();
         let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
@@ -573,7 +573,7 @@ impl State {
     }
 }
 
-/// Until when a promise is taken to hold; `None` for what is none.
+/// The time until which a promise is taken to hold; `None` for what is none.
 fn promised(now: Instant, callback: &AfsCallBack) -> Option<Instant> {
     let is_one = matches!(callback.kind, CallBackType::SHARED | CallBackType::EXCLUSIVE);
     let told = Duration::from_secs(callback.expiration_seconds.into()).min(PROMISE_MAX);

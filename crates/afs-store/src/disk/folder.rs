@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// From so many files on, the whole file system is synced instead of each: a sync of a new file costs a commit of the
 /// file system's journal, 1 to 5 ms here, one of the file system hardly more.
 const FILES_TO_SYNC_ONE_BY_ONE: usize = 8;
-/// The file that whoever has the folder open holds a lock on.
+/// The file on which the process that has the folder open holds a lock.
 const LOCK: &str = "lock";
 /// The file that says how often a sync has failed since the machine was started (Volume format 8): its boot id, a blank, a
 /// number. Anything else counts as once.
@@ -82,8 +82,8 @@ impl Drop for FolderDisk {
     }
 }
 
-/// Takes from others what they may do in a folder that has people's files: what is in it may have been made when it was open. Who is
-/// not its owner cannot, and whoever made it so decides.
+/// Takes the rights of other users to a folder that has people's files: its files may have been made when it was open. If the
+/// process does not own the folder, it cannot do this, and the owner decides.
 fn close_to_others(folder: &File) -> io::Result<()> {
     let mode = folder.metadata()?.permissions().mode() & 0o7777;
     if mode & !FOLDER_MODE & 0o777 == 0 {

@@ -217,7 +217,7 @@ pub(crate) fn recover(
     Ok(out)
 }
 
-/// Up to where each mark covers what is there.
+/// The last record that each mark covers.
 fn marks(records: &BTreeMap<Seq, Found>) -> impl Iterator<Item = Seq> {
     records.values().filter_map(|found| match found {
         Found::Mark { upto, .. } => Some(*upto),

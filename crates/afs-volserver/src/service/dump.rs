@@ -1,4 +1,4 @@
-//! Dumps, sent to whoever asks: `Dump` and `DumpV2`. The volume is read as it was at the call, so clients go on meanwhile, and the disk
+//! Dumps, sent to the caller: `Dump` and `DumpV2`. The volume is read as it was at the call, so clients go on meanwhile, and the disk
 //! works on the next piece while the last one is sent.
 
 use afs_wire::afsvol::{AttachFlags, Dump, DumpFlags, DumpV2, reply};

@@ -147,7 +147,7 @@ fn crashes(seed: u64, losses_in_four: u32, always: bool) {
 }
 
 /// A power loss may leave a segment whose predecessor lost its end. The next run goes on behind that end, in a segment of a higher
-/// number: whoever read the log after another loss stopped at the first of the two, and all that had been synced was gone.
+/// number. A run that read the log after another loss stopped at the first of the two, and all that had been synced was gone.
 #[test]
 fn what_was_synced_behind_a_gap_in_the_log_is_there_after_another_power_loss() {
     let set = crate::SetStatus::default();

@@ -149,8 +149,8 @@ fn after_an_error_of_the_disk_the_volume_is_offline_or_whole() {
     assert!(losses > 5 && losses < failures, "{losses} of {failures} were of a sync");
 }
 
-/// The kernel forgets what a failed sync was to write: the next sync says that all is well. Whoever was killed after such a failure
-/// left a log that counted in full, and named data that were never on the disk.
+/// The kernel forgets what a failed sync was to write: the next sync says that all is well. A process that was killed after such a
+/// failure left a log that counted in full, and named data that were never on the disk.
 #[test]
 fn what_a_failed_sync_was_to_write_does_not_count_for_the_next_process() {
     let set = SetStatus::default();

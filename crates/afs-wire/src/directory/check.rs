@@ -1,6 +1,6 @@
 //! The faults of a directory, found for salvaging, and for tests. A directory without faults is read alike by
-//! whoever follows the chains, as stock servers and clients do, and by whoever goes through the slots, as Linux
-//! does.
+//! readers that follow the chains, as stock servers and clients do, and by those that go through the slots, as
+//! Linux does.
 
 use super::layout::{BUCKETS, FIRST_SLOT, FREE_MAP_AT, MAPPED_PAGES, SLOTS, slots_for};
 use super::{Directory, Link, Slot, hash, reserved, word};

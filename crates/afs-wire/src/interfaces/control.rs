@@ -139,9 +139,9 @@ wire_struct! {
         kvno: i32,
         /// The key that is in the ticket.
         session_key: SessionKey,
-        /// From when on it is good.
+        /// The time from which it is good.
         start: AfsTime,
-        /// Until when.
+        /// The time until which it is good.
         end: AfsTime,
         /// The ticket.
         ticket: Opaque<TICKET_MAX>,
@@ -155,7 +155,7 @@ wire_struct! {
         holder: Name,
         /// The holder's number in the cell; [`ViceId::ANONYMOUS`] where the client does not know it.
         id: ViceId,
-        /// Until when it is good.
+        /// The time until which it is good.
         expires: AfsTime,
     }
 }

@@ -243,7 +243,7 @@ wire_struct! {
     struct FsCmdInputs {
         /// The command.
         command: i32,
-        /// On what.
+        /// The file or directory that it is about.
         fid: AfsFid,
         /// Parameters.
         int64s: [i64; 3],

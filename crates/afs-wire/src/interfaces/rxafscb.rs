@@ -73,7 +73,7 @@ wire_struct! {
         lock: AfsDbLockDesc,
         /// The server that promised.
         callback: i32,
-        /// Until when.
+        /// The time until which it lasts.
         cb_expires: AfsTime,
         /// References.
         ref_count: i16,
@@ -104,7 +104,7 @@ wire_struct! {
         lock: AfsDbLockDesc,
         /// The server that promised.
         callback: i32,
-        /// Until when.
+        /// The time until which it lasts.
         cb_expires: AfsTime,
         /// References.
         ref_count: i16,

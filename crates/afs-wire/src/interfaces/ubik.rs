@@ -56,7 +56,7 @@ wire_struct! {
         sync_tid: UbikTid,
         /// Nonzero if this server is the sync site.
         am_sync_site: i32,
-        /// Until when.
+        /// The time until which it is.
         sync_site_until: AfsTime,
         /// Servers that vote.
         n_servers: i32,

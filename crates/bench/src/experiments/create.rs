@@ -25,7 +25,7 @@ const GOAL: f64 = 1.5;
 const US: &str = "µs/file";
 const CALL_US: &str = "µs/call";
 const WHAT: [&str; 4] = ["empty mount", "empty mount again", "empty calls", "afar"];
-/// For how long ext4 keeps inodes that were freed (`recently_deleted` of the kernel's).
+/// The time for which ext4 keeps inodes that were freed (`recently_deleted` of the kernel's).
 const FREED_FOR: Duration = Duration::from_secs(300);
 /// A port for rxperf where nothing else of the cell is.
 const PORT: u16 = 7009;

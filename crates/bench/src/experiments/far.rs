@@ -78,7 +78,7 @@ struct Size {
     bytes: u64,
     /// The bytes of OpenAFS's file.
     stock_bytes: u64,
-    /// For how long is read at most.
+    /// The longest time of a read.
     time: Duration,
 }
 

@@ -33,7 +33,8 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// A large read may make the 99th percentile of small ones so many times the idle median, or so many ms.
 const GOAL_MS: f64 = 5.0;
 
-/// Small files on the local disk, read while our client fetches the large one: what the two full cores cost, whoever serves the files.
+/// Small files on the local disk, read while our client fetches the large one: the cost of the two full cores, apart from the server
+/// of the files.
 const LOCAL: &str = "local disk beside afar";
 
 const P99: &str = "p99 ms";

@@ -31,7 +31,7 @@ const GOAL_PATHS: f64 = 0.8;
 /// The share that a latecomer should have, %, and the time within which it should have it.
 const GOAL_LATE_PERCENT: f64 = 30.0;
 const GOAL_LATE_S: f64 = 10.0;
-/// By how much ping may rise, ms.
+/// The time by which ping may rise, ms.
 const GOAL_PING_MS: f64 = 25.0;
 /// A latecomer's share is that of so long, s.
 const LATE_OVER_S: f64 = 1.0;

@@ -38,7 +38,7 @@ impl Watch {
         Watch { started: now, moved: now, from, longest: Duration::ZERO, bytes: 0 }
     }
 
-    /// For how long nothing has come by now, of the time that counts.
+    /// The time for which nothing has come by now, of the time that counts.
     fn stands(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.moved.max(self.from))
     }

@@ -10,7 +10,7 @@ use afs_celldb::vldb::Vldb;
 const VLDB: &[u8] = include_bytes!("../../../afs-celldb/tests/data/vldb.DB0");
 const PRDB: &[u8] = include_bytes!("../../../afs-celldb/tests/data/prdb.DB0");
 
-/// From where on changes count whose place is even: shortly before the first entry.
+/// The place from which changes with even places count: shortly before the first entry.
 const ENTRIES: [usize; 2] = [132_000, 65_500];
 
 /// See the module. The first byte says which file, and whether it is cut and has a log; then changes: a place in three bytes,

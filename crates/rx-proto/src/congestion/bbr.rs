@@ -64,8 +64,8 @@ const LOSS_THRESHOLD: f64 = 0.02;
 /// A round is no sign if its losses were found at fewer times than this (the draft's StartupFullLossCnt, here for every
 /// phase), as a burst on the line is one; unless they are more than this share of it.
 const LOSS_EVENTS: u32 = 6;
-/// By how many standard deviations the loss has to exceed the threshold: of the few packets at the beginning of a round 2 %
-/// are lost now and then where it is 1 % in the long run.
+/// The number of standard deviations by which the loss has to exceed the threshold: of the few packets at the beginning of a
+/// round 2 % are lost now and then where it is 1 % in the long run.
 const LOSS_DEVIATIONS: f64 = 2.0;
 const LOSS_HEAVY: f64 = 0.1;
 /// Rounds that a probe's queue is given to drain. Beside flows that keep the queue filled it never does, and a flow
@@ -155,7 +155,7 @@ pub struct Bbr {
     /// Best delivery rate and largest flight of this round.
     round_rate: u64,
     round_in_flight: u64,
-    /// By how much `inflight_hi` may grow in this round; doubles while nothing is lost, up to what a probe asks for.
+    /// The bytes by which `inflight_hi` may grow in this round; doubles while nothing is lost, up to what a probe asks for.
     hi_growth: u64,
     /// True if the window was what limited the flight in this round.
     is_held_by_hi: bool,
@@ -233,7 +233,7 @@ impl Bbr {
         bytes_in(self.rate().unwrap_or(0), self.min_rtt)
     }
 
-    /// By how much of the rate a probe goes up or down. It doubles with each that found more and made no queue.
+    /// The part of the rate by which a probe goes up or down. It doubles with each probe that found more and made no queue.
     fn step(&self) -> f64 {
         let doublings = if let Phase::Up { found } = self.phase { found.min(8) } else { 0 };
         let first = PROBE_QUEUE.as_secs_f64() / self.min_rtt.as_secs_f64().max(1e-6);

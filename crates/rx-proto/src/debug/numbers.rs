@@ -232,7 +232,7 @@ numbers! {
         0 SILENT "none"
         /// No security.
         1 NULL "rxnull"
-        /// Of AFS before Kerberos; long gone.
+        /// A class of AFS before Kerberos; long gone.
         2 VAB "rxvab"
         /// Kerberos with fcrypt.
         3 KAD "rxkad"

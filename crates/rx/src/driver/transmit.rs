@@ -54,7 +54,7 @@ enum Turn {
 }
 
 impl Driver {
-    /// Sends what there is, or has whoever is sending do so.
+    /// Sends what there is, or has the thread that is sending do so.
     pub(super) fn transmit(&self, shard: &Shard) {
         shard.tx_wanted.store(true, Ordering::SeqCst);
         loop {

@@ -1,5 +1,5 @@
 //! ICMP's errors about packets that a socket has sent: entries of the socket's error queue parsed into meaning.
-//! Believes none of it: anyone can forge an ICMP message, so whoever acts on one first looks whether the quoted bytes
+//! Believes none of it: anyone can forge an ICMP message, so code that acts on one first checks that the quoted bytes
 //! are of a packet of its own.
 
 use std::fmt;

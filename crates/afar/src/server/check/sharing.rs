@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Until when a server is the sync site whose databases are in a file: for ever.
+/// The time until which a server is the sync site whose databases are in a file: for ever.
 const FOREVER: u32 = 0x7fff_ffff;
 
 /// The finding about another server's databases.

@@ -65,7 +65,7 @@ const PIECE_MIN: u64 = 128 << 10;
 /// The time by which a latency may exceed the best one without meaning anything: the clock ticks of a busy machine.
 const LATENCY_NOISE: Duration = Duration::from_millis(2);
 
-/// For how long the best latency is remembered: servers and ways change.
+/// The time for which the best latency is remembered: servers and ways change.
 const LATENCY_MEMORY: Duration = Duration::from_secs(30);
 
 /// A call that took so much longer than the best to begin was refused with VBUSY and repeated (see `afs_failover`), or waited for

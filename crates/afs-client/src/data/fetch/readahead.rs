@@ -5,8 +5,8 @@
 /// line costs the server little.
 const AHEAD_FIRST: u64 = 256 << 10;
 
-/// By how much more is fetched ahead each time. A reader that stops has cost at most so many times what it has read;
-/// with 2, a long path of 100 ms and 1 Gbit/s would be filled only after a second.
+/// The factor by which more is fetched ahead each time. A reader that stops has cost at most so many times what it has read; with 2, a
+/// long path of 100 ms and 1 Gbit/s would be filled only after a second.
 const GROWTH: u64 = 4;
 
 /// The distance from its expected place within which a read counts as reading on: the kernel has several reads under way at once, and
@@ -19,7 +19,7 @@ pub(crate) struct Readahead {
     /// Behind the furthest byte that was read.
     next: u64,
     window: u64,
-    /// Up to where was asked for.
+    /// The end of what was asked for.
     asked: u64,
 }
 

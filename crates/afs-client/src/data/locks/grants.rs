@@ -21,7 +21,7 @@ pub(super) struct Lock {
 /// A lock that a server has given.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Given {
-    /// To whom.
+    /// The user it was given to.
     pub(super) user: User,
     pub(super) kind: LockKind,
     /// Until then the server has it, whenever it got the call: by the clock that goes on while the machine sleeps.
