@@ -90,7 +90,7 @@ struct State {
     dirty: RangeSet,
     /// The ranges that a running store has taken.
     storing: RangeSet,
-    /// The shortest length of the file when that store began.
+    /// The length to which the file had been cut when that store began.
     storing_truncated_to: u64,
     is_storing: bool,
     /// True if the row in the index says less.

@@ -1,10 +1,10 @@
-//! Interop with OpenAFS: what the tests in `tests/interop` (Rx) and `tests/cells` (whole cells) are made of.
+//! Interop with OpenAFS: the parts of the tests in `tests/interop` (Rx) and `tests/cells` (whole cells).
 //!
-//! [`lab`] finds and builds the programs, [`process`] runs them, [`suite`] runs the cases. For Rx, [`service`] is our
-//! implementation of the test service, both ends, of which `interop/oafs-peer` is the other one; [`network`] is what lies between
-//! the two sides, [`proxy`] records what is said on it and [`wire`] judges that. For cells, [`cell`] starts one of OpenAFS's
-//! servers or of ours and mounts it with a stock client, [`our_mount`] with ours, [`commands`] compares what stock tools say of two, and
-//! [`celldb`] makes random calls to servers of the cell's databases.
+//! [`lab`] finds and builds the programs, [`process`] runs them, [`suite`] runs the cases. For Rx, [`service`] is our implementation of
+//! both ends of the test service, and `interop/oafs-peer` is OpenAFS's; [`network`] is between the two sides, [`proxy`] records what
+//! passes there, and [`wire`] judges the record. For cells, [`cell`] starts one of OpenAFS's servers or of ours and mounts it with a
+//! stock client, [`our_mount`] mounts it with ours, [`commands`] compares the answers of stock tools in two cells, and [`celldb`] makes
+//! random calls to servers of the cell's databases.
 //!
 //! Nothing here is used outside of tests and benches.
 

@@ -27,8 +27,8 @@ const OWN_EVERY: u32 = 4;
 const OWN_DELAY: Duration = Duration::from_millis(5);
 /// With a window or flight this small every packet is acknowledged at once: the sender may be waiting for it.
 const SMALL_FLIGHT: u32 = 8;
-/// The factor by which the window exceeds what the application took in the last round trip: the sender doubles each round, and
-/// learns of the window a round late.
+/// The window, as a multiple of what the application took in the last round trip: the sender doubles each round, and learns of the
+/// window a round late.
 const WINDOW_HEADROOM: u32 = 4;
 
 /// The fate of a packet.

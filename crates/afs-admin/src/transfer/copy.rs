@@ -115,7 +115,8 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         Ok(id)
     }
 
-    /// Opens the volume at the target, if it is to be brought up to date. Returns since when the source may have changed.
+    /// Opens the volume at the target if it is to be brought up to date, and returns since when the source may have changed. Removes it
+    /// otherwise.
     async fn existing(
         &mut self,
         order: Order<'_>,

@@ -300,8 +300,8 @@ impl Statuses {
             .collect())
     }
 
-    /// Asks for the status of many vnodes of one volume, and notes the answers. Returns the vnodes that do not exist for this identity, as
-    /// the server says. If a call failed as a whole, a caller that needs its vnodes has to ask again.
+    /// Asks for the status of many vnodes of one volume, and notes the answers. Returns the vnodes whose status the server refuses to this
+    /// identity, with the errors. If a call failed as a whole, a caller that needs its vnodes has to ask again.
     pub(crate) async fn fetch_statuses(&self, who: IdentityIndex, fids: &[Fid]) -> HashMap<Fid, Error> {
         let mut refused = HashMap::new();
         let (claim, others) = self.single_flight.claim(who, fids);

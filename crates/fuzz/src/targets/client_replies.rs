@@ -1,9 +1,9 @@
 //! A client works in a cell whose servers' replies the input changes on their way. Whatever comes, it does not panic, gives each
 //! operation a result within a bounded time, and serves others when the servers are sane again.
 //!
-//! The input: changes, each of four bytes, of which every reply takes the next: what is done, where (two bytes), and a value. A
-//! reply without a change comes as it is. The servers run in virtual time and are the same for all inputs of a thread; the
-//! client is a new one each time.
+//! The input is a list of changes of four bytes each: the kind, the place (two bytes) and a value. Every reply takes the next
+//! change. A reply without a change comes as it is. The servers run in virtual time and are the same for all inputs of a thread;
+//! the client is a new one each time.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

@@ -39,9 +39,9 @@ const WAITED_FOR: u32 = 1;
 /// Calls to a server of our own: the second fills the gap when the first one ends.
 const OWN_CALLS: u32 = 2;
 
-/// The time to the start of a call for which one more call is allowed. A call's last packets, its end and the beginning of the next take
-/// two to three round trips, lost packets among them more. In that time the calls beside it need something to send: at 1 Gbit/s and 200 ms
-/// some 60 MB, and half of [`OWN_PIECE`] is what each of them has left.
+/// A server may get one more call for each such part of the time that a call takes to begin. A call's last packets, its end and the
+/// beginning of the next take two to three round trips, lost packets among them more. In that time the calls beside it need something to
+/// send: at 1 Gbit/s and 200 ms some 60 MB, and half of [`OWN_PIECE`] is what each of them has left.
 const OWN_CALL_EVERY: Duration = Duration::from_millis(40);
 
 /// Calls to a server of our own at most.
