@@ -29,7 +29,7 @@ pub struct DatabaseServers {
 struct State {
     /// The one that answered last, which is asked first.
     current: usize,
-    /// The time since when each gives no answer.
+    /// The time since which each gives no answer.
     down_since: Vec<Option<Instant>>,
 }
 

@@ -35,7 +35,7 @@ const DOWN_FOR_SURE: Duration = Duration::from_secs(60);
 pub struct Candidate {
     /// The server's number.
     pub server: u32,
-    /// The time since when it counts as down.
+    /// The time since which it counts as down.
     pub down_since: Option<Instant>,
     /// True if it has ever answered.
     pub has_answered: bool,

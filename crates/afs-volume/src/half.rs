@@ -43,7 +43,7 @@ pub struct Half {
     pub kind: VolumeKind,
     /// Its read-write volume.
     pub parent: VolumeId,
-    /// The time since when it is aside, by the clock of the caller that first asked.
+    /// The time since which it is aside, by the clock of the caller that first asked.
     pub since: AfsTime,
 }
 

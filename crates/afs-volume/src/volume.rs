@@ -38,7 +38,7 @@ pub struct Volume {
     pub(crate) is_restoring: bool,
     /// True if it has what came of a restore that did not end, which may be gone on with.
     pub(crate) rests: AtomicBool,
-    /// The time since when, by the clock of the caller that first asked; 0 if nobody has. Is not on the disk.
+    /// The time since which, by the clock of the caller that first asked; 0 if nobody has. Is not on the disk.
     pub(crate) rests_since: AtomicU32,
     /// True if a restore has filled it, and nobody has been shown it since. Is not on the disk.
     pub(crate) is_filled: AtomicBool,

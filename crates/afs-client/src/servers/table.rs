@@ -133,7 +133,7 @@ impl Address {
         (health.down_since.is_some(), health.is_suspected, self.distance().order())
     }
 
-    /// The time since when it does not answer.
+    /// The time since which it does not answer.
     pub(crate) fn down_since(&self) -> Option<Instant> {
         self.health().down_since
     }

@@ -79,7 +79,7 @@ struct State {
 }
 
 impl Salvager {
-    /// The time since when a check runs, if one does.
+    /// The time since which a check runs, if one does.
     pub(crate) fn started(&self) -> Option<AfsTime> {
         self.lock().started
     }

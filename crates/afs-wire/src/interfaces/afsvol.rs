@@ -345,7 +345,7 @@ wire_struct! {
         kind: VolumeType,
         /// Its read-write volume.
         parent: VolumeId,
-        /// The time since when it is aside.
+        /// The time since which it is aside.
         since: AfsTime,
     }
 }

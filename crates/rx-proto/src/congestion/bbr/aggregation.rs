@@ -11,7 +11,7 @@ const AGGREGATION_ROUNDS: u64 = 5;
 /// the rate again and again: measured by the rate of a window that waited, the next window is smaller still.
 #[derive(Debug)]
 pub(super) struct Aggregation {
-    /// The time since when more has been acknowledged than expected, and how much in all.
+    /// The time since which more has been acknowledged than expected, and how much in all.
     since: Instant,
     acked: u64,
     /// The most beyond expectation in the last rounds since `from`, and in as many before.
