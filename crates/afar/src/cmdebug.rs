@@ -279,7 +279,7 @@ impl Debug {
     }
 }
 
-/// Without an address it is no entry but a process that sleeps, which is always shown.
+/// True if the entry is to be shown. Without an address it is no entry but a process that sleeps, which is always shown.
 fn is_shown(entry: &AfsDbCacheEntry64, which: Which) -> bool {
     entry.addr == 0
         || match which {

@@ -212,7 +212,7 @@ const CONFIGURATION: &[&str] = &[
 const LETTERS: &[u8; 64] = b"?abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz0123456789_";
 
 impl Code {
-    /// In words.
+    /// The code in words.
     pub(crate) fn message(self) -> String {
         let code = self.0;
         if code < 0 {

@@ -28,7 +28,7 @@ pub(crate) fn log_path(file: &Path) -> PathBuf {
     file.with_extension("DBSYS1")
 }
 
-/// All of a file; nothing if it is not there and `may_miss`.
+/// Reads all of a file; nothing if it is not there and `may_miss`.
 pub(crate) fn read(path: &Path, may_miss: bool) -> Result<Option<Vec<u8>>, String> {
     let mut file = match File::open(path) {
         Ok(file) => file,

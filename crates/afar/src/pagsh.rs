@@ -38,7 +38,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     refused(&format!("{SHELL}: {error}"))
 }
 
-/// Without the PAG that was asked for nothing is run: what comes next could set and forget the user's own tokens.
+/// Runs nothing, because there is no PAG: a command that was run now could set and forget the user's own tokens.
 fn refused(why: &str) -> ExitCode {
     eprintln!("setpag: {why}");
     ExitCode::FAILURE

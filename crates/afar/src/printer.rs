@@ -19,7 +19,7 @@ pub(crate) struct Printer {
 const PENDING_MAX: usize = 64 << 10;
 
 impl Printer {
-    /// For the command of this name.
+    /// Makes the printer of the command with this name.
     pub(crate) fn new(command: &'static str) -> Self {
         let (pending, has_failed) = (RefCell::default(), Cell::new(false));
         Self { command, is_only_json: false, pending, has_failed }

@@ -11,8 +11,8 @@ use std::path::Path;
 /// The public part of a state folder: clients and tools find the cell there. Its folder `server` is not public.
 const PUBLIC: &str = "etc";
 
-/// For a process that holds keys: what it makes is for its user alone, it leaves no core dump, and no process of the same user looks into
-/// its memory.
+/// Prepares a process that holds keys: the files that it makes are for its user alone, it leaves no core dump, and no process of the same
+/// user looks into its memory.
 pub(crate) fn begin() {
     umask(Mode::from_raw_mode(0o077));
     hide_memory();

@@ -63,7 +63,7 @@ impl Kind {
 }
 
 impl Entry {
-    /// As it came. A count of sites that cannot be is taken for the nearest that can.
+    /// Makes the entry as it came. A count of sites that cannot be is taken for the nearest that can.
     pub fn from_wire(entry: &NvldbEntry) -> Self {
         let count = usize::try_from(entry.n_servers).unwrap_or(0).min(NMAXNSERVERS);
         let site = |i: usize| Site {
@@ -80,7 +80,7 @@ impl Entry {
         }
     }
 
-    /// As it is sent; `None` if it has too many sites or too long a name.
+    /// The entry as it is sent; `None` if it has too many sites or too long a name.
     pub fn to_wire(&self) -> Option<NvldbEntry> {
         if self.sites.len() > NMAXNSERVERS {
             return None;

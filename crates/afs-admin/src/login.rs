@@ -13,7 +13,7 @@ use rx_security::{KeySet, Level, Token, rxkad};
 pub struct Login(Option<(Arc<Token>, Level)>);
 
 impl Login {
-    /// Nobody: servers do not know by whom they are called.
+    /// Makes an anonymous login: servers do not know by whom they are called.
     pub const fn anonymous() -> Self {
         Self(None)
     }

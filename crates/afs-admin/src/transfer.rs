@@ -220,7 +220,7 @@ struct Transfer<'a, T> {
 }
 
 impl<'a, T> Transfer<'a, T> {
-    /// Nothing was begun yet: a volume, where it is, and where it is to be.
+    /// Makes the transfer of a volume from one place to another. Nothing has begun yet.
     fn new(
         vldb: &'a LocationDb,
         servers: &'a VolumeServers,

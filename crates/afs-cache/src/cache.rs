@@ -448,7 +448,7 @@ impl Shared {
         Ok(())
     }
 
-    /// So many bytes came.
+    /// Counts so many bytes that came.
     pub(crate) fn grow(&self, bytes: u64) {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if used > self.limit.load(Ordering::Relaxed) && used - bytes <= self.limit.load(Ordering::Relaxed) {
@@ -456,7 +456,7 @@ impl Shared {
         }
     }
 
-    /// So many bytes went.
+    /// Counts so many bytes that went.
     pub(crate) fn shrink(&self, bytes: u64) {
         // What is counted twice in a race is small; what would wrap would empty the cache.
         let less = |used: u64| Some(used.saturating_sub(bytes));

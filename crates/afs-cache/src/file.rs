@@ -511,7 +511,7 @@ impl CacheFile {
         self.shared.commit(batch).inspect_err(|_| write(&self.state).is_row_old = true)
     }
 
-    /// It is written: unless somebody has read it, nothing of it has to stay near.
+    /// Notes that it is written: unless somebody has read it, nothing of it has to stay near.
     fn note_written(&self) {
         let _ = self.position.compare_exchange(0, NOT_READ, Ordering::Relaxed, Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// With nothing in it.
+    /// Makes an empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self { ranges: BTreeMap::new(), total: 0 }

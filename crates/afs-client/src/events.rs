@@ -118,7 +118,7 @@ pub(crate) struct Invalidations {
 }
 
 impl Invalidations {
-    /// For nobody yet; volumes are mounted as told there.
+    /// Makes invalidations without subscribers; volumes are mounted as told there.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, mounts: Arc<Mounts>) -> Self {
         Self { subscribers: Subscribers::default(), mounts, runtime }
     }

@@ -43,13 +43,13 @@ impl Fid {
         Self::new(cell, AfsFid::root_of(volume))
     }
 
-    /// As servers of its cell call it.
+    /// The id as servers of its cell call it.
     #[must_use]
     pub const fn in_cell(self) -> AfsFid {
         AfsFid { volume: self.volume, vnode: self.vnode, unique: self.unique }
     }
 
-    /// As its volume's directories call it.
+    /// The id as its volume's directories call it.
     #[must_use]
     pub const fn in_volume(self) -> LocalFid {
         LocalFid { vnode: self.vnode, unique: self.unique }

@@ -181,7 +181,7 @@ impl CellServDb {
 }
 
 impl fmt::Display for CellServDb {
-    /// In the format of the file.
+    /// Writes the file's format.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for cell in &self.cells {
             write!(f, ">{}", cell.name)?;

@@ -103,7 +103,7 @@ impl UserList {
 }
 
 impl fmt::Display for Superuser {
-    /// As `bos listusers` shows it.
+    /// Writes the user as `bos listusers` shows it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(name) => f.write_str(name),

@@ -27,7 +27,7 @@ impl Arrival {
     /// Bytes of an arrival in a stream of them.
     pub const BYTES: usize = 4 + 8 + Self::DIGEST_BYTES;
 
-    /// As it is sent.
+    /// The bytes that are sent.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

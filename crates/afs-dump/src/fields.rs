@@ -36,7 +36,7 @@ impl VolumeHeader {
     }
 }
 
-/// At most eight bytes, the first one highest.
+/// Reads a number of at most eight bytes, the first one highest.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }

@@ -137,7 +137,7 @@ impl Reader {
     /// Longest text of a dump, in bytes. OpenAFS's names have 31 and its messages 127; others' may be longer.
     pub const TEXT_MAX: usize = 1023;
 
-    /// At the beginning of a stream.
+    /// Makes a reader at the beginning of a stream.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -231,7 +231,7 @@ impl Reader {
         })
     }
 
-    /// No more bytes come.
+    /// Notes that no more bytes come.
     ///
     /// # Errors
     ///

@@ -90,7 +90,7 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// In words.
+    /// The words for it.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Introduction => "client's answer",

@@ -77,7 +77,8 @@ struct Promise {
 }
 
 impl Callbacks {
-    /// No promises, and at most `limit` of them after each [`make_room`](Self::make_room). A promise takes some 100 bytes.
+    /// Makes a table without promises. It has at most `limit` of them after each [`make_room`](Self::make_room). A promise takes
+    /// some 100 bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),

@@ -194,7 +194,7 @@ impl Clients {
         admission
     }
 
-    /// After a host got promises: those who have to give up theirs for want of room are told to forget.
+    /// Makes room after a host got promises: hosts that have to give up theirs for want of room are told to forget.
     fn make_room(&self, tables: &mut Tables, now: Instant, newest: HostId) {
         let hosts = &tables.hosts;
         let resets =
@@ -477,7 +477,7 @@ struct Introduction<'a> {
 }
 
 impl Introduction<'_> {
-    /// It was reported: the guard has nothing to give back.
+    /// Notes that it was reported: the guard has nothing to give back.
     fn done(self) {
         self.clients.somebody_introduced.notify_waiters();
         std::mem::forget(self);

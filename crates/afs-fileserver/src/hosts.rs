@@ -184,7 +184,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// No hosts.
+    /// Makes a table without hosts.
     pub fn new(limits: HostLimits) -> Self {
         Self {
             limits,
@@ -400,7 +400,7 @@ impl Hosts {
         self.hosts.get(&id).map(|host| host.admitted(id))
     }
 
-    /// Nobody will report on what was given out for a call: another one may see to it.
+    /// Gives back what was given out for a call that will not report on it: another one may see to it.
     pub fn abandon(&mut self, address: SocketAddr) {
         self.asking.remove(&address);
         if let Some(host) = self.by_address.get(&address).and_then(|id| self.hosts.get_mut(id)) {

@@ -42,7 +42,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Somebody without a name.
+    /// Makes the caller without a name.
     pub fn anonymous() -> Self {
         Self { id: ViceId::ANONYMOUS, groups: vec![ViceId::SYSTEM_ANYUSER, ViceId::ANONYMOUS] }
     }

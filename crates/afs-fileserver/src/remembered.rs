@@ -165,7 +165,7 @@ impl Remembered {
         ))
     }
 
-    /// Somebody whom [`open`](Self::open) has found is the host of this id.
+    /// Notes that a holder that [`open`](Self::open) has found is the host of this id.
     pub fn adopt(&mut self, host: HostId, holder: Holder, volumes: Vec<VolumeId>) {
         self.needed += volumes.len();
         self.holders.insert(host, (holder, volumes.into_iter().collect()));

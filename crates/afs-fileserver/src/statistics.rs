@@ -123,7 +123,7 @@ impl Statistics {
         }
     }
 
-    /// So many bytes as bytes a second, by how long the server has run.
+    /// Returns so many bytes as bytes a second, by how long the server has run.
     pub(crate) fn rate(&self, bytes: u64, now: AfsTime) -> u64 {
         bytes / u64::from(now.0.saturating_sub(self.started.0).max(1))
     }
@@ -150,7 +150,7 @@ impl Statistics {
         self.stores.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many bytes were fetched.
+    /// Counts so many bytes that were fetched.
     pub(crate) fn note_fetched(&self, bytes: u64, took: Duration) {
         self.note_fetch();
         self.fetched_datas.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +158,7 @@ impl Statistics {
         self.details().fetched.note(bytes, took);
     }
 
-    /// So many bytes were stored.
+    /// Counts so many bytes that were stored.
     pub(crate) fn note_stored(&self, bytes: u64, took: Duration) {
         self.note_store();
         self.stored_datas.fetch_add(1, Ordering::Relaxed);

@@ -120,7 +120,7 @@ impl Passthrough {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// It does not work here.
+    /// Notes that it does not work here.
     pub(crate) fn switch_off(&self, why: &std::io::Error) {
         if self.is_on.swap(false, Ordering::Relaxed) {
             tracing::warn!(%why, "no passthrough: cached files are read through the page cache");

@@ -199,8 +199,8 @@ fn has_memory(status: &str) -> bool {
     status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
-/// By the line of `/proc/PID/stat`: the flags are its ninth field, the code with which it ends the 52nd, and in that the signal is the
-/// lowest seven bits. The second, the name, may have anything in it.
+/// True if the line of `/proc/PID/stat` says so: the flags are its ninth field, the code with which it ends the 52nd, and in that the
+/// signal is the lowest seven bits. The second, the name, may have anything in it.
 fn ends_by_signal(stat: &str) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let mut fields = rest.split_whitespace().skip(9 - 3);

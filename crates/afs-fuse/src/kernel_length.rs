@@ -57,18 +57,18 @@ pub(crate) struct KernelLength {
 }
 
 impl KernelLength {
-    /// It is told attributes, with this length.
+    /// Notes that the kernel is told attributes, with this length.
     pub(crate) fn note(&self, length: u64) {
         self.length.store(length, Ordering::Release);
         self.times.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It finds out by itself that the file ends here.
+    /// Notes that the kernel finds out by itself that the file ends here.
     pub(crate) fn note_end(&self, end: u64) {
         self.length.store(end, Ordering::Release);
     }
 
-    /// It has written up to here.
+    /// Notes that the kernel has written up to here.
     pub(crate) fn note_written(&self, end: u64) {
         self.length.fetch_max(end, Ordering::AcqRel);
     }
@@ -95,7 +95,7 @@ pub(crate) struct Asked {
 pub(crate) struct Changes([Option<Instant>; 2]);
 
 impl Changes {
-    /// They have changed it.
+    /// Notes that others have changed it.
     pub(crate) fn note(&mut self, now: Instant) {
         self.0 = [Some(now), self.0[0]];
     }

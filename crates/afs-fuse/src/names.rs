@@ -332,7 +332,7 @@ pub(crate) struct Changing {
 }
 
 impl Changing {
-    /// It is over. What nobody has answered may have come to something.
+    /// Ends it. What nobody has answered may have come to something.
     pub(crate) fn settle<T>(mut self, outcome: &Result<T, Error>) {
         if !matches!(outcome, Err(Error::Unreachable { .. } | Error::Broken { .. })) {
             self.names.clear();

@@ -224,7 +224,7 @@ impl Nodes {
         forgets
     }
 
-    /// All that is known of a volume, or of all of them, may have changed.
+    /// Notes that all that is known of a volume, or of all of them, may have changed.
     pub(crate) fn on_change_of(&self, volume: Option<(CellIndex, VolumeId)>) -> Vec<Forget> {
         let mut forgets = Vec::new();
         let mut table = self.lock();
@@ -261,7 +261,7 @@ impl Nodes {
         self.limit
     }
 
-    /// Up to so many closed nodes that the kernel has asked about least of late. They count as asked about now: if the kernel uses
+    /// Returns up to so many closed nodes that the kernel has asked about least of late. They count as asked about now: if the kernel uses
     /// one in a way that does not show here, others come before it the next time.
     pub(crate) fn least_used(&self, count: usize) -> Vec<Unused> {
         let mut table = self.lock();

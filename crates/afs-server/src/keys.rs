@@ -58,7 +58,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Those that the server has just read.
+    /// Makes the watcher of the keys that the server has just read.
     pub(crate) const fn new(folder: PathBuf, allow_only_des: bool, rxkad: rxkad::Server) -> Self {
         Self { folder, allow_only_des, rxkad }
     }

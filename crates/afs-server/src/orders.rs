@@ -27,7 +27,7 @@ struct Inner {
 }
 
 impl Orders {
-    /// From now on, the caller does what is ordered.
+    /// Notes that the caller does what is ordered, from now on.
     pub(crate) fn obey(&self) {
         self.0.is_obeyed.store(true, Ordering::Relaxed);
     }

@@ -100,7 +100,7 @@ impl About {
     }
 }
 
-/// As a number that is short in JSON: to a microsecond.
+/// The time as a number that is short in JSON: to a microsecond.
 fn seconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e6
 }

@@ -136,7 +136,7 @@ impl Sim {
         self.world().network = Some(Box::new(network));
     }
 
-    /// From now on a port gets all that comes at the same time at once, as sockets do under load.
+    /// Gives a port all that comes at the same time at once from now on, as sockets do under load.
     pub fn deliver_together(&self) {
         self.world().delivers_together = true;
     }
@@ -146,12 +146,13 @@ impl Sim {
         self.world().moved.insert(from, to);
     }
 
-    /// Nobody runs for so long, as on a machine that others have: what is due meanwhile happens late, and what comes waits.
+    /// Lets nobody run for so long, as on a machine that others have: what is due meanwhile happens late, and what comes
+    /// waits.
     pub fn stand_still(&self, time: Duration) {
         self.world().now += time;
     }
 
-    /// Nothing gets to or from this port any more, and nobody is told.
+    /// Cuts off this port: nothing gets to it or from it any more, and nobody is told.
     pub fn cut_off(&self, address: SocketAddr) {
         self.world().ports.remove(&address);
     }

@@ -17,7 +17,7 @@ impl<'a> Fields<'a> {
         Self { rest: bytes, what }
     }
 
-    /// So many bytes.
+    /// Takes so many bytes.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl<'a> Fields<'a> {
         String::from_utf8(bytes.to_vec()).map_err(|_| self.bad("has a text that is no UTF-8"))
     }
 
-    /// All that is left.
+    /// Takes all that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
@@ -90,7 +90,7 @@ impl<'a> Fields<'a> {
         self.rest.is_empty()
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     ///
     /// # Errors
     ///

@@ -96,7 +96,7 @@ impl Filler {
         }
     }
 
-    /// All of the dump has come.
+    /// Ends the restore when all of the dump has come.
     pub(crate) fn finish(self) -> Result<(), RestoreFailed> {
         self.reader.finish().map_err(RestoreFailed::Dump)?;
         let offset = self.reader.offset();

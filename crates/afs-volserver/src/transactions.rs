@@ -50,12 +50,12 @@ pub struct Transaction {
 pub struct Moved(Arc<([AtomicU64; 2], AtomicBool)>);
 
 impl Moved {
-    /// So many more were sent.
+    /// Counts so many more bytes that were sent.
     pub fn add_sent(&self, bytes: usize) {
         self.0.0[0].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// So many more were received.
+    /// Counts so many more bytes that were received.
     pub fn add_received(&self, bytes: usize) {
         self.0.0[1].fetch_add(bytes as u64, Ordering::Relaxed);
     }

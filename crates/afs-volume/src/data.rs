@@ -362,7 +362,7 @@ impl Store {
         Ok(())
     }
 
-    /// If a clone was made meanwhile, files that carry an older snapshot in their names are copied: one that was
+    /// Copies files that carry an older snapshot in their names, if a clone was made meanwhile: a file that was
     /// appended to is the clone's, and names have to tell the row.
     fn move_to_current(&mut self, edit: &Edit<'_>) -> Result<(), VolumeError> {
         let current = edit.current();

@@ -187,7 +187,7 @@ fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Res
     Ok(())
 }
 
-/// All rows of one vnode.
+/// Checks all rows of one vnode.
 fn check_vnode_rows(
     groups: &BTreeMap<keys::GroupId, Arc<GroupHandle>>,
     rows: &[(VnodeKey, Bytes)],

@@ -113,7 +113,8 @@ impl GroupState {
         }
     }
 
-    /// After a power loss: what was reserved may have been given out, and be forgotten. Says whether anything had to be done.
+    /// Catches up after a power loss: reserved numbers may have been given out, and be forgotten. Returns whether anything had to be
+    /// done.
     pub(crate) fn catch_up(&mut self, epoch: u32) -> bool {
         if self.record.epoch == epoch {
             return false;

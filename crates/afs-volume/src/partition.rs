@@ -495,8 +495,8 @@ impl Partition {
         maintain(&shared, volumes.values(), &|| false)
     }
 
-    /// After [`Partition::failure`], and when the disk works again: reads everything anew. Its volumes are then as they
-    /// are on disk, online or not, as after a start; those got before are of no use any more.
+    /// Reads everything anew, after [`Partition::failure`], and when the disk works again. Its volumes are then as they are on disk, online
+    /// or not, as after a start; those got before are of no use any more.
     ///
     /// # Errors
     ///

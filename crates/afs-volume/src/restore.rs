@@ -412,7 +412,7 @@ impl Restore {
         Ok(found.id)
     }
 
-    /// All data of a vnode have come.
+    /// Ends a vnode: all its data have come.
     fn end_vnode(&mut self) -> Result<(), VolumeError> {
         self.end_chunk()?;
         let Some(mut open) = self.open.take() else { return Ok(()) };

@@ -247,7 +247,7 @@ impl Volume {
         self.shared.store.failure().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// From now on it is not there. Under the group's lock.
+    /// Marks it as gone from now on. Under the group's lock.
     pub(crate) fn set_gone(&self) {
         self.is_gone.store(true, Ordering::Release);
     }

@@ -195,7 +195,7 @@ macro_rules! displayed_as_numbers {
 displayed_as_numbers!(VolumeId VnodeNumber Uniquifier DataVersion ViceId TransId AfsTime);
 
 impl HostAddr {
-    /// As an address.
+    /// The address as an IP address.
     #[must_use]
     pub const fn ip(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.0)

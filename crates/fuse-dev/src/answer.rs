@@ -170,7 +170,7 @@ impl<const ROOM: usize> Words<ROOM> {
         self
     }
 
-    /// Nothing, up to so many bytes in all.
+    /// Pads the answer with zeros, up to so many bytes in all.
     pub(crate) fn zeros_to(mut self, length: usize) -> Self {
         assert!(length >= self.length && length <= ROOM, "padding makes a message longer");
         self.length = length;
@@ -288,17 +288,17 @@ impl Reply {
         }
     }
 
-    /// It failed, with this error number.
+    /// Answers that it failed, with this error number.
     pub fn error(mut self, errno: i32) {
         self.send(errno, &[]);
     }
 
-    /// It is done, and there is nothing to say about it.
+    /// Answers that it is done, and that there is nothing to say about it.
     pub fn ok(mut self) {
         self.send(0, &[]);
     }
 
-    /// There is nothing to be said at all: FORGET, and INTERRUPT of a request that is known.
+    /// Answers nothing at all: FORGET, and INTERRUPT of a request that is known.
     pub fn nothing(mut self) {
         self.is_due = false;
     }
@@ -350,7 +350,7 @@ impl Reply {
         self.send(0, &[Words::<144>::new().entry(entry).u64(handle.0).u32(flags.0).u32(0).bytes()])
     }
 
-    /// So many bytes were written, or copied.
+    /// Answers that so many bytes were written, or copied.
     pub fn written(mut self, bytes: u32) {
         self.send(0, &[Words::<8>::new().u32(bytes).u32(0).bytes()]);
     }

@@ -32,7 +32,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// For a READDIR with this much room.
+    /// Makes the list for a READDIR with this much room.
     pub fn new(room: u32) -> Self {
         Self { bytes: Vec::new(), room: room as usize }
     }
@@ -65,7 +65,7 @@ pub struct PlusEntries {
 }
 
 impl PlusEntries {
-    /// For a READDIRPLUS with this much room.
+    /// Makes the list for a READDIRPLUS with this much room.
     pub fn new(room: u32) -> Self {
         Self { bytes: Vec::new(), room: room as usize }
     }

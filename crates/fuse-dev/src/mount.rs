@@ -310,7 +310,7 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     }))
 }
 
-/// In the helper's options a comma ends one, unless a backslash is in front of it.
+/// Escapes an option for the helper: a comma ends one, unless a backslash is in front of it.
 fn escaped(source: &str) -> String {
     if is_plain(Path::new(source)) {
         return source.to_owned();

@@ -65,7 +65,7 @@ impl Features {
         Self(self.0 | other.0)
     }
 
-    /// Those that are in both.
+    /// The flags that are in both.
     #[must_use]
     pub const fn common(self, other: Self) -> Self {
         Self(self.0 & other.0)

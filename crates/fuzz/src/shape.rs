@@ -10,14 +10,14 @@ impl Shape {
     /// Nothing has happened yet.
     pub const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 
-    /// And then something out of a small set: an enum's number, a bool, a short count.
+    /// Adds something out of a small set: an enum's number, a bool, a short count.
     #[must_use]
     pub const fn with(self, value: u64) -> Self {
         let mixed = (self.0 ^ value).wrapping_mul(0x0000_0100_0000_01b3);
         Self(mixed ^ (mixed >> 29))
     }
 
-    /// And then so many: only the order of magnitude counts.
+    /// Adds a count: only the order of magnitude counts.
     #[must_use]
     pub const fn with_count(self, count: usize) -> Self {
         self.with((usize::BITS - count.leading_zeros()) as u64)

@@ -328,7 +328,7 @@ impl Talker {
         self.call(vl::ReplaceEntryN { volid, kind, entry, release }, |_| "ok".into()).await
     }
 
-    /// All entries, one after the other; their order counts.
+    /// Lists all entries, one after the other; their order counts.
     async fn list(&mut self) -> Result<(), String> {
         let (mut previous_index, mut names) = (0, Vec::new());
         loop {

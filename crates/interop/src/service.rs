@@ -178,7 +178,7 @@ impl Default for Pattern {
 }
 
 impl Pattern {
-    /// Up to [`PIECE`] bytes of it, from byte `at` on.
+    /// Returns up to [`PIECE`] bytes of it, from byte `at` on.
     fn piece(&self, at: u32, length: u32) -> Bytes {
         let from = (at % PIECE) as usize;
         self.0.slice(from..from + length.min(PIECE) as usize)

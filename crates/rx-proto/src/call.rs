@@ -96,7 +96,7 @@ pub(crate) struct SendWait {
 }
 
 impl SendWait {
-    /// There is something to send.
+    /// Notes that there is something to send.
     pub(crate) fn note_wish(&mut self, now: Instant) {
         self.since = self.since.or(Some(now));
     }
@@ -275,7 +275,8 @@ impl Call {
         .then_some(AbortCode::CALL_TIMEOUT)
     }
 
-    /// This end stood still for so long: that says nothing of the peer, whose answers may wait to be read.
+    /// Leaves out a time for which this end stood still: that says nothing of the peer, whose answers may wait to be
+    /// read.
     pub(crate) fn leave_out(&mut self, now: Instant, late: Duration) {
         for since in [&mut self.heard_at, &mut self.progress_at, &mut self.started] {
             *since = (*since + late).min(now);

@@ -120,7 +120,7 @@ pub trait Controller: Send + Debug {
     /// An ACK came.
     fn handle_ack(&mut self, sample: &AckSample);
 
-    /// No ACK came for a whole timeout; everything in flight counts as lost.
+    /// Handles a whole timeout without an ACK; everything in flight counts as lost.
     fn handle_timeout(&mut self, now: Instant);
 
     /// Packets are now of this size, in bytes.

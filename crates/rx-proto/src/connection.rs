@@ -216,8 +216,8 @@ impl Connection {
         self.security.index()
     }
 
-    /// Before anything is sent: where serials start. A server's start anywhere, so that nobody can name one without having
-    /// seen it; stock peers take them as they come.
+    /// Sets where serials start, before anything is sent. A server's start anywhere, so that nobody can name one without
+    /// having seen it; stock peers take them as they come.
     pub(crate) const fn start_serials_at(&mut self, serial: Serial) {
         self.serial = serial;
     }
@@ -232,7 +232,7 @@ impl Connection {
         self.is_strangers.then_some(self.host)
     }
 
-    /// From now on it counts for its host, or no more.
+    /// Counts it for its host from now on, or no more.
     pub(crate) const fn set_strangers(&mut self, host: Owner, is_strangers: bool) {
         (self.host, self.is_strangers) = (host, is_strangers);
     }

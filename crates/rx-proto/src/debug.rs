@@ -123,7 +123,7 @@ record! {
 }
 
 impl Clock {
-    /// In seconds.
+    /// The time in seconds.
     pub fn seconds(self) -> f64 {
         f64::from(self.sec) + f64::from(self.usec) / 1e6
     }

@@ -118,7 +118,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// From now on a turn is worth so many bytes.
+    /// Sets the bytes that a turn is worth from now on.
     ///
     /// # Panics
     /// If that is 0.

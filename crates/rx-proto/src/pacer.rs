@@ -36,7 +36,7 @@ impl Pacer {
         self.tokens
     }
 
-    /// Nobody has anything to send for now, or may: what passes until somebody does is a pause, not a wait.
+    /// Notes that nobody has anything to send for now, or may: the time until somebody does is a pause, not a wait.
     pub(crate) const fn rest(&mut self) {
         self.is_awaited = false;
     }

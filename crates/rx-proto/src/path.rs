@@ -366,7 +366,7 @@ impl Path {
         if self.verified { None } else { self.reach_pinged_at.map(|at| at + Duration::from_secs(2)) }
     }
 
-    /// Nobody waits for the peer to show that it is there.
+    /// Notes that nobody waits for the peer to show that it is there.
     pub(crate) const fn forget_reach_ping(&mut self) {
         self.reach_pinged_at = None;
     }
@@ -414,15 +414,15 @@ impl Path {
         !self.control.is_empty() || !self.owner_queues.is_empty()
     }
 
-    /// If the path could carry more, what is measured now is the application's rate, or with `by_peer` what the peer's window
-    /// allows.
+    /// Notes, if the path could carry more, that what is measured now is the application's rate, or with `by_peer` what the peer's
+    /// window allows.
     pub(crate) fn note_app_limited(&mut self, by_peer: bool) {
         if by_peer || self.in_flight < self.controller.window() {
             self.app_limited_until = (self.delivered + self.in_flight).max(1);
         }
     }
 
-    /// No call has anything to send, or with `by_peer` may.
+    /// Notes that no call has anything to send, or with `by_peer` may.
     pub(crate) fn note_nothing_to_send(&mut self, by_peer: bool) {
         self.pacer.rest();
         self.note_app_limited(by_peer);

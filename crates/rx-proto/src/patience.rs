@@ -32,7 +32,7 @@ impl Patience {
         Self { limit, left: limit.unwrap_or_default(), most: 2 * look, since: None }
     }
 
-    /// From now on the server waits for the client.
+    /// Notes that the server waits for the client from now on.
     pub(crate) const fn begin(&mut self, now: Instant) {
         if self.since.is_none() {
             self.since = Some(now);

@@ -370,7 +370,7 @@ impl Call {
         trace.note(now, What::Acked(acked));
     }
 
-    /// All that was sent has arrived.
+    /// Notes that all that was sent has arrived.
     pub(crate) fn trace_all_acked(&mut self, now: Instant) {
         if let Some(trace) = &mut self.trace {
             trace.note(now, What::AllAcked);

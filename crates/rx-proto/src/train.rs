@@ -62,7 +62,8 @@ impl Train {
         true
     }
 
-    /// So many bytes of train `id` arrived. Once all of it did: the rate of the narrowest link, in bytes a second.
+    /// Notes that so many bytes of train `id` arrived. Once all of it did, returns the rate of the narrowest link, in bytes a
+    /// second.
     pub(crate) fn handle_acked(&mut self, now: Instant, (id, bytes): (u32, u64)) -> Option<u64> {
         if id == 0 || id != self.id || bytes == 0 {
             return None;

@@ -270,7 +270,7 @@ impl Transmit {
         }
     }
 
-    /// No more bytes will come.
+    /// Notes that no more bytes will come.
     pub(crate) const fn finish(&mut self) {
         self.finished = true;
     }
@@ -475,7 +475,7 @@ impl Transmit {
         was
     }
 
-    /// Everything has arrived: the first packet of the reply says so (Rx notes 6.2). Returns the bytes that were under way.
+    /// Notes that everything has arrived: the first packet of the reply says so (Rx notes 6.2). Returns the bytes that were in flight.
     pub(crate) fn handle_all_acked(&mut self) -> u64 {
         let was = self.in_flight;
         self.clear();

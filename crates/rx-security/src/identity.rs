@@ -23,7 +23,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Somebody of the cell: `realm` is `None`; or of another realm, whose name is put into lower case.
+    /// Makes a user of the cell: `realm` is `None`; or of another realm, whose name is put into lower case.
     ///
     /// `None` if a part is too long or has a character that would make the text mean somebody else: `@`, `/`, blanks and control
     /// characters, or the name is empty.
@@ -98,14 +98,14 @@ impl LocalRealms {
         Self { realms: vec![cell.to_owned()], excluded: Vec::new() }
     }
 
-    /// With these realms too, which OpenAFS has in krb.conf.
+    /// Adds these realms, which OpenAFS has in krb.conf.
     #[must_use]
     pub fn with_realms(mut self, realms: &[String]) -> Self {
         self.realms.extend_from_slice(realms);
         self
     }
 
-    /// Without these principals, `name[.instance]@REALM`, which OpenAFS has in krb.excl: they are foreign.
+    /// Excludes these principals, `name[.instance]@REALM`, which OpenAFS has in krb.excl: they are foreign.
     #[must_use]
     pub fn without(mut self, principals: &[String]) -> Self {
         self.excluded.extend_from_slice(principals);

@@ -120,7 +120,7 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// No keys.
+    /// Makes a set without keys.
     pub fn new() -> Self {
         Self::default()
     }

@@ -411,7 +411,7 @@ impl Call {
         Ok(())
     }
 
-    /// Everything up to the end, if it is no more than `limit` bytes.
+    /// Reads everything up to the end, if it is no more than `limit` bytes.
     ///
     /// # Errors
     ///

@@ -209,7 +209,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// With the recorder that is installed now.
+    /// Makes the metrics with the recorder that is installed now.
     pub(crate) fn new() -> Self {
         for (name, unit, meaning) in BY_CALL {
             if *name == CALLS_ENDED {

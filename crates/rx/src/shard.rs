@@ -152,13 +152,14 @@ impl Shard {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This thread is awake, and will look at the deadline before it sleeps again.
+    /// Notes that this thread is awake, and will look at the deadline before it sleeps again.
     pub(crate) fn note_awake(&self, clock: Clock) {
         self.sleeping_until[clock as usize].store(0, Ordering::Relaxed);
     }
 
-    /// This thread sleeps until the protocol's deadline, which is returned. As this and [`Self::wants_earlier`] are ordered
-    /// by the state's lock, either the thread has seen a deadline, or who sets it sees when the thread wakes.
+    /// Notes that this thread sleeps until the protocol's deadline, which is returned. As this and [`Self::wants_earlier`]
+    /// are ordered by the state's lock, either the thread has seen a deadline, or the thread that sets it sees when the
+    /// other wakes.
     pub(crate) fn note_asleep(&self, clock: Clock, state: &State) -> Option<Instant> {
         let deadline = state.endpoint.poll_timeout();
         self.sleeping_until[clock as usize].store(nanos(deadline), Ordering::Relaxed);
@@ -198,7 +199,8 @@ impl Queue {
         fits
     }
 
-    /// So many bytes of payload have been worked through, perhaps without having been in here. Returns how many are left.
+    /// Notes that so many bytes of payload have been handled, perhaps without having been in here. Returns how many are
+    /// left.
     pub(crate) fn take_worked(&mut self, payload: u64) -> u64 {
         self.unworked = self.unworked.saturating_sub(payload);
         self.unworked
@@ -270,7 +272,7 @@ impl State {
         }
     }
 
-    /// Everybody who waits for anything, to tell them that the endpoint is closed.
+    /// Returns the wakers of all who wait for anything, to tell them that the endpoint is closed.
     pub(crate) fn take_all_wakers(&mut self) -> Vec<Waker> {
         let calls = self.calls.values_mut().filter_map(|s| s.waker.take());
         calls.chain(self.channel_waiters.drain().flat_map(|(_, wakers)| wakers)).collect()

@@ -68,7 +68,7 @@ impl Figures {
         text
     }
 
-    /// All that is known.
+    /// Returns all that is known.
     pub(super) fn json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
             json!({

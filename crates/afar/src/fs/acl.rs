@@ -262,7 +262,7 @@ fn say_entries(printer: &Printer, acl: &AclText) {
     }
 }
 
-/// As the command that would make this list.
+/// Prints the list as the command that would make it.
 fn say_as_command(printer: &Printer, target: &Target, acl: &AclText) {
     let words = |entries: &Entries| -> String {
         entries.iter().map(|(name, rights)| format!("  {} {}", harmless(name), rights.letters())).collect()

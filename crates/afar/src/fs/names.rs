@@ -17,7 +17,7 @@ pub(super) struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// That of the cell where this is.
+    /// Makes the names of the cell where this is.
     pub(super) const fn of_cell(served: &'a Served) -> Self {
         Self { served, opened: None }
     }

@@ -40,7 +40,7 @@ impl Found {
         Ok(Self { cell, fid })
     }
 
-    /// As the control socket has it.
+    /// The place, as the control socket has it.
     pub(crate) fn place(&self) -> Result<Place, Failure> {
         Place::new(&self.cell, self.fid).map_err(|_| Failure::Errno(EINVAL))
     }

@@ -38,7 +38,7 @@ impl Volume {
         })
     }
 
-    /// For `--json`.
+    /// The volume, for `--json`.
     pub(super) fn as_json(&self, target: &Target) -> Value {
         let AfsFetchVolumeStatus {
             vid, max_quota, blocks_in_use, part_blocks_avail, part_max_blocks, ..

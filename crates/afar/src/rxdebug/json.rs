@@ -13,7 +13,7 @@ pub(super) fn version(server: SocketAddr, version: &str) -> Value {
     json!({ "host": server.ip().to_string(), "port": server.port(), "version": version })
 }
 
-/// Everything else. A part that was not asked for, or that the server does not know, is missing.
+/// The other facts. A part that was not asked for, or that the server does not know, is missing.
 pub(super) fn facts(query: &Query, facts: &Facts) -> Value {
     let mut all = Map::new();
     all.insert("host".into(), json!(query.address.ip().to_string()));

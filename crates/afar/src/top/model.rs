@@ -315,7 +315,7 @@ fn count(number: f64) -> String {
     }
 }
 
-/// With a prefix of the powers of 1000.
+/// A number with a prefix of the powers of 1000.
 fn bytes(mut number: f64) -> String {
     for prefix in ["", "k", "M", "G", "T"] {
         if number < 1000.0 {
@@ -330,7 +330,7 @@ fn bytes(mut number: f64) -> String {
 }
 
 impl Table {
-    /// In columns: the first to the left, the others as they are.
+    /// The table in columns: the first to the left, the others as they are.
     fn text(&self, rows: usize) -> String {
         let mut widths: Vec<usize> = self.head.iter().map(|head| head.chars().count()).collect();
         let shown = &self.rows[..rows.min(self.rows.len())];

@@ -57,7 +57,7 @@ impl Vos {
 }
 
 impl Progress {
-    /// So many bytes more have come.
+    /// Adds so many bytes to those that have come.
     pub(super) fn add(&self, bytes: usize) {
         self.bar.inc(bytes as u64);
     }

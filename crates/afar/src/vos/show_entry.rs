@@ -68,7 +68,7 @@ impl Vos {
         }
     }
 
-    /// All of it.
+    /// All of the entry.
     pub(super) fn entry_as_json(&self, entry: &Entry) -> Value {
         let id = |kind| Some(entry.id(kind).0).filter(|id| *id != 0);
         let sites: Vec<Value> = entry

@@ -194,7 +194,7 @@ impl Vos {
         say!(out, "spare3\t\t{}\t(Optional)\n", unsigned(volume.spare3));
     }
 
-    /// All of it.
+    /// All of the volume.
     pub(super) fn volume_as_json(
         &self,
         volume: &VolintInfo,

@@ -467,7 +467,7 @@ impl Vos {
 
     // ---- what is told
 
-    /// With `-json`, the numbers.
+    /// Prints the numbers, with `-json`.
     pub(super) fn say_synced(&self, synced: Synced) {
         if self.json {
             let Synced { entries, failures, changes, updates } = synced;
@@ -529,7 +529,7 @@ fn put(entry: &mut Entry, index: Option<usize>, site: Site) {
     }
 }
 
-/// As much of a name as a volume's header has.
+/// The part of a name that a volume's header has room for.
 fn head(name: &str) -> &[u8] {
     &name.as_bytes()[..name.len().min(HEADER_NAME_MAX)]
 }

@@ -56,7 +56,7 @@ impl BackingFile {
         Ok(self.place())
     }
 
-    /// From here on it has a file of its own, if it had none.
+    /// Gives it a file of its own, if it has none.
     ///
     /// # Errors
     ///

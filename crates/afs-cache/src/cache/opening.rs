@@ -193,7 +193,7 @@ impl Shared {
         Ok(Some(Loaded { file, row, dirty }))
     }
 
-    /// Nobody has a file open any more.
+    /// Notes that nobody has a file open any more.
     pub(crate) fn closed(&self, file: &CacheFile) {
         let mut index = lock(&self.index);
         if index.open.get(&file.key()).is_some_and(|open| open.strong_count() == 0) {

@@ -75,7 +75,7 @@ impl CacheFile {
         Ok(())
     }
 
-    /// Before a call of a store is sent: notes what it does, to be known again after a crash.
+    /// Notes what a call of a store does, before the call is sent, to know it again after a crash.
     ///
     /// # Errors
     ///
@@ -90,9 +90,9 @@ impl CacheFile {
         self.submit(Batch::default())
     }
 
-    /// After a call of a store was answered: this range is at the server, in this version, and the file has that length
-    /// there. Says whether the version is the next one: otherwise others have changed the file too, and it is to be
-    /// opened anew when the store has ended.
+    /// Notes the answer to a call of a store: this range is at the server, in this version, and the file has that length
+    /// there. Returns whether the version is the next one: otherwise others have changed the file too, and it is to be opened
+    /// anew when the store has ended.
     ///
     /// # Errors
     ///

@@ -159,8 +159,8 @@ impl CacheFile {
         self.submit(batch)
     }
 
-    /// From now on the kernel may write to the backing file without our seeing it, until [`Self::take_back`] has said as often as
-    /// this that it is over.
+    /// Lets the kernel write to the backing file without our seeing it, until [`Self::take_back`] has said as often as this that it is
+    /// over.
     ///
     /// # Errors
     ///

@@ -145,7 +145,7 @@ pub(crate) fn open_cache(config: &Config) -> Result<Cache, Error> {
 }
 
 impl Files {
-    /// Nobody has any open yet.
+    /// Makes the table of files. Nobody has any open yet.
     pub(crate) fn new(
         cache: Cache,
         calls: Arc<Calls>,
@@ -258,7 +258,7 @@ impl Files {
         lock(&self.open).get(&fid).and_then(Weak::upgrade)
     }
 
-    /// All of these.
+    /// The data of all files that somebody has open, or that are not stored yet.
     pub(crate) fn all_opened(&self) -> Vec<Arc<FileData>> {
         let mut all: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         all.sort_by_key(|data| data.vnode.fid);
@@ -394,7 +394,7 @@ impl FileData {
         AfsTime(self.written_at.load(Ordering::Acquire))
     }
 
-    /// It is written now.
+    /// Notes that it is written now.
     pub(crate) fn note_written(&self, now: AfsTime) {
         self.written_at.store(now.0, Ordering::Release);
     }
@@ -403,7 +403,7 @@ impl FileData {
         self.is_removed.load(Ordering::Acquire)
     }
 
-    /// It is no longer at the server, by our own doing.
+    /// Notes that it is no longer at the server, by our own doing.
     pub(crate) fn set_removed(&self) {
         self.is_removed.store(true, Ordering::Release);
     }

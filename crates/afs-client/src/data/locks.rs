@@ -351,7 +351,8 @@ impl Locks {
         self.keep(|fid| (fid.cell, fid.volume) == (cell, volume));
     }
 
-    /// This client did not run for a while: what may soon end is prolonged, and what has ended is asked for again.
+    /// Renews the locks after this client did not run for a while: locks that may soon end are prolonged, and ended ones are asked for
+    /// again.
     pub(crate) fn renew_all(&self) {
         self.keep(|_| true);
     }

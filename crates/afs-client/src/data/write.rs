@@ -357,9 +357,9 @@ impl FileData {
         }
     }
 
-    /// Before a user changes the file: stores what another has written into it, as the other, and puts it aside if they have no token to store
-    /// it with. As one file, it would be stored as the last one's who wrote. Returns the user's turn to write, if there was such or somebody
-    /// else's turn; while that is held, nothing can be stored.
+    /// Makes way before a user changes the file: stores what another has written into it, as the other, and puts it aside if they have no
+    /// token to store it with. As one file, it would be stored as the last one's who wrote. Returns the user's turn to write, if there was
+    /// such or somebody else's turn; while that is held, nothing can be stored.
     ///
     /// # Errors
     ///

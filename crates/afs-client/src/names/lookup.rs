@@ -36,7 +36,7 @@ pub(crate) fn new_name(name: &[u8]) -> Result<Name, Error> {
     checked_name(name)
 }
 
-/// That there is no such name in a directory; of one that none can be given here, that it is too long.
+/// The error for a missing name in a directory; for a name that cannot be given here, the error that it is too long.
 fn no_entry(dir: Fid, name: &[u8]) -> Error {
     match new_name(name) {
         Err(error @ Error::NameTooLong { .. }) => error,

@@ -132,7 +132,7 @@ pub(crate) struct MountPoints {
 }
 
 impl MountPoints {
-    /// Nobody has been in any yet.
+    /// Makes the table of mount points. Nobody has been in any yet.
     pub(crate) fn new(
         calls: Arc<Calls>,
         statuses: Arc<Statuses>,

@@ -90,7 +90,7 @@ pub(crate) fn cell_name(name: &str) -> Option<CellName> {
 }
 
 impl DnsCells {
-    /// Nobody is asked yet. What is found is added to `cells`, and its database servers to `servers`.
+    /// Makes the table. Nobody is asked yet. Cells that are found are added to `cells`, and their database servers to `servers`.
     pub(crate) fn new(
         resolver: Option<Arc<dyn Resolver>>,
         seed: [u8; 32],

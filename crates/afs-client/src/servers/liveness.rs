@@ -45,12 +45,12 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    /// Nothing is asked until a call fails, or [`Self::keep_in_touch`].
+    /// Makes the prober. It asks nothing until a call fails, or [`Self::keep_in_touch`].
     pub(crate) fn new(servers: Arc<Servers>, probe: Arc<dyn Probe>, runtime: Arc<dyn Runtime>) -> Self {
         Self { servers, probe, runtime, has_ended: AtomicBool::new(false) }
     }
 
-    /// Nobody is asked any more.
+    /// Ends all questions to servers.
     pub(crate) fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
     }
@@ -120,7 +120,7 @@ impl Liveness {
         self.runtime.spawn(Box::pin(keep_in_touch(Arc::downgrade(self))));
     }
 
-    /// After a pause; `None` when nobody is to be asked any more.
+    /// Waits for a pause; `None` when nobody is to be asked any more.
     async fn after(this: &Weak<Self>, pause: Duration) -> Option<Arc<Self>> {
         let goes_on = |liveness: &Arc<Self>| !liveness.has_ended.load(Ordering::Acquire);
         let runtime = Arc::clone(&this.upgrade().filter(goes_on)?.runtime);

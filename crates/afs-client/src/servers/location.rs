@@ -229,7 +229,7 @@ impl Locations {
         }
     }
 
-    /// All entries are to be asked for anew (`fs checkvolumes`), and so are those that were missing.
+    /// Forgets all entries, and those that were missing, so that they are asked for anew (`fs checkvolumes`).
     pub(crate) fn forget_all(&self) {
         *self.lock() = Table::default();
     }
@@ -277,7 +277,7 @@ pub(crate) fn split_name(name: &str) -> (&str, Option<VolumeType>) {
 
 /// Asking database servers.
 impl Locations {
-    /// Nothing is known yet. File servers are added to `servers`, at this port.
+    /// Makes the table. Nothing is known yet. File servers are added to `servers`, at this port.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, servers: Arc<Servers>, file_port: u16) -> Self {
         Self { table: Mutex::default(), runtime, servers, file_port }
     }

@@ -176,7 +176,7 @@ impl Failure {
         }
     }
 
-    /// As if a call was aborted with a code.
+    /// Makes the failure of a call that was aborted with a code.
     #[cfg(test)]
     pub(crate) fn of_code(code: Abort) -> Self {
         let (peer, service) = (SocketAddr::from(([192, 0, 2, 9], 7003)), rx_proto::ids::ServiceId(52));
@@ -415,7 +415,7 @@ impl Calls {
         }
     }
 
-    /// Those of the servers of a read-only volume that have its newest release, if one of them answers; else all.
+    /// Returns the servers of a read-only volume that have its newest release, if one of them answers; else all.
     fn usable(&self, asked: Asked<'_>, servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
         let mut usable = servers.to_vec();
         let Some((cell, volume)) = asked.volume().filter(|_| servers.len() > 1) else { return usable };

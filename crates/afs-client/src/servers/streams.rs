@@ -164,7 +164,7 @@ struct Broken {
 }
 
 impl Broken {
-    /// It broke: notes that of the server, and says what to tell.
+    /// Notes of the server that the call broke, and returns the error to tell.
     fn note(self, error: RpcError) -> Error {
         let calls = &self.statuses.calls;
         let server = &self.responder.server;
@@ -312,8 +312,8 @@ impl Streams {
         })
     }
 
-    /// All bytes of a vnode's data, at most so many, and the status that they belong to: of a directory or link. Asks again
-    /// when a call breaks.
+    /// Fetches all bytes of a vnode's data, at most so many, and the status that they belong to: of a directory or link. Asks
+    /// again when a call breaks.
     ///
     /// # Errors
     ///

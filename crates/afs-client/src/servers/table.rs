@@ -148,7 +148,7 @@ impl Address {
         self.distance().note_rtt(rtt);
     }
 
-    /// It has answered. Whether it was down.
+    /// Notes that it has answered. Returns whether it was down.
     pub(crate) fn note_answer(&self) -> bool {
         let mut health = self.health();
         health.has_answered = true;
@@ -156,8 +156,8 @@ impl Address {
         health.down_since.take().is_some()
     }
 
-    /// It was silent for so long that another server is asked: until it answers, others come first. Whether the caller is to ask it,
-    /// as nobody else does.
+    /// Notes that it was silent for so long that another server is asked: until it answers, others come first. Returns whether the caller
+    /// is to ask it, as nobody else does.
     pub(crate) fn note_suspicion(&self) -> bool {
         let mut health = self.health();
         let is_known = health.down_since.is_some() || std::mem::replace(&mut health.is_suspected, true);
@@ -178,14 +178,14 @@ impl Address {
         !is_known
     }
 
-    /// It has not answered. Whether the caller is to probe it from now on, as nobody else does.
+    /// Notes that it has not answered. Returns whether the caller is to probe it from now on, as nobody else does.
     pub(crate) fn note_silence(&self, now: Instant) -> bool {
         let mut health = self.health();
         health.down_since.get_or_insert(now);
         !std::mem::replace(&mut health.is_probed, true)
     }
 
-    /// Nobody probes it any more.
+    /// Notes that nobody probes it any more.
     pub(crate) fn end_probing(&self) {
         self.health().is_probed = false;
     }
@@ -241,12 +241,12 @@ impl Server {
         self.resets.load(Ordering::Acquire)
     }
 
-    /// All of its promises are off.
+    /// Notes that all of its promises are off.
     pub(crate) fn reset(&self) {
         self.resets.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// As `afs_failover` wants it: it is down when all of its addresses are.
+    /// The server as `afs_failover` wants it: it is down when all of its addresses are.
     pub(crate) fn candidate(&self) -> Candidate {
         let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
         let healths = addresses.iter().map(|address| *address.health());

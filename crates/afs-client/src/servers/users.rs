@@ -240,7 +240,7 @@ impl Identities {
 }
 
 impl Users {
-    /// Nobody has a token yet; connections will be protected so well.
+    /// Makes the table. Nobody has a token yet; connections will be protected so well.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, level: Level) -> Self {
         let [is_watched, is_level_told] = [false; 2].map(AtomicBool::new);
         let (look, level) = (Arc::default(), RwLock::new(level));

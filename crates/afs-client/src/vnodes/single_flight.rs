@@ -27,7 +27,7 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Those that are to be asked for.
+    /// The vnodes that are to be asked for.
     pub(crate) fn fids(&self) -> &[Fid] {
         &self.fids
     }

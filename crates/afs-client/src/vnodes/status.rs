@@ -123,7 +123,7 @@ pub struct SetStatus {
 }
 
 impl SetStatus {
-    /// As it is sent; the length is no part of that.
+    /// The status as it is sent; the length is no part of that.
     pub(crate) fn to_wire(self) -> AfsStoreStatus {
         let mut wire = AfsStoreStatus::default();
         if let Some(mode) = self.mode {

@@ -38,7 +38,7 @@ pub(crate) struct SuspendDetector {
 }
 
 impl SuspendDetector {
-    /// It runs now.
+    /// Makes the detector, at a time when the client runs.
     pub(crate) fn new(
         now: Instant,
         servers: Arc<Servers>,
@@ -54,7 +54,8 @@ impl SuspendDetector {
         }
     }
 
-    /// It runs now. If it did not until then, no promise is believed when this returns, and all is to be looked at again from this root on.
+    /// Notes that the client runs now. If it did not until then, no promise is believed when this returns, and all is to be looked at again
+    /// from this root on.
     pub(crate) fn notice(&self, now: Instant, root: Fid) {
         let Some(lapse) = self.see(now) else { return };
         tracing::info!(?lapse, "the client was suspended: it asks servers again what has changed");
@@ -62,7 +63,7 @@ impl SuspendDetector {
         self.locks.renew_all();
     }
 
-    /// It runs now. If it was suspended, no promise is believed any longer, and one caller is told for how long it was.
+    /// Notes that the client runs now. If it was suspended, no promise is believed any longer, and one caller is told for how long it was.
     fn see(&self, now: Instant) -> Option<Duration> {
         let lapse = || now.since(Instant::from_nanos(self.seen.load(Ordering::Acquire)));
         if lapse() < SEE_EVERY {

@@ -70,7 +70,7 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// All promises are broken.
+    /// Notes that all promises are broken.
     pub(crate) fn note_break(&self) {
         self.breaks.fetch_add(1, Ordering::AcqRel);
     }
@@ -336,12 +336,12 @@ impl Vnode {
         data?.unstored()
     }
 
-    /// Somebody has its data open.
+    /// Notes that somebody has its data open.
     pub(crate) fn set_data(&self, data: Weak<FileData>) {
         self.state().data = data;
     }
 
-    /// Nobody has these data open any more. What points to them would keep their memory.
+    /// Notes that nobody has these data open any more. What points to them would keep their memory.
     pub(crate) fn data_closed(&self, data: &FileData) {
         let mut state = self.state();
         if std::ptr::eq(state.data.as_ptr(), data) {
@@ -354,7 +354,7 @@ impl Vnode {
         self.state().parent
     }
 
-    /// It was found in this directory.
+    /// Notes that it was found in this directory.
     pub(crate) fn set_parent(&self, dir: LocalFid) {
         self.state().parent = Some(dir);
     }
@@ -408,7 +408,7 @@ impl Vnode {
         state.access.clear();
     }
 
-    /// It is to be asked for anew, though no server has said so.
+    /// Forgets the promise, so that it is asked for anew, though no server has said so.
     pub(crate) fn forget(&self) {
         let mut state = self.state();
         state.breaks += 1;
@@ -546,7 +546,7 @@ impl PendingChange {
         Self { vnodes: vnodes.into_iter().collect() }
     }
 
-    /// It is answered, and the answer noted.
+    /// Notes that it is answered, and the answer noted.
     pub(crate) fn done(mut self) {
         self.vnodes.clear();
     }

@@ -98,7 +98,7 @@ impl Reader {
         Ok(Step::Go)
     }
 
-    /// All attributes of a vnode were read: its record is checked, and may be told.
+    /// Checks the record of a vnode whose attributes were all read. It may be told then.
     pub(super) fn complete_vnode(&mut self, length: Option<u64>) -> Result<(), DumpError> {
         let VnodeBuilder { record, attributes, .. } = &self.vnode;
         let is_directory = record.fid.vnode.is_directory();

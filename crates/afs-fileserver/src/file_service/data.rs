@@ -450,7 +450,7 @@ impl Source for CallSource<'_> {
     }
 }
 
-/// At most a few kilobytes: what came in the packet of the arguments.
+/// Reads what came in the packet of the arguments: at most a few kilobytes.
 fn early(rest: &mut Rest) -> Bytes {
     let mut bytes = vec![0; 4096];
     let length = rest.read(&mut bytes);

@@ -199,7 +199,7 @@ impl Session {
         })
     }
 
-    /// Not served, and without translation (observed).
+    /// Refuses, without translation (observed): this is not served.
     async fn lookup(&self, _args: rxafs::Lookup) -> Outcome<reply::Lookup> {
         Err(Failure::PLAIN_INVALID)
     }

@@ -145,7 +145,7 @@ impl Session {
         Ok(reply::FlushCPS { spare2: 0, spare3: 0 })
     }
 
-    /// There are no commands, which is said without translation (observed).
+    /// Refuses, without translation (observed): there are no commands.
     async fn fs_cmd(&self, _args: rxafs::FsCmd) -> Outcome<reply::FsCmd> {
         Err(Failure::PLAIN_INVALID)
     }

@@ -18,7 +18,7 @@ use super::{HostId, Hosts};
 const SPARE: usize = 16;
 
 impl Hosts {
-    /// Before a host is added.
+    /// Makes room before a host is added.
     pub(super) fn make_room(&mut self, now: Instant) {
         let limit = self.limits.hosts.max(1);
         let spare = (limit / SPARE).max(1);
@@ -49,8 +49,8 @@ impl Hosts {
         }
     }
 
-    /// So many hosts in the order in which they go: those chosen before; those that their machine has too many of; those
-    /// that hold nothing; those that were heard of least recently.
+    /// Returns so many hosts in the order in which they go: those chosen before; those that their machine has too many of; those that
+    /// hold nothing; those that were heard of least recently.
     fn first_to_go(&self, count: usize) -> Vec<HostId> {
         let mut hosts: Vec<_> = self
             .hosts

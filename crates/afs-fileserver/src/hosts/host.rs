@@ -64,7 +64,7 @@ impl Down {
 }
 
 impl Host {
-    /// It says who it is, or calls: it is not to go.
+    /// Notes that it says who it is, or calls: it is not to go.
     pub(super) fn heard_of(&mut self, now: Instant) {
         self.last_heard = now;
         self.is_leaving = false;

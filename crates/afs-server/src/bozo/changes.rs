@@ -118,7 +118,7 @@ impl Overseer {
         self.instances.set(name, goal, for_good).await.map_err(|why| not_set(name, &why))
     }
 
-    /// All roles are to run for now as they do after a restart, or none is to.
+    /// Lets all roles run for now as they do after a restart, or none.
     async fn set_all(&self, who: &Requester, goal: bool) -> Result<(), Abort> {
         self.check(who)?;
         if !self.orders.are_obeyed() {

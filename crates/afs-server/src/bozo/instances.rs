@@ -206,7 +206,7 @@ impl Instances {
         self.all.iter().any(|instance| instance.roles.contains(&role) && !instance.state().goal)
     }
 
-    /// From now on these can be stopped and started.
+    /// Lets clients stop and start these from now on.
     pub(crate) fn serve(&self, served: Served) {
         assert!(self.served.set(served).is_ok(), "roles are served once");
     }
@@ -287,7 +287,7 @@ impl Instances {
         })
     }
 
-    /// It may be started again.
+    /// Lets it be started again.
     pub(crate) fn release(&self) {
         if let Some(instance) = self.get(b"dafs") {
             instance.lock().is_held = false;

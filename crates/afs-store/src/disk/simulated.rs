@@ -219,7 +219,7 @@ impl SimulatedDisk {
 }
 
 impl State {
-    /// Before each operation that changes something.
+    /// Counts an operation that is about to change something. Fails if it is to fail.
     fn change(&mut self) -> io::Result<()> {
         self.operations += 1;
         match self.cut {
@@ -234,7 +234,7 @@ impl State {
         error
     }
 
-    /// Before each operation that does not.
+    /// Fails if an operation that changes nothing is to fail.
     fn look(&mut self) -> io::Result<()> {
         match self.cut {
             Some(Cut::After(n)) if self.operations > n => Err(self.refuse(io_error())),
@@ -264,8 +264,8 @@ impl State {
         }
     }
 
-    /// Before each sync. One that fails (for another reason than that all is over) loses what it was to write, as on Linux: it
-    /// can be read for as long as it is in memory, and no later sync writes it or fails for it.
+    /// Prepares a sync. One that fails (for another reason than that all is over) loses what it was to write, as on Linux: it can be
+    /// read for as long as it is in memory, and no later sync writes it or fails for it.
     fn sync(&mut self, loses: impl Fn(u64) -> bool) -> io::Result<()> {
         let result = self.change();
         if result.is_err() && !matches!(self.cut, Some(Cut::After(_))) {

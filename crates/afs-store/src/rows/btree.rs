@@ -243,7 +243,7 @@ impl BTree {
         Ok(row)
     }
 
-    /// At most `limit` rows from `from` on and before `end`.
+    /// Returns at most `limit` rows from `from` on and before `end`.
     pub(crate) fn range(&self, from: &Key, end: &Key, limit: usize) -> Result<Vec<Row>, StoreError> {
         self.rows(from, Some(end), limit)
     }

@@ -306,7 +306,7 @@ fn parse_rows(payload: &[u8]) -> Option<Vec<(Key, Option<Bytes>)>> {
     Some(rows)
 }
 
-/// For fuzzing: reads bytes as a segment's records, and says how many there are.
+/// Reads bytes as a segment's records, for fuzzing, and returns how many there are.
 pub fn count_records(bytes: &[u8]) -> u64 {
     let (mut next, mut rest) = (1, bytes);
     while let Some((_, after)) = parse_record(rest, next) {

@@ -281,7 +281,7 @@ impl Destination {
         }
     }
 
-    /// All was sent: waits until it is there for good.
+    /// Waits until all that was sent is there for good.
     async fn finish(mut self) -> i32 {
         if let Some(call) = self.call.take()
             && let Err(error) = reply(call, self.gets_rest).await

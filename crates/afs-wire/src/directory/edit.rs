@@ -213,7 +213,7 @@ impl Directory {
     }
 }
 
-/// So many ones from the lowest bit on. No entry takes more than nine slots.
+/// Returns so many ones from the lowest bit on. No entry takes more than nine slots.
 const fn run(slots: usize) -> u64 {
     (1 << slots) - 1
 }

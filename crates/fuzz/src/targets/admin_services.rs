@@ -218,7 +218,7 @@ impl World {
         put_online(&partition.clone_volume(RW, &new, stamp).expect("there is none"));
     }
 
-    /// All that the databases tell of volumes, servers, users and groups.
+    /// Asks for all that the databases tell of volumes, servers, users and groups.
     fn tell_all(&self) -> Vec<Vec<u8>> {
         let everything = vl::VldbListByAttributes {
             mask: vl::ListMask(0),

@@ -255,7 +255,7 @@ impl World {
         f.path.handle_ack(now, &out);
     }
 
-    /// Everything under way may be lost.
+    /// Handles a silence: everything in flight may be lost.
     fn handle_silence(&mut self, flow: usize) {
         let now = self.now;
         let f = &mut self.flows[flow];

@@ -29,7 +29,7 @@ pub(super) trait Field: Sized {
     /// Appends its bytes.
     fn put(&self, out: &mut Vec<u8>);
 
-    /// For printing.
+    /// The field's value, for printing.
     fn value(&self) -> Value;
 }
 
@@ -165,7 +165,7 @@ macro_rules! record {
         }
 
         impl Default for $name {
-            /// All zeros.
+            /// A record of zeros.
             fn default() -> Self {
                 $crate::debug::record::Field::take(&mut &[][..])
             }

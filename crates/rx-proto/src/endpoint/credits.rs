@@ -219,8 +219,8 @@ fn is_calm(waiting: &FairQueue<Receiver>, shares: &BTreeMap<Owner, Share>) -> bo
 }
 
 impl Credits {
-    /// So many bytes by the kernel's count have come and wait to be given to this endpoint. To be told often, at least every
-    /// few milliseconds while there are any, and when there are none any more.
+    /// Notes that so many bytes, by the kernel's count, have come and wait to be given to this endpoint. The driver calls it often, at
+    /// least every few milliseconds while there are any, and when there are none any more.
     pub(super) fn handle_backlog(&mut self, now: Instant, bytes: u64, calls: &mut Calls<'_>) {
         self.drain.note_backlog(bytes);
         self.note_period(now, calls);
@@ -387,7 +387,7 @@ impl Credits {
         self.armed
     }
 
-    /// There are no calls any more that could be looked after.
+    /// Notes that there are no calls any more that could be looked after.
     pub(super) const fn disarm(&mut self) {
         self.armed = None;
     }
@@ -472,7 +472,7 @@ impl Credits {
         }
     }
 
-    /// There is a standing queue: from now on offers are limited. Calls keep an even part of what they were offered.
+    /// Limits offers from now on: there is a standing queue. Calls keep an even part of what they were offered.
     fn limit_to(&mut self, now: Instant, limit: u64, calls: &mut Calls<'_>) {
         let was_limited = self.limit().is_some();
         self.drain.begin_limit(limit);

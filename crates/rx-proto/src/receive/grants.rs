@@ -11,7 +11,7 @@ impl Receive {
         self.is_gated
     }
 
-    /// From now on the window moves by grants alone, and no more than `keep` packets beyond those that came are offered.
+    /// Makes the window move by grants alone from now on. At most `keep` packets beyond those that came are offered.
     pub(crate) fn gate(&mut self, keep: u32) {
         self.is_gated = true;
         self.cut(keep);

@@ -54,7 +54,7 @@ pub(super) struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// So many calls run at once, and so many wait.
+    /// Makes slots: so many calls run at once, and so many wait.
     pub(super) fn new(max_running: usize, max_waiting: usize) -> Self {
         Self {
             free: max_running.max(1),

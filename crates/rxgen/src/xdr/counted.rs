@@ -117,7 +117,7 @@ impl<const MAX: usize> TryFrom<&str> for XdrString<MAX> {
 }
 
 impl<const MAX: usize> fmt::Display for XdrString<MAX> {
-    /// As text; bytes that are no UTF-8 appear as replacement characters.
+    /// Writes the text; bytes that are no UTF-8 appear as replacement characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&String::from_utf8_lossy(&self.0))
     }

@@ -215,7 +215,7 @@ impl Xdr for Uuid {
 }
 
 impl fmt::Display for Uuid {
-    /// In the six groups that administrators of such servers know: the clock bytes stand apart.
+    /// Writes the six groups that administrators of such servers know: the clock bytes stand apart.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -16,7 +16,7 @@ pub(super) struct LastComponent {
 }
 
 impl LastComponent {
-    /// That of a path. A symbolic link is followed once. The error is the complaint.
+    /// Finds the mount point of a path. A symbolic link is followed once. The error is the complaint.
     pub(super) fn of(path: &Path) -> Result<Self, String> {
         let path = without_slashes(path);
         let mut plain = if path.is_absolute() { path.clone() } else { Path::new(".").join(&path) };
@@ -42,7 +42,7 @@ impl LastComponent {
         Ok(found)
     }
 
-    /// That of a path as it is written.
+    /// Makes the mount point of a path as it is written.
     pub(super) fn written(path: &Path) -> Self {
         let path = without_slashes(path);
         let bytes = path.as_os_str().as_bytes();

@@ -77,7 +77,7 @@ impl Drain {
         self.data_rate
     }
 
-    /// So many bytes wait to be worked through.
+    /// Notes that so many bytes wait to be handled.
     pub(super) fn note_backlog(&mut self, bytes: u64) {
         self.least_waiting = Some(self.least_waiting.map_or(bytes, |least| least.min(bytes)));
     }
@@ -87,7 +87,7 @@ impl Drain {
         self.bytes += cost;
     }
 
-    /// It had data; the shortest round trip of its path, if that is known.
+    /// Notes that the packet had data, and the shortest round trip of its path, if that is known.
     pub(super) fn note_data(&mut self, cost: u64, rtt_min: Option<Duration>) {
         self.data_bytes += cost;
         if let Some(rtt) = rtt_min {
@@ -101,7 +101,7 @@ impl Drain {
         self.calm_periods = 0;
     }
 
-    /// They are no longer.
+    /// Ends the limit of offers.
     pub(super) const fn end_limit(&mut self) {
         self.limit = None;
         self.standing_periods = 0;
