@@ -347,11 +347,6 @@ impl Client {
     pub fn token_counts(&self) -> TokenCounts {
         self.inner.users.counts()
     }
-
-    /// True if two users are the same to a cell, so that what one of them was shown may be shown to the other.
-    pub fn is_same_to(&self, cell: CellIndex, one: User, other: User) -> bool {
-        self.inner.users.who(one, cell) == self.inner.users.who(other, cell)
-    }
 }
 
 fn bind(runtime: &Arc<dyn Runtime>, config: &Config) -> Result<Endpoint, Error> {

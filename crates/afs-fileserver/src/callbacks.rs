@@ -113,11 +113,6 @@ impl Callbacks {
         has(fid) || has(AfsFid::whole_volume(fid.volume))
     }
 
-    /// True if the host has any.
-    pub fn holds_any(&self, host: HostId) -> bool {
-        self.by_host.contains_key(&host)
-    }
-
     /// The volumes that the host has promises for, in order.
     pub fn volumes_of(&self, host: HostId) -> Vec<VolumeId> {
         let fids = self.by_host.get(&host).into_iter().flatten();

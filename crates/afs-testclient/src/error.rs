@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 
 use rx::{CallError, RpcError};
-use rx_proto::abort::AbortCode;
 use rx_security::ticket::ForgeError;
 
 /// The reason why something was not done.
@@ -36,20 +35,6 @@ impl Error {
             | Self::Data(_)
             | Self::Unsayable(_)
             | Self::BadText(_) => None,
-        }
-    }
-
-    /// True if nobody answered.
-    pub fn is_unreachable(&self) -> bool {
-        let of_call = |error: &CallError| {
-            matches!(
-                error,
-                CallError::Failed { code: AbortCode::CALL_DEAD, .. } | CallError::DeadlinePassed { .. }
-            )
-        };
-        match self {
-            Self::Rpc(RpcError::Call { source, .. }) | Self::Data(source) => of_call(source),
-            Self::Bind(_) | Self::Ticket(_) | Self::Rpc(_) | Self::Unsayable(_) | Self::BadText(_) => false,
         }
     }
 }

@@ -345,8 +345,6 @@ checked_name! {
 impl VolumeName {
     /// Longest name in the VLDB, in bytes (`VL_MAXNAMELEN` less the NUL). A volume's own header holds 31.
     pub const MAX: usize = 64;
-    /// Longest name of a read-write volume that leaves room for `.readonly` in a volume's header, in bytes.
-    pub const MAX_READ_WRITE: usize = 22;
 
     /// A volume's name.
     ///

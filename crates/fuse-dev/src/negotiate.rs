@@ -27,8 +27,6 @@ impl Features {
     pub const ATOMIC_TRUNCATE: Self = Self(1 << 3);
     /// Writes of more than a page.
     pub const BIG_WRITES: Self = Self(1 << 5);
-    /// The kernel does not apply the umask by itself.
-    pub const DONT_MASK: Self = Self(1 << 6);
     /// Locks of `flock(2)` come here.
     pub const FLOCK_LOCKS: Self = Self(1 << 10);
     /// READDIRPLUS.

@@ -105,8 +105,6 @@ impl Flags {
     pub const REQUEST_ACK: Self = Self(0x02);
     /// The last DATA packet of its direction.
     pub const LAST_PACKET: Self = Self(0x04);
-    /// DATA: more follow at once; ignored on receipt.
-    pub const MORE_PACKETS: Self = Self(0x08);
     /// ACK: the acknowledgement table is striped (Rx notes 9). Parsed, never sent: Linux 6.1 aborts on such tables.
     pub const EXTENDED_SACK: Self = Self(0x08);
     /// DATA: another subpacket follows in this datagram.

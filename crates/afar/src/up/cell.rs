@@ -2,7 +2,7 @@
 //! key, each step only where it is not done yet, so that a start that was cut off is gone on with.
 
 use afs_admin::create::{NewVolume, create};
-use afs_admin::entry::Kind;
+use afs_admin::entry::{Kind, NAME_MAX};
 use afs_admin::ptdb::ProtectionDb;
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
@@ -290,10 +290,10 @@ impl CellMaker {
     }
 }
 
-/// The volume of a user: its name may have 22 bytes.
+/// The volume of a user: its name may have [`NAME_MAX`] bytes.
 pub(super) fn volume_of(user: &str) -> String {
     let mut name = format!("user.{user}");
-    name.truncate(22);
+    name.truncate(NAME_MAX);
     name
 }
 

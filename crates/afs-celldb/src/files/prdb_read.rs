@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use afs_wire::ids::ViceId;
+
 use crate::ptdb::{Entry, Flags, MAX_NAME};
 
 use super::bytes::{BUCKETS, Data, id_bucket, name_bucket};
@@ -14,7 +16,12 @@ use super::{FileError, Oddities, Oddity, PrdbContents, ubik};
 const HOLE: i32 = i32::MIN;
 
 /// What the server looks for before it takes a file, and what everything rests on.
-const SYSTEM: [i32; 4] = [32_766, -101, -102, -204];
+const SYSTEM: [i32; 4] = [
+    ViceId::ANONYMOUS.0,
+    ViceId::SYSTEM_ANYUSER.0,
+    ViceId::SYSTEM_AUTHUSER.0,
+    ViceId::SYSTEM_ADMINISTRATORS.0,
+];
 
 /// Reads a file, and what is odd in it. `log` is what the file .DBSYS1 beside it has, if there is one.
 ///

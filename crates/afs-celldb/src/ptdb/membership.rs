@@ -1,23 +1,25 @@
 //! Memberships: who is in which groups, and which ids of a user count on access lists (PTDB notes 10).
 
+use afs_wire::ids::ViceId;
+
 use super::access::Rules;
 use super::image::View;
 use super::records::Entry;
 
 /// Nobody in particular.
-pub(crate) const ANONYMOUS: i32 = 32_766;
+pub(crate) const ANONYMOUS: i32 = ViceId::ANONYMOUS.0;
 /// Everybody: system:anyuser.
-pub(crate) const ANY_USER: i32 = -101;
+pub(crate) const ANY_USER: i32 = ViceId::SYSTEM_ANYUSER.0;
 /// Everybody of the cell with a name: system:authuser.
-pub(crate) const AUTH_USER: i32 = -102;
+pub(crate) const AUTH_USER: i32 = ViceId::SYSTEM_AUTHUSER.0;
 /// Those who may see all: system:ptsviewers.
-pub(crate) const VIEWERS: i32 = -203;
+pub(crate) const VIEWERS: i32 = ViceId::SYSTEM_PTSVIEWERS.0;
 /// system:administrators.
-pub(crate) const ADMINISTRATORS: i32 = -204;
+pub(crate) const ADMINISTRATORS: i32 = ViceId::SYSTEM_ADMINISTRATORS.0;
 /// system:backup.
-pub(crate) const BACKUP: i32 = -205;
+pub(crate) const BACKUP: i32 = ViceId::SYSTEM_BACKUP.0;
 /// No id.
-pub(crate) const BAD_ID: i32 = i32::MIN;
+pub(crate) const BAD_ID: i32 = ViceId::BAD.0;
 
 /// True if a user, or a group, is in a group; by way of other groups too, where groups may be in groups.
 pub(crate) fn is_member(view: &impl View, rules: &Rules, id: i32, group: i32) -> bool {

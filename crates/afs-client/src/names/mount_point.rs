@@ -360,11 +360,6 @@ impl Client {
         self.inner.mount_points.real(user, fid).await
     }
 
-    /// The same at once, if it is known.
-    pub fn cached_target(&self, user: User, fid: Fid) -> Option<Fid> {
-        self.inner.mount_points.known_real(user, fid)
-    }
-
     /// The cell of a mount point's volume, the volume, and whether it is the read-write one in any case: what `fs lsmount` and `fs
     /// mkmount` speak of, as text.
     ///

@@ -77,13 +77,6 @@ impl SetFieldsMask {
     pub const NGROUPS: Self = Self(i32::MIN);
 }
 
-impl Privacy {
-    /// The default of groups: `S-M--`.
-    pub const GROUP_DEFAULT: Self = Self(0x90);
-    /// The default of users: `S----`.
-    pub const USER_DEFAULT: Self = Self(0x80);
-}
-
 /// The `flag` of `NewEntry` for a user.
 pub const PRUSER: i32 = 0;
 /// The `flag` of `NewEntry` for a group.
