@@ -194,12 +194,6 @@ impl Reader {
         }
     }
 
-    /// True if the end of the dump was read.
-    #[must_use]
-    pub fn is_at_end(&self) -> bool {
-        self.state == State::End
-    }
-
     /// Takes bytes from the front of `input`, and gives what is complete with them. `None`: all were taken, and more are needed.
     ///
     /// # Errors

@@ -31,8 +31,6 @@ pub struct PortMetrics {
     pub kernel_dropped: u64,
     /// The receive buffer's size as granted, in bytes by the kernel's counting.
     pub receive_buffer_bytes: u64,
-    /// The send buffer's size as granted, in bytes by the kernel's counting.
-    pub send_buffer_bytes: u64,
     /// The bytes that wait to be received, by the kernel's counting.
     pub queued_bytes: u64,
 }
@@ -43,7 +41,6 @@ impl PortMetrics {
         Self {
             kernel_dropped: socket.dropped().unwrap_or_default(),
             receive_buffer_bytes: socket.granted_receive_bytes().unwrap_or_default() as u64,
-            send_buffer_bytes: socket.granted_send_bytes().unwrap_or_default() as u64,
             queued_bytes: socket.queued_bytes().unwrap_or_default() as u64,
         }
     }

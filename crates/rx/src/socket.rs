@@ -263,11 +263,6 @@ impl Socket {
         self.socket.recv_buffer_size()
     }
 
-    /// The send buffer's size as granted, in the kernel's counting.
-    pub fn granted_send_bytes(&self) -> io::Result<usize> {
-        self.socket.send_buffer_size()
-    }
-
     /// The most segments that go out by one system call: 64, or 1 where the kernel lacks GSO. Bundles of 8 to 16 have
     /// most of the gain without overrunning the receiver.
     pub fn max_gso_segments(&self) -> usize {

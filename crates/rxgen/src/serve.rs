@@ -202,22 +202,6 @@ impl<R: StreamsIn> ServerCall<'_, R> {
             length => Ok(length),
         }
     }
-
-    /// Fills all of `out` with data.
-    ///
-    /// # Errors
-    ///
-    /// As [`receive_data`](Self::receive_data), and [`Abort::SS_UNMARSHAL`] when the data ends before that.
-    pub async fn receive_data_exact(&mut self, out: &mut [u8]) -> Result<(), Abort> {
-        let mut filled = 0;
-        while filled < out.len() {
-            filled += match self.receive_data(&mut out[filled..]).await? {
-                0 => return Err(Abort::SS_UNMARSHAL),
-                length => length,
-            };
-        }
-        Ok(())
-    }
 }
 
 /// Answers a call of `R` behind its opcode. For [`interface!`](crate::interface!), and for servers that are written

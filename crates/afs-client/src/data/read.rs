@@ -174,25 +174,4 @@ impl OpenFile {
             return Err(Error::BadReply { what, problem: format!("{} came", bytes.len()) });
         }
     }
-
-    /// Brings all of the file.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::read`].
-    pub async fn read_all_in(&self) -> Result<(), Error> {
-        for _ in 0..ATTEMPTS_MAX {
-            let file = self.data.refresh(self.user()).await?;
-            if file.is_complete() {
-                return Ok(());
-            }
-            match self.data.bring(self.user(), &file, 0..file.length(), 0).await? {
-                FetchOutcome::Here if file.is_complete() => return Ok(()),
-                FetchOutcome::Here => {}
-                FetchOutcome::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
-                FetchOutcome::Stale => self.data.vnode.note_break(),
-            }
-        }
-        Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })
-    }
 }

@@ -33,7 +33,7 @@ pub struct IcmpError {
 pub enum IcmpErrorKind {
     /// Nobody takes it there (ICMP type 3, ICMPv6 type 1).
     Unreachable {
-        /// The code of that type: differs between IPv4 and IPv6, see [`IcmpError::is_port_unreachable`].
+        /// The code of that type: differs between IPv4 and IPv6. A port that no process has open is 3 in the one, 4 in the other.
         code: u8,
     },
     /// It does not fit through a link on the way (ICMP type 3 code 4, ICMPv6 type 2).
@@ -54,12 +54,6 @@ impl IcmpError {
     /// The start of the UDP payload that the message quotes, up to [`QUOTED_BYTES`]; may be empty.
     pub fn sent_payload_prefix(&self) -> &[u8] {
         &self.quoted[..usize::from(self.quoted_length)]
-    }
-
-    /// True if the host is there but no process has the port open.
-    pub fn is_port_unreachable(&self) -> bool {
-        let port_unreachable = if self.peer.is_ipv4() { 3 } else { 4 };
-        self.kind == IcmpErrorKind::Unreachable { code: port_unreachable }
     }
 }
 

@@ -231,7 +231,8 @@ fn a_closed_port_shows_up_as_unreachable_and_does_not_hinder_others() {
         assert_eq!(receive(&open, &mut RecvBatch::new(), 4).len(), 4);
         let error = receive_error(&a);
         assert_eq!(error.peer, closed, "{error:?}");
-        assert!(error.is_port_unreachable(), "{error:?}");
+        let code = if closed.is_ipv4() { 3 } else { 4 };
+        assert_eq!(error.kind, IcmpErrorKind::Unreachable { code }, "{error:?}");
         assert_eq!(error.sent_payload_prefix(), [0; QUOTED_BYTES]);
     }
 }
@@ -317,7 +318,6 @@ fn buffers_are_forced_by_default_and_limited_when_configured() {
         let options = SocketOptions { receive_buffer_bytes: Some(limit), ..SocketOptions::default() };
         assert_eq!(granted(&options), limit.min(2 * rmem_max));
     }
-    assert!(bind(v4_loopback()).granted_send_bytes().unwrap() > 0);
 }
 
 #[test]
