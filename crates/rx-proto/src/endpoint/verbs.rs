@@ -150,7 +150,8 @@ impl Endpoint {
     }
 
     /// Asks for the better service in the calls of a client connection from now on (Rx notes 12). What the server made of it
-    /// shows in [`Self::service`].
+    /// shows in [`Self::service`]. AuriStor's servers have better services. afar's have none yet, so that
+    /// only tests call this.
     pub fn ask_for_upgrade(&mut self, connection: ConnectionHandle) {
         if let Some(c) = self.connection_mut(connection) {
             c.upgrade = true;
