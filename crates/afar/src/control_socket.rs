@@ -35,9 +35,8 @@ pub(crate) fn offer(
     mount: &Path,
     cache: Option<&Path>,
     cell_serv_db: PathBuf,
-    allows_setuid: bool,
 ) -> Offer {
-    let about = About { version: env!("CARGO_PKG_VERSION").to_owned(), cell_serv_db, allows_setuid };
+    let about = About { version: env!("CARGO_PKG_VERSION").to_owned(), cell_serv_db };
     let path = place(mount, cache, rustix::process::geteuid().is_root());
     let served = path.and_then(|path| Control::serve(client, &path, about));
     match served {

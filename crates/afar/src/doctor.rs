@@ -177,7 +177,6 @@ fn try_mount() -> Result<Offer, String> {
         source: "afar-doctor".to_owned(),
         kind: "afar".to_owned(),
         allow_other: false,
-        allow_suid: false,
     };
     let tried = Mounted::mount(&folder, &options).map_err(|error| error.to_string()).and_then(|mounted| {
         let settings = Settings {

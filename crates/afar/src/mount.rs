@@ -316,7 +316,7 @@ async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
     }
     let cell = client.cell.clone();
     let client = Client::start(client).await.map_err(|error| error.to_string())?;
-    let offer = control_socket::offer(&client, &path, cache_folder.as_deref(), cells, options.allow_suid);
+    let offer = control_socket::offer(&client, &path, cache_folder.as_deref(), cells);
     options.source.clone_from(&offer.source);
     let mount = match Mount::start(&client, &options) {
         Ok(mount) => mount,

@@ -404,7 +404,7 @@ async fn attach(
     let client = Client::start(client).await.map_err(|error| format!("the client cannot start: {error}"))?;
     let mut options = Options::new(path);
     let cells = state.path().join("etc/CellServDB");
-    let offer = control_socket::offer(&client, path, Some(&cache), cells, options.allow_suid);
+    let offer = control_socket::offer(&client, path, Some(&cache), cells);
     options.source.clone_from(&offer.source);
     options.allow_other = geteuid().is_root();
     options.cache_is_stacked = mount_point::is_stacked(&cache);

@@ -46,8 +46,6 @@ pub struct Options {
     /// True if all users of the machine may use it, each with their own rights. Ordinary users cannot offer that unless
     /// `/etc/fuse.conf` says `user_allow_other`.
     pub allow_other: bool,
-    /// True if set-uid bits count (`-fakestat`'s sister `-setuid` of old): only where all cells are trusted. Default no.
-    pub allow_suid: bool,
     /// Threads that answer from memory. Default 2: one more than would be busy, so that one may copy data while the other answers.
     /// Each more costs where threads wake each other on another core (measured: 9 microseconds become 30).
     pub threads: usize,
@@ -67,7 +65,6 @@ impl Options {
             path: path.to_owned(),
             source: "afs".to_owned(),
             allow_other: false,
-            allow_suid: false,
             threads: 2,
             passthrough_min_bytes: Some(1 << 20),
             cache_is_stacked: false,
@@ -137,7 +134,6 @@ impl Mount {
             source: options.source.clone(),
             kind: "afar".to_owned(),
             allow_other: options.allow_other,
-            allow_suid: options.allow_suid,
         };
         let mounted = Mounted::mount(&options.path, &mount_options).map_err(Error::Mount)?;
         let path = mounted.path().to_owned();

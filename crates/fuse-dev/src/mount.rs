@@ -49,8 +49,6 @@ pub struct MountOptions {
     /// True if other users than the one who mounts it may use it. Ordinary users may only where `/etc/fuse.conf` says
     /// `user_allow_other`.
     pub allow_other: bool,
-    /// True if set-uid bits and device files count.
-    pub allow_suid: bool,
 }
 
 /// The reason why there is no mount. Each says what to do.
@@ -252,10 +250,8 @@ fn by_system_call(path: &Path, mode: u32, options: &MountOptions) -> Result<Opti
     if options.allow_other {
         data += ",allow_other";
     }
-    let mut flags = MountFlags::empty();
-    if !options.allow_suid {
-        flags |= MountFlags::NOSUID | MountFlags::NODEV;
-    }
+    // Neither set-uid bits nor device files count: an administrator of a cell need not be one of this machine.
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
     let kind = format!("fuse.{}", options.kind);
     let data = CString::new(data).expect("words and numbers");
     match rustix::mount::mount(options.source.as_str(), path, kind, flags, data.as_c_str()) {

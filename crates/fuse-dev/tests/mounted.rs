@@ -129,7 +129,6 @@ impl Test {
             source: "a, source".to_owned(),
             kind: "small".to_owned(),
             allow_other: false,
-            allow_suid: false,
         };
         let mounted = match Mounted::mount(&path, &options) {
             Ok(mounted) => mounted,

@@ -53,8 +53,6 @@ pub struct About {
     pub version: String,
     /// The file in which it found its cells, for messages.
     pub cell_serv_db: PathBuf,
-    /// True if set-uid bits count in the mount.
-    pub allows_setuid: bool,
 }
 
 /// The time between two looks at which PAGs have processes.

@@ -39,7 +39,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         source: "mirror".to_owned(),
         kind: "mirror".to_owned(),
         allow_other: true,
-        allow_suid: false,
     };
     let mounted = Mounted::mount(mount.as_ref(), &options)?;
     let features = Features::ASYNC_READ

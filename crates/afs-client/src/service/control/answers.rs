@@ -326,18 +326,14 @@ answer!(SetServerRanks, |session, control::SetServerRanks { kind, servers }| {
 
 // ---- cells
 
-impl Session {
-    /// Set-uid bits count in all cells of a mount or in none, as the kernel was told.
-    fn flags(&self) -> CellFlags {
-        if self.about.allows_setuid { CellFlags::NONE } else { CellFlags::NO_SUID }
-    }
-}
+/// The flags of each cell: set-uid bits count in none, as every mount is `nosuid`.
+const FLAGS: CellFlags = CellFlags::NO_SUID;
 
-fn known(cell: CellInfo, flags: CellFlags) -> Answer<KnownCell> {
+fn known(cell: CellInfo) -> Answer<KnownCell> {
     // As many as there is place for: `fs` lists them, and asks them where it has to know more than the client.
     let servers = cell.servers.into_iter().take(control::CELL_SERVERS_MAX).map(HostAddr::from).collect();
     let servers = CellServerList::new(servers).map_err(too_long)?;
-    Ok(KnownCell { name: name(cell.name.as_str())?, servers, flags })
+    Ok(KnownCell { name: name(cell.name.as_str())?, servers, flags: FLAGS })
 }
 
 /// The one at a place of a list; `EDOM` behind the last.
@@ -351,12 +347,12 @@ answer!(GetOwnCell, |session, control::GetOwnCell {}| {
 });
 
 answer!(GetCell, |session, control::GetCell { index }| {
-    Ok(reply::GetCell { cell: known(at(session.client.cells(), index)?, session.flags())? })
+    Ok(reply::GetCell { cell: known(at(session.client.cells(), index)?)? })
 });
 
 answer!(FindCell, |session, control::FindCell { name }| {
     let cell = session.client.find_cell_anywhere(&text(&name)).await.map_err(failed)?;
-    Ok(reply::FindCell { cell: known(cell, session.flags())? })
+    Ok(reply::FindCell { cell: known(cell)? })
 });
 
 answer!(NewCell, |session, control::NewCell { name, servers, linked }| {
@@ -375,7 +371,7 @@ answer!(SetCellFlags, |session, control::SetCellFlags { name, flags }| {
     session.check_superuser()?;
     session.client.find_cell(&text(&name)).map_err(failed)?;
     // What is so already can be set.
-    if flags != session.flags() {
+    if flags != FLAGS {
         return Err(errno(Errno::EOPNOTSUPP));
     }
     Ok(reply::SetCellFlags {})
