@@ -30,12 +30,7 @@ pub(crate) struct Offer {
 }
 
 /// Begins to answer for the client of a mount. Where that cannot be, it is told in the log, and the mount goes without.
-pub(crate) fn offer(
-    client: &Client,
-    mount: &Path,
-    cache: Option<&Path>,
-    cell_serv_db: PathBuf,
-) -> Offer {
+pub(crate) fn offer(client: &Client, mount: &Path, cache: Option<&Path>, cell_serv_db: PathBuf) -> Offer {
     let about = About { version: env!("CARGO_PKG_VERSION").to_owned(), cell_serv_db };
     let path = place(mount, cache, rustix::process::geteuid().is_root());
     let served = path.and_then(|path| Control::serve(client, &path, about));

@@ -1,7 +1,9 @@
 //! Code that `afar import` and `afar export` share: OpenAFS's files of the cell's databases on the disk, which databases of
 //! ours are meant, and how what is odd is told.
 
+use crate::dates::now;
 use crate::output::harmless;
+use crate::runtime;
 use afs_celldb::database::Image;
 use afs_celldb::files::{MAX_FILE_BYTES, Oddities};
 use afs_celldb::ptdb::Ptdb;
@@ -18,7 +20,6 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes of a log that has nothing in it.
 pub(crate) const EMPTY_LOG_BYTES: u64 = 64;
@@ -57,11 +58,6 @@ pub(crate) fn configuration(file: Option<&Path>, state: Option<&Path>) -> Result
     Ok(config)
 }
 
-/// Seconds since 1970.
-pub(crate) fn now() -> u32 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| u32::try_from(d.as_secs()).unwrap_or(u32::MAX))
-}
-
 /// A number that no other process has, for what waits for the store.
 pub(crate) fn chance() -> Result<u64, String> {
     let seed =
@@ -72,9 +68,8 @@ pub(crate) fn chance() -> Result<u64, String> {
 
 /// Runs work that waits for the store.
 pub(crate) fn wait<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let work: Pin<&mut dyn Future<Output = Result<T, String>>> = pin!(work);
-    runtime.map_err(|error| format!("no threads can be started: {error}"))?.block_on(work)
+    runtime::start()?.block_on(work)
 }
 
 /// Fills databases, those that there are rows for: all of them, or none if one may not be filled. How many rows each has.

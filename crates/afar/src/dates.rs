@@ -3,6 +3,13 @@
 use jiff::Timestamp;
 use jiff::civil;
 use jiff::tz::TimeZone;
+use rx_security::UnixTime;
+use std::time::SystemTime;
+
+/// Returns the time in seconds since 1970.
+pub(crate) fn now() -> u32 {
+    UnixTime::of(SystemTime::now()).0
+}
 
 /// Seconds since 1970 as `Sat Nov 21 16:25:50 2026`.
 pub(crate) fn date_of(seconds: i64, zone: &TimeZone) -> String {

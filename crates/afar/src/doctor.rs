@@ -3,7 +3,7 @@
 //! for a moment.
 
 use crate::classic::{Command, Opt};
-use crate::{mount_point, output};
+use crate::{dates, mount_point, output};
 use afs_config::{Cell, ClientFolder};
 use afs_wire::vl::{ProbeServer, Vl};
 use fuse_dev::{Features, Handler, MountOptions, Mounted, Offer, Reply, Request, Session, Settings, StateOf};
@@ -22,7 +22,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 static COMMAND: Command = Command {
     name: "doctor",
@@ -45,7 +45,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const FREE_BYTES: u64 = 1 << 30;
 
 /// The time when this was written: before it, a clock is wrong. 2026-01-01.
-const NOT_BEFORE: u64 = 1_767_225_600;
+const NOT_BEFORE: u32 = 1_767_225_600;
 
 /// The grade of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,11 +173,8 @@ fn fuse() -> Vec<Finding> {
 fn try_mount() -> Result<Offer, String> {
     let folder = std::env::temp_dir().join(format!("afar-doctor-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let options = MountOptions {
-        source: "afar-doctor".to_owned(),
-        kind: "afar".to_owned(),
-        allow_other: false,
-    };
+    let options =
+        MountOptions { source: "afar-doctor".to_owned(), kind: "afar".to_owned(), allow_other: false };
     let tried = Mounted::mount(&folder, &options).map_err(|error| error.to_string()).and_then(|mounted| {
         let settings = Settings {
             features: Features::PASSTHROUGH,
@@ -316,8 +313,7 @@ fn space() -> Finding {
 
 fn clock() -> Finding {
     let what = "clock";
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    if now < NOT_BEFORE {
+    if dates::now() < NOT_BEFORE {
         return finding(
             what,
             Grade::Bad,

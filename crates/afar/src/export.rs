@@ -1,7 +1,8 @@
 //! `afar export`: the cell's databases as files from which OpenAFS's vlserver and ptserver start, `vldb.DB0` and `prdb.DB0`. How the
 //! files are written is `afs_celldb::files`.
 
-use crate::database_files::{EMPTY_LOG_BYTES, configuration, log_path, now, place_of, store_of, wait};
+use crate::database_files::{EMPTY_LOG_BYTES, configuration, log_path, place_of, store_of, wait};
+use crate::dates::now;
 use crate::{arguments, output};
 use afs_celldb::Database;
 use afs_celldb::database::Image;

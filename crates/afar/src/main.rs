@@ -39,6 +39,7 @@ mod printer;
 mod private;
 mod progress;
 mod pts;
+mod runtime;
 mod rxdebug;
 mod rxperf;
 mod rxplot;

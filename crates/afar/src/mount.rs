@@ -5,7 +5,7 @@ mod afsd;
 mod key_holder;
 
 use crate::classic::{Command, Given, Opt};
-use crate::{client_uuid, control_socket, hangup, metrics, mount_point, output, private};
+use crate::{client_uuid, control_socket, hangup, metrics, mount_point, output, private, runtime};
 use afs_client::config::Cache;
 use afs_client::{Client, Config, memory};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
@@ -35,7 +35,7 @@ const CACHE_MIN_BYTES: u64 = 16 << 20;
 const THREADS_MAX: usize = 64;
 
 /// The interval at which it is checked whether somebody has unmounted.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The time that work for which nobody waits may take when all else has ended.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -116,8 +116,7 @@ fn start(given: &Given) -> Result<(), String> {
     for note in mount_point::prepare(&plan.path)?.iter().chain(&plan.wishes.notes) {
         tracing::warn!("{note}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
+    let runtime = runtime::start()?;
     let allow_other = (is_root || given.has("allow-other")) && !given.has("private");
     let outcome = runtime.block_on(run_until_told(plan, allow_other));
     // A thread that sends the kernel a notice may wait for a request, which is answered when the task for it is dropped.
@@ -237,7 +236,7 @@ fn cache_of(
         })?,
         None => match wishes.cache_bytes.or(info.map(|info| info.size_kib << 10)) {
             Some(bytes) => bytes,
-            None => cache_limit(&folder, CACHE_BYTES),
+            None => cache_limit(&folder),
         },
     };
     if limit < CACHE_MIN_BYTES {
@@ -264,11 +263,11 @@ fn startup_options(folder: &Path) -> Result<Option<Vec<String>>, String> {
     }
 }
 
-/// A limit for a cache in this folder: what is wished for, but no more than half of what is free.
-pub(crate) fn cache_limit(folder: &Path, wish: u64) -> u64 {
-    let Ok(stat) = rustix::fs::statvfs(folder) else { return wish };
+/// The limit of a cache in this folder when nobody sets one: [`CACHE_BYTES`], but no more than half of what is free.
+pub(crate) fn cache_limit(folder: &Path) -> u64 {
+    let Ok(stat) = rustix::fs::statvfs(folder) else { return CACHE_BYTES };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    wish.min(free / 2).max(CACHE_MIN_BYTES)
+    CACHE_BYTES.min(free / 2).max(CACHE_MIN_BYTES)
 }
 
 /// A number of bytes, with K, M, G or T for powers of 1024.

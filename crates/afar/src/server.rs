@@ -1,7 +1,7 @@
 //! `afar server`: the servers of this machine in the foreground. The options are here; what runs is the library
 //! `crates/afs-server`.
 
-use crate::arguments;
+use crate::{arguments, runtime};
 use afs_server::audit::AuditLog;
 use afs_server::exporter::Exporter;
 use afs_server::notify::ServiceManager;
@@ -70,8 +70,7 @@ fn serve(cli: Cli) -> Result<(), String> {
     if cli.check {
         config.notes.iter().for_each(|note| println!("{note}"));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
+    let runtime = runtime::start()?;
     if cli.check {
         let others = check::others(&config)?;
         return runtime.block_on(check::etcd(&config, &others));

@@ -10,7 +10,8 @@ mod realm;
 mod state;
 
 use crate::control_socket::{self, Offer};
-use crate::{arguments, client_uuid, hangup, metrics, mount_point, output, private};
+use crate::mount::{LOOK_EVERY, cache_limit};
+use crate::{arguments, client_uuid, hangup, metrics, mount_point, output, private, runtime};
 use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
 use afs_client::{Client, Config as ClientConfig};
 use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ServerFolder};
@@ -37,12 +38,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The name of a cell that is given none.
 const CELL: &str = "afar.local";
-
-/// The interval at which it is checked whether somebody has unmounted the cell.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Most bytes of the client's cache; less where the disk has less than twice that free.
-const CACHE_BYTES: u64 = 10 << 30;
 
 /// The memory of a cell if no option says otherwise: with the program itself, some 40 MiB, it stays below 300 MiB.
 const MEMORY: &str = "256M";
@@ -173,8 +168,7 @@ fn start(cli: &Cli) -> Result<(), String> {
     let audit = config.audit_file();
     let audit = AuditLog::open(&audit).map_err(|error| format!("{}: {error}", audit.display()))?;
     log::begin(&config.log, Some(audit), false)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
+    let runtime = runtime::start()?;
     let outcome = runtime.block_on(run_until_told(&config, &state, &runner, (mount.as_deref(), cli.realm)));
     // As in `afar mount`.
     runtime.shutdown_timeout(crate::mount::END_TIMEOUT);
@@ -399,8 +393,7 @@ async fn attach(
         name: person.name.clone(),
     };
     client.users = prepared.people.iter().map(local).collect();
-    client.cache =
-        Some(Cache { folder: cache.clone(), limit_bytes: crate::mount::cache_limit(&cache, CACHE_BYTES) });
+    client.cache = Some(Cache { folder: cache.clone(), limit_bytes: cache_limit(&cache) });
     let client = Client::start(client).await.map_err(|error| format!("the client cannot start: {error}"))?;
     let mut options = Options::new(path);
     let cells = state.path().join("etc/CellServDB");

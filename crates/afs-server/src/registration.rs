@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use afs_admin::Error;
 use afs_admin::vldb::LocationDb;
@@ -12,6 +12,7 @@ use afs_celldb::vldb::{VlError, Vldb};
 use afs_wire::Uuid;
 use afs_wire::abort::VL_MULTIPADDR;
 use rx::Runtime;
+use rx_security::UnixTime;
 use rxgen::Abort;
 
 /// The time until the next try after one that failed.
@@ -51,7 +52,7 @@ impl Vl {
         let addresses = &registration.addresses[..count];
         match self {
             Self::Local(database) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as u32);
+                let now = UnixTime::of(SystemTime::now()).0;
                 let bits: Vec<u32> = addresses.iter().copied().map(Ipv4Addr::to_bits).collect();
                 let uuid = registration.uuid.to_bytes();
                 let result: Result<(), VlError> =

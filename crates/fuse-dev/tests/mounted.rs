@@ -125,11 +125,8 @@ impl Test {
     fn new(name: &str) -> Option<Self> {
         let path = std::env::temp_dir().join(format!("fuse-dev-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
-        let options = MountOptions {
-            source: "a, source".to_owned(),
-            kind: "small".to_owned(),
-            allow_other: false,
-        };
+        let options =
+            MountOptions { source: "a, source".to_owned(), kind: "small".to_owned(), allow_other: false };
         let mounted = match Mounted::mount(&path, &options) {
             Ok(mounted) => mounted,
             Err(error) => {

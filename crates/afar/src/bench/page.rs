@@ -1,11 +1,11 @@
 //! The figures of `afar bench`: as text, as JSON, and as a page with plots that needs nothing beside it.
 
+use crate::dates;
 use plots::{Bar, Family, Summary, begin_page, escape, short};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The measurements of one place.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Figures {
         });
         json!({
             "afar": env!("CARGO_PKG_VERSION"),
-            "time": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            "time": dates::now(),
             "kernel": kernel(),
             "large_file_bytes": self.bytes,
             "small_files": self.files,

@@ -4,7 +4,7 @@
 //! Not told by any call: when and by whom a volume was locked.
 
 use crate::calls::Caller;
-use crate::database_files::now;
+use crate::dates::now;
 use crate::login;
 use afs_admin::ptdb::{Ids, ProtectionDb};
 use afs_admin::vldb::{LocationDb, Registration, ServerKey, Wanted};

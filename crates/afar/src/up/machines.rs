@@ -3,7 +3,7 @@
 //! by killing its processes.
 
 use super::{CELL, Cli, Runner, StopSignals, attach, detach, hold, prepare};
-use crate::{output, private};
+use crate::{output, private, runtime};
 use afs_server::Config as ServerConfig;
 use afs_server::config::Log;
 use rustix::process::{Signal, kill_process};
@@ -79,8 +79,7 @@ pub(super) fn run(
     config.server.memory_mib = part;
     config.log = Log { filter: cli.log.clone(), ..Log::default() };
     afs_server::log::begin(&config.log, None, false)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
+    let runtime = runtime::start()?;
     runtime.block_on(async {
         let mut told = StopSignals::listen()?;
         let machines = start(&plan, &mut told).await?;

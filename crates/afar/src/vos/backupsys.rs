@@ -5,6 +5,7 @@ use super::backup::back_up;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
+use crate::dates;
 use crate::printer::{complain, say};
 use afs_admin::entry::{Entry, Kind};
 use afs_admin::vldb::Wanted;
@@ -14,7 +15,6 @@ use afs_wire::ids::PartitionId;
 use serde_json::json;
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The prefix or expression that names are compared with.
 enum Choosing<'a> {
@@ -183,9 +183,8 @@ fn back_up_one(vos: &Vos, entry: &Entry, choice: &Choice<'_>) -> Result<bool, Co
         vos.tell(&format!("Omitting to backup {name} since the RW is in a different location\n"));
         return Ok(false);
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    let now = AfsTime(u32::try_from(now).unwrap_or(u32::MAX));
-    vos.tell(&format!("Creating backup volume for {name} on {}\n", vos.date(now)));
+    let now = vos.date(AfsTime(dates::now()));
+    vos.tell(&format!("Creating backup volume for {name} on {now}\n"));
     let id = entry.id(Kind::ReadWrite).0;
     let made = back_up(vos, site.server, site.partition, id).inspect_err(|code| {
         vos.print_error(*code);

@@ -6,6 +6,7 @@ use super::progress::Progress;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
+use crate::dates;
 use crate::printer::{complain, say};
 use crate::standard_input;
 use afs_admin::entry::{BadName, Entry, Kind, base_name, check_name};
@@ -19,7 +20,6 @@ use serde_json::json;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::net::Ipv4Addr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -63,7 +63,6 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let kind = if given.has("readonly") { Kind::ReadOnly } else { Kind::ReadWrite };
     let place = (server, partition);
     let volume = volume(vos, name, kind, id, place, overwrite, file.is_some())?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let order = Order {
         server,
         partition,
@@ -78,7 +77,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             _ => DateOf::Previous,
         }),
         last_update: last_update.unwrap_or(DateOf::Dump),
-        now: AfsTime(u32::try_from(now).unwrap_or(u32::MAX)),
+        now: AfsTime(dates::now()),
         keeps_previous: given.has("nodelete"),
     };
     let from = path.unwrap_or("the standard input");

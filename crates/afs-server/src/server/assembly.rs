@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use afs_admin::vldb::LocationDb;
 use afs_admin::{DatabaseServers, Login};
@@ -425,7 +425,7 @@ impl<'a> Assembly<'a> {
 }
 
 fn seconds() -> u32 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u32::try_from(d.as_secs()).unwrap_or(u32::MAX))
+    UnixTime::of(SystemTime::now()).0
 }
 
 /// The program that runs.

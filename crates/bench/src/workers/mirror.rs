@@ -35,11 +35,7 @@ const BLOCK_SIZE: u32 = 128 << 10;
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let [folder, mount] = arguments else { return Err("for afar-bench's own use: FOLDER MOUNT".into()) };
-    let options = MountOptions {
-        source: "mirror".to_owned(),
-        kind: "mirror".to_owned(),
-        allow_other: true,
-    };
+    let options = MountOptions { source: "mirror".to_owned(), kind: "mirror".to_owned(), allow_other: true };
     let mounted = Mounted::mount(mount.as_ref(), &options)?;
     let features = Features::ASYNC_READ
         .and(Features::ATOMIC_TRUNCATE)
