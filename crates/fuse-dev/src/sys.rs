@@ -45,11 +45,3 @@ pub(crate) fn close_backing(device: BorrowedFd<'_>, id: u32) -> io::Result<()> {
     // SAFETY: the descriptor is borrowed, so it is open; the kernel reads one word, which lives until it returns.
     check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const id) }).map(|_| ())
 }
-
-/// True if this process may do what only administrators of the whole machine may (CAP_SYS_ADMIN, by its effective set; 21 in
-/// `capability.h`).
-pub(crate) fn may_administer() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & 1 << 21 != 0)
-}
