@@ -5,12 +5,13 @@
 mod server_process;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use afs_testclient::skipped::skip;
 use afs_testclient::{Client, Credentials, FileServer};
 use afs_wire::abort::{self, VDISKFULL, VNOVNODE, VOFFLINE, VOVERQUOTA};
 use afs_wire::errno::Errno;
@@ -63,7 +64,7 @@ impl Machine {
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
         if line != "mounted\n" {
             drop(holder.wait());
-            skip(name, "this cannot be mounted here");
+            skip(&format!("afar/disk {name}"), "this cannot be mounted here");
             return None;
         }
         let address = own_address();
@@ -166,14 +167,6 @@ impl Machine {
     fn is_whole(&self) {
         let output = self.afar(&["fsck", &self.partition().display().to_string()]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    }
-}
-
-fn skip(name: &str, reason: &str) {
-    println!("SKIPPED: {reason}");
-    if let Some(file) = std::env::var_os("AFAR_SKIP_LOG") {
-        let log = OpenOptions::new().create(true).append(true).open(file);
-        writeln!(log.unwrap(), "afar/disk {name}: {reason}").unwrap();
     }
 }
 

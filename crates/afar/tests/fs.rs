@@ -2,6 +2,7 @@
 
 mod server_process;
 
+use afs_testclient::skipped::skip;
 use server_process::{StateFolder, own_address};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -33,7 +34,7 @@ impl Up {
     /// The same, of another name.
     fn start_cell(name: &str, cell: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            skip(name, "it takes root and /dev/fuse");
+            skip(&format!("afar fs {name}"), "it takes root and /dev/fuse");
             return None;
         }
         let state = StateFolder::new(name);
@@ -99,15 +100,6 @@ impl Drop for Up {
         drop(self.child.wait());
         // Where it has been killed, say.
         drop(Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status());
-    }
-}
-
-fn skip(name: &str, reason: &str) {
-    use std::io::Write;
-    println!("SKIPPED: {reason}");
-    if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
-        let file = fs::OpenOptions::new().append(true).create(true).open(log);
-        writeln!(file.unwrap(), "afar fs {name}: {reason}").unwrap();
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use afs_testclient::{Client, Credentials};
+use afs_testclient::{Client, Credentials, skipped};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
 use server_process::{ServerProcess, StateFolder, own_address};
@@ -51,11 +51,7 @@ fn as_user(test: &str, capabilities: Option<&str>) -> Option<Command> {
 }
 
 fn skip<T>(test: &str, reason: &str) -> Option<T> {
-    println!("SKIPPED: {reason}");
-    if let Some(file) = std::env::var_os("AFAR_SKIP_LOG") {
-        let log = fs::OpenOptions::new().create(true).append(true).open(file);
-        writeln!(log.unwrap(), "afar/unprivileged {test}: {reason}").unwrap();
-    }
+    skipped::skip(&format!("afar/unprivileged {test}"), reason);
     None
 }
 

@@ -4,6 +4,7 @@
 use afs_kerberos::services::codes;
 use afs_kerberos::{Kerberos, Principal, TicketLife, Unusable};
 use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
+use afs_testclient::skipped::skip;
 use rx_security::KeySet;
 use rx_security::ticket::{KVNO_TICKET, NameRules, open};
 use std::net::Ipv4Addr;
@@ -14,15 +15,6 @@ use zeroize::Zeroizing;
 
 /// In a process of its own, as the environment says where krb5.conf is: the test below runs itself.
 const INSIDE: &str = "AFS_KERBEROS_INSIDE";
-
-fn skip(test: &str, reason: &str) {
-    println!("SKIPPED: {reason}");
-    if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
-        use std::io::Write as _;
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(log);
-        file.and_then(|mut file| file.write_all(format!("{test}: {reason}\n").as_bytes())).unwrap();
-    }
-}
 
 #[test]
 fn a_ticket_of_the_library_opens_with_the_services_key() {

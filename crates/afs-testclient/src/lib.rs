@@ -27,6 +27,7 @@ pub mod etcd;
 mod files;
 pub mod kdc;
 pub mod process;
+pub mod skipped;
 mod volumes;
 
 pub use access::AccessList;

@@ -8,7 +8,7 @@ pub(crate) mod realm;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use afs_testclient::process;
+pub(crate) use afs_testclient::skipped::skip;
 
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -104,16 +105,6 @@ pub(crate) fn is_root() -> bool {
 /// A number that the environment may give: how often, for how long, from which seed.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
-
-/// Says that a test cannot run here.
-pub(crate) fn skip(test: &str, reason: &str) {
-    println!("SKIPPED: {reason}");
-    if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
-        let line = format!("{test}: {reason}\n");
-        let file = fs::OpenOptions::new().append(true).create(true).open(log);
-        file.and_then(|mut file| file.write_all(line.as_bytes())).unwrap();
-    }
 }
 
 /// A running `afar up` or `afar mount`. Killed when it is dropped, and what it has mounted is unmounted.
