@@ -27,7 +27,7 @@ use crate::client::Client;
 use crate::config::Config;
 use crate::data::fetch::{Fetching, ServerPace};
 use crate::data::open_files::OpenFiles;
-use crate::data::write::Turn;
+use crate::data::write::WriterGuard;
 use crate::error::Error;
 use crate::events::Invalidations;
 use crate::fid::{CellIndex, Fid, User};
@@ -434,13 +434,13 @@ impl FileData {
     pub(super) async fn refresh_in_turn(
         self: &Arc<Self>,
         user: User,
-        turn: Option<&Turn<'_>>,
+        guard: Option<&WriterGuard<'_>>,
     ) -> Result<Arc<CacheFile>, Error> {
         let files = self.files()?;
         let fid = self.vnode.fid;
         for _ in 0..REFRESHES_MAX {
             if self.is_unsettled.load(Ordering::Acquire) {
-                match turn {
+                match guard {
                     Some(_) => self.settle_locked(&files, user).await?,
                     None => self.settle(user).await?,
                 }
@@ -456,7 +456,7 @@ impl FileData {
             }
             // Others have changed it, and so have we: ours goes on top, as the last to close has it in AFS.
             tracing::debug!(%fid, "changed here and elsewhere; stored first");
-            match turn {
+            match guard {
                 Some(_) => self.store_locked(&files, user, false).await?,
                 None => self.store(user, false).await?,
             }

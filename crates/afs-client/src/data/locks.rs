@@ -109,7 +109,7 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a holder the lock, or says what that takes. The caller has a turn.
+    /// Gives a holder the lock, or says what that takes. The caller has an [`EntryGuard`].
     fn try_grant(&self, fid: Fid, user: User, holder: u64, kind: LockKind) -> Result<Grant, Error> {
         let now = self.runtime.boot_time();
         let mut table = self.table();
@@ -202,7 +202,7 @@ impl Shared {
 /// Keeps a file's entry in the table, so that all operations on the file share one entry. The end of the last one
 /// removes the entry, or has the server told if nobody holds what it gave.
 #[derive(Clone)]
-struct Turn {
+struct EntryGuard {
     shared: Arc<Shared>,
     server: Arc<dyn LockServer>,
     fid: Fid,
@@ -210,7 +210,7 @@ struct Turn {
     asking: Option<Arc<tokio::sync::Mutex<()>>>,
 }
 
-impl Turn {
+impl EntryGuard {
     fn new(shared: &Arc<Shared>, fid: Fid) -> Result<Self, Error> {
         let server = shared.server()?;
         let mut table = shared.table();
@@ -255,7 +255,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for EntryGuard {
     fn drop(&mut self) {
         let mut table = self.shared.table();
         self.asking = None;
@@ -270,13 +270,13 @@ impl Drop for Turn {
         // Whoever asked for it was interrupted.
         let asking = Some(Arc::clone(&lock.asking));
         drop(table);
-        let turn = Self {
+        let entry = Self {
             shared: Arc::clone(&self.shared),
             server: Arc::clone(&self.server),
             fid: self.fid,
             asking,
         };
-        self.shared.runtime.spawn(Box::pin(async move { turn.give_back().await }));
+        self.shared.runtime.spawn(Box::pin(async move { entry.give_back().await }));
     }
 }
 
@@ -293,17 +293,17 @@ impl Locks {
         loop {
             let mut freed = std::pin::pin!(shared.freed.notified());
             freed.as_mut().enable();
-            let turn = Turn::new(shared, fid)?;
+            let entry = EntryGuard::new(shared, fid)?;
             match shared.try_grant(fid, user, holder, kind)? {
                 Grant::Covered => return Ok(()),
                 Grant::Conflict if !wait => return Err(Error::Locked { fid }),
                 Grant::Conflict => {
-                    drop(turn);
+                    drop(entry);
                     freed.await;
                 }
                 Grant::AskServer(_) => {
                     let (done, outcome) = oneshot::channel();
-                    let asks = turn.clone();
+                    let asks = entry.clone();
                     // Not given up with this call: or the server would keep a lock that nobody knows of.
                     shared.runtime.spawn(Box::pin(async move {
                         drop(done.send(asks.ask(user, holder, kind).await));
@@ -315,7 +315,7 @@ impl Locks {
                             }
                         }
                         Err(Error::Locked { .. }) if wait => {
-                            drop(turn);
+                            drop(entry);
                             shared.runtime.sleep_until(shared.runtime.now() + TRY_EVERY).await;
                         }
                         Err(error) => return Err(error),
@@ -334,15 +334,15 @@ impl Locks {
     /// See [`Client::unlock`].
     async fn unlock(&self, fid: Fid, holder: u64) {
         let Ok(server) = self.shared.server() else { return };
-        let turn = {
+        let entry = {
             let mut table = self.shared.table();
             let Some(lock) = table.files.get_mut(&fid) else { return };
             lock.holders.retain(|(who, _)| *who != holder);
             let asking = Some(Arc::clone(&lock.asking));
-            Turn { shared: Arc::clone(&self.shared), server, fid, asking }
+            EntryGuard { shared: Arc::clone(&self.shared), server, fid, asking }
         };
         self.shared.freed.notify_waiters();
-        turn.give_back().await;
+        entry.give_back().await;
     }
 
     /// A volume has moved. No server takes locks with it: those that this client has are asked for at the new server.

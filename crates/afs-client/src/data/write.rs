@@ -45,8 +45,8 @@ impl OpenFile {
             if let Some(done) = self.write_now(pos, &bytes, may_store, None) {
                 return done;
             }
-            if let Some(turn) = data.make_way(self.user()).await?
-                && let Some(done) = self.write_now(pos, &bytes, may_store, Some(&turn))
+            if let Some(guard) = data.make_way(self.user()).await?
+                && let Some(done) = self.write_now(pos, &bytes, may_store, Some(&guard))
             {
                 return done;
             }
@@ -75,9 +75,9 @@ impl OpenFile {
         pos: u64,
         bytes: &[u8],
         may_store: bool,
-        turn: Option<&Turn<'_>>,
+        guard: Option<&WriterGuard<'_>>,
     ) -> Option<Result<(), Error>> {
-        self.put(bytes, (may_store, turn), |_| Some(pos), |file, writer| file.write(pos, bytes, writer))
+        self.put(bytes, (may_store, guard), |_| Some(pos), |file, writer| file.write(pos, bytes, writer))
     }
 
     /// Writes bytes behind the last one that the file has, here or at the server: what others have closed before is not written over.
@@ -92,9 +92,9 @@ impl OpenFile {
             if let Some(done) = self.append_to(&bytes, (may_store, None), |file| self.is_current(file)) {
                 return done;
             }
-            if let Some(turn) = self.data.make_way(self.user()).await?
+            if let Some(guard) = self.data.make_way(self.user()).await?
                 && let Some(done) =
-                    self.append_to(&bytes, (may_store, Some(&turn)), |file| self.is_current(file))
+                    self.append_to(&bytes, (may_store, Some(&guard)), |file| self.is_current(file))
             {
                 return done;
             }
@@ -108,8 +108,8 @@ impl OpenFile {
             }
         }
         // No server promises anything, or others change it all the time: the last look has to do.
-        let turn = self.data.make_way(self.user()).await?;
-        self.append_to(&bytes, (false, turn.as_ref()), |_| true)
+        let guard = self.data.make_way(self.user()).await?;
+        self.append_to(&bytes, (false, guard.as_ref()), |_| true)
             .unwrap_or(Err(Error::Gone { fid: self.fid() }))
     }
 
@@ -121,11 +121,11 @@ impl OpenFile {
     fn append_to(
         &self,
         bytes: &[u8],
-        (may_store, turn): (bool, Option<&Turn<'_>>),
+        (may_store, guard): (bool, Option<&WriterGuard<'_>>),
         may: impl Fn(&CacheFile) -> bool,
     ) -> Option<Result<u64, Error>> {
         let end = |file: &CacheFile| may(file).then(|| file.length());
-        self.put(bytes, (may_store, turn), end, |file, writer| file.append(bytes, writer))
+        self.put(bytes, (may_store, guard), end, |file, writer| file.append(bytes, writer))
     }
 
     /// Puts bytes by `write` into the file as it is now, where `place` says; where that says nothing, not now. A full disk is an error only
@@ -133,7 +133,7 @@ impl OpenFile {
     fn put<T>(
         &self,
         bytes: &[u8],
-        (may_store, turn): (bool, Option<&Turn<'_>>),
+        (may_store, guard): (bool, Option<&WriterGuard<'_>>),
         place: impl FnOnce(&CacheFile) -> Option<u64>,
         write: impl FnOnce(&CacheFile, &Writer) -> Result<T, CacheError>,
     ) -> Option<Result<T, Error>> {
@@ -145,7 +145,7 @@ impl OpenFile {
         let most = files.dirty_max();
         let writer = files.users.writer(self.user(), self.fid().cell);
         let written = data.change(|file| {
-            if turn.is_none() && data.has_turn.load(Ordering::Acquire) {
+            if guard.is_none() && data.has_turn.load(Ordering::Acquire) {
                 return None;
             }
             let pos = place(file)?;
@@ -298,12 +298,12 @@ enum InTheWay {
 
 /// It is one user's turn to write into a file, after what another has written is stored. Others wait, and nothing is stored meanwhile: somebody
 /// who writes all the time would keep them out for ever.
-pub(crate) struct Turn<'a> {
+pub(crate) struct WriterGuard<'a> {
     data: &'a FileData,
     _one: tokio::sync::MutexGuard<'a, ()>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WriterGuard<'_> {
     fn drop(&mut self) {
         self.data.has_turn.store(false, Ordering::Release);
     }
@@ -324,13 +324,13 @@ impl FileData {
         let cell = self.vnode.fid.cell;
         let modified = files.time();
         let is_dirty = loop {
-            let turn = self.make_way(user).await?;
-            if turn.is_some() || self.current().is_none() || !self.is_dirty() {
-                self.refresh_in_turn(user, turn.as_ref()).await?;
+            let guard = self.make_way(user).await?;
+            if guard.is_some() || self.current().is_none() || !self.is_dirty() {
+                self.refresh_in_turn(user, guard.as_ref()).await?;
             }
             let writer = files.users.writer(user, cell);
             let cut = self.change(|file| {
-                let is_anothers_turn = turn.is_none() && self.has_turn.load(Ordering::Acquire);
+                let is_anothers_turn = guard.is_none() && self.has_turn.load(Ordering::Acquire);
                 if is_anothers_turn || in_the_way(&files.users, file, (user, cell), &writer).is_some() {
                     return Ok(None);
                 }
@@ -364,20 +364,20 @@ impl FileData {
     /// # Errors
     ///
     /// Those of storing, as [`Self::store`].
-    pub(crate) async fn make_way(self: &Arc<Self>, user: User) -> Result<Option<Turn<'_>>, Error> {
+    pub(crate) async fn make_way(self: &Arc<Self>, user: User) -> Result<Option<WriterGuard<'_>>, Error> {
         let files = self.files()?;
         if !self.has_turn.load(Ordering::Acquire) && !self.has_in_the_way(&files.users, user) {
             return Ok(None);
         }
         let one = self.storing.lock().await;
         self.has_turn.store(true, Ordering::Release);
-        let turn = Turn { data: self, _one: one };
+        let guard = WriterGuard { data: self, _one: one };
         match self.in_the_way(&files.users, user) {
             Some(InTheWay::Unstorable) => self.put_aside(&files, &self.no_token(&files)),
             Some(InTheWay::Unstored) => self.store_locked(&files, user, false).await?,
             None => {}
         }
-        Ok(Some(turn))
+        Ok(Some(guard))
     }
 
     /// True if [`Self::make_way`] has something to do.
