@@ -14,7 +14,7 @@ use afs_fuse::{Mount, Options, Owner};
 use afs_server::config::Log;
 use afs_server::log;
 use afs_server::notify::ServiceManager;
-use afsd::Wishes;
+use afsd::AfsdSettings;
 use rustix::process::geteuid;
 use rx::{Runtime, TokioRuntime};
 use std::ffi::OsString;
@@ -95,7 +95,7 @@ struct Plan {
     cache: Option<(PathBuf, u64)>,
     /// The file that the cells are from.
     cells: PathBuf,
-    wishes: Wishes,
+    settings: AfsdSettings,
     /// True if the DNS is asked for cells that the file does not have.
     asks_dns: bool,
     /// The address of the metrics.
@@ -113,7 +113,7 @@ fn start(given: &Given) -> Result<(), String> {
     log::begin(&Log { filter, ..Log::default() }, None, false)?;
     let is_root = geteuid().is_root();
     let plan = plan(given, is_root)?;
-    for note in mount_point::prepare(&plan.path)?.iter().chain(&plan.wishes.notes) {
+    for note in mount_point::prepare(&plan.path)?.iter().chain(&plan.settings.notes) {
         tracing::warn!("{note}");
     }
     let runtime = runtime::start()?;
@@ -136,11 +136,11 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
                 "there is no ThisCell in /etc/openafs or /etc/afar: name the configuration folder with --config DIR",
             )?,
     };
-    let mut wishes = Wishes::default();
+    let mut settings = AfsdSettings::default();
     if let Some(words) = startup_options(&folder)? {
-        wishes.read_words(&words)?;
+        settings.read_words(&words)?;
     }
-    wishes.read(given)?;
+    settings.read(given)?;
     let info = match CacheInfo::read(&folder.join("cacheinfo")) {
         Ok(info) => Some(info),
         Err(error) if error.is_missing() => None,
@@ -151,26 +151,26 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     if let Some(text) = given.word("memory") {
         client.set_memory(memory_bytes(text)?);
     }
-    if let Some(dynroot) = wishes.dynroot {
+    if let Some(dynroot) = settings.dynroot {
         client.dynroot = dynroot;
     }
-    let asks_dns = wishes.afsdb.unwrap_or(client.dynroot);
-    if let Some(fakestat) = wishes.fakestat {
+    let asks_dns = settings.afsdb.unwrap_or(client.dynroot);
+    if let Some(fakestat) = settings.fakestat {
         client.fakestat = fakestat;
     }
-    if let Some(volume) = &wishes.root_volume {
+    if let Some(volume) = &settings.root_volume {
         client.root_volume.clone_from(volume);
     }
-    if let Some(entries) = wishes.status_entries {
+    if let Some(entries) = settings.status_entries {
         client.status_entries = entries;
     }
     let owner = key_holder::log_in(given, &folder, &mut client)?;
-    let path = wishes.mount.clone().or(info.as_ref().map(|info| info.mount.clone()));
+    let path = settings.mount.clone().or(info.as_ref().map(|info| info.mount.clone()));
     let path = path.ok_or("say where to mount: afar mount DIR")?;
     let path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let cache = match wishes.no_cache {
+    let cache = match settings.no_cache {
         true => None,
-        false => Some(cache_of(given, &wishes, info.as_ref(), is_root)?),
+        false => Some(cache_of(given, &settings, info.as_ref(), is_root)?),
     };
     let metrics = given.word("metrics").map(|text| {
         text.parse().map_err(|_| {
@@ -184,7 +184,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         client,
         cache,
         cells: folder.join("CellServDB"),
-        wishes,
+        settings,
         asks_dns,
         metrics,
         owner,
@@ -212,7 +212,7 @@ pub(crate) fn memory_bytes(text: &str) -> Result<u64, String> {
 /// The folder of the cache, and its limit.
 fn cache_of(
     given: &Given,
-    wishes: &Wishes,
+    settings: &AfsdSettings,
     info: Option<&CacheInfo>,
     is_root: bool,
 ) -> Result<(PathBuf, u64), String> {
@@ -223,7 +223,7 @@ fn cache_of(
         let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))).map(|at| at.join("afar"))
     };
-    let named = given.word("cache").map(PathBuf::from).or(wishes.cache.clone());
+    let named = given.word("cache").map(PathBuf::from).or(settings.cache.clone());
     // cacheinfo's folder is OpenAFS's, whose cache has another format: only its limit is taken.
     let folder = named.or_else(own).ok_or("HOME is not set: say where the cache is with --cache DIR")?;
     let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -234,7 +234,7 @@ fn cache_of(
         Some(text) => parse_bytes(text).ok_or_else(|| {
             format!("--cache-size {text}: this must be a number with K, M, G or T, such as 10G")
         })?,
-        None => match wishes.cache_bytes.or(info.map(|info| info.size_kib << 10)) {
+        None => match settings.cache_bytes.or(info.map(|info| info.size_kib << 10)) {
             Some(bytes) => bytes,
             None => cache_limit(&folder),
         },
@@ -288,7 +288,7 @@ async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
     let mut hangup = hangup::Hangup::listen()?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
-    let Plan { path, mut client, cache, cells, owner, metrics, asks_dns, passthrough, threads, wishes: _ } =
+    let Plan { path, mut client, cache, cells, owner, metrics, asks_dns, passthrough, threads, settings: _ } =
         plan;
     let exporter = metrics::begin(metrics);
     let mut options = Options::new(&path);

@@ -144,7 +144,7 @@ static AFSD: Command = Command { name: "afsd", options: &OPTIONS };
 
 /// The settings from `afsd`'s options.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Wishes {
+pub(super) struct AfsdSettings {
     pub(super) mount: Option<PathBuf>,
     pub(super) cache: Option<PathBuf>,
     pub(super) cache_bytes: Option<u64>,
@@ -160,7 +160,7 @@ pub(super) struct Wishes {
     pub(super) notes: Vec<String>,
 }
 
-impl Wishes {
+impl AfsdSettings {
     /// Adds the options of a file.
     ///
     /// # Errors
@@ -228,37 +228,39 @@ impl Wishes {
 mod tests {
     use super::*;
 
-    fn wishes(line: &str) -> Result<Wishes, String> {
+    fn settings(line: &str) -> Result<AfsdSettings, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let mut wishes = Wishes::default();
-        wishes.read_words(&words).map(|()| wishes)
+        let mut settings = AfsdSettings::default();
+        settings.read_words(&words).map(|()| settings)
     }
 
     #[test]
     fn what_the_packages_of_distributions_give_is_understood() {
         // Debian's and Red Hat's scripts for large caches, and those of a site.
         let debian =
-            wishes("-chunksize 20 -fakestat -dynroot -stat 2000 -dcache 800 -daemons 5 -volumes 70").unwrap();
+            settings("-chunksize 20 -fakestat -dynroot -stat 2000 -dcache 800 -daemons 5 -volumes 70")
+                .unwrap();
         assert_eq!(
             (debian.dynroot, debian.fakestat, debian.status_entries),
             (Some(true), Some(true), Some(2000))
         );
         assert_eq!(debian.notes.len(), 4, "{:?}", debian.notes);
-        let site =
-            wishes("-mountdir /afs -confdir /etc/openafs -cachedir /var/cache/openafs -blocks 50000 -afsdb")
-                .unwrap();
+        let site = settings(
+            "-mountdir /afs -confdir /etc/openafs -cachedir /var/cache/openafs -blocks 50000 -afsdb",
+        )
+        .unwrap();
         assert_eq!(site.mount, Some("/afs".into()));
         assert_eq!(site.cache_bytes, Some(50_000 << 10));
         assert_eq!((debian.afsdb, site.afsdb), (None, Some(true)));
-        assert_eq!(wishes("-afsdb --no-afsdb").unwrap().afsdb, Some(false));
-        assert!(wishes("-memcache -nodynroot").unwrap().no_cache);
-        assert!(wishes("/afs -rootvol root.test").unwrap().root_volume.is_some());
+        assert_eq!(settings("-afsdb --no-afsdb").unwrap().afsdb, Some(false));
+        assert!(settings("-memcache -nodynroot").unwrap().no_cache);
+        assert!(settings("/afs -rootvol root.test").unwrap().root_volume.is_some());
     }
 
     #[test]
     fn what_makes_no_sense_is_said() {
-        assert!(wishes("-blocks many").unwrap_err().contains("-blocks many"));
-        assert!(wishes("-frobnicate").unwrap_err().contains("-frobnicate"));
+        assert!(settings("-blocks many").unwrap_err().contains("-blocks many"));
+        assert!(settings("-frobnicate").unwrap_err().contains("-frobnicate"));
     }
 
     #[test]
