@@ -14,8 +14,8 @@ use crate::abort::AbortCode;
 use crate::config::CallLimits;
 use crate::fair::Owner;
 use crate::ids::CallNumber;
-use crate::patience::Patience;
 use crate::receive::Receive;
+use crate::stall_timer::StallTimer;
 use crate::time::Instant;
 use crate::trace::Recorder;
 use crate::transmit::Transmit;
@@ -191,7 +191,7 @@ pub(crate) struct Call {
     pub(crate) ack_queued: bool,
     pub(crate) limits: CallLimits,
     /// Server: how long it still waits for the client.
-    pub(crate) patience: Patience,
+    pub(crate) stall_timer: StallTimer,
     started: Instant,
     pub(crate) heard_at: Instant,
     pub(crate) progress_at: Instant,
@@ -239,7 +239,7 @@ impl Call {
             queued: false,
             ack_queued: false,
             limits,
-            patience: Patience::default(),
+            stall_timer: StallTimer::default(),
             started: now,
             heard_at: now,
             progress_at: now,
@@ -269,7 +269,7 @@ impl Call {
         if over(Some(self.limits.dead_after()), self.alive_at()) {
             return Some(AbortCode::CALL_DEAD);
         }
-        (self.patience.is_over()
+        (self.stall_timer.is_over()
             || over(self.limits.idle, self.progress_at)
             || over(self.limits.hard, self.started))
         .then_some(AbortCode::CALL_TIMEOUT)
@@ -298,7 +298,7 @@ impl Call {
         if let Some(hard) = self.limits.hard {
             at = at.min(self.started + hard);
         }
-        self.patience.ends_at().map_or(at, |ends| at.min(ends))
+        self.stall_timer.ends_at().map_or(at, |ends| at.min(ends))
     }
 
     /// The time when the peer has been silent for so long that it is asked.

@@ -15,7 +15,7 @@ const LEAST_RATE: u64 = 256;
 
 /// The rest of a call's limit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct StallTimer {
     /// `None`: without end.
     limit: Option<Duration>,
     left: Duration,
@@ -26,7 +26,7 @@ pub(crate) struct Patience {
     since: Option<Instant>,
 }
 
-impl Patience {
+impl StallTimer {
     /// So much, or without end; somebody looks at least every `look`.
     pub(crate) fn new(limit: Option<Duration>, look: Duration) -> Self {
         Self { limit, left: limit.unwrap_or_default(), most: 2 * look, since: None }
@@ -85,49 +85,49 @@ mod tests {
 
     #[test]
     fn only_waiting_spends_it() {
-        let mut patience = Patience::new(Some(LIMIT), LIMIT);
-        assert_eq!(patience.ends_at(), None);
-        patience.begin(at(1000));
-        patience.begin(at(1010));
-        assert_eq!(patience.ends_at(), Some(at(1060)));
-        patience.end(at(1020));
-        assert_eq!(patience.ends_at(), None);
-        patience.begin(at(5000));
-        assert_eq!(patience.ends_at(), Some(at(5040)));
+        let mut timer = StallTimer::new(Some(LIMIT), LIMIT);
+        assert_eq!(timer.ends_at(), None);
+        timer.begin(at(1000));
+        timer.begin(at(1010));
+        assert_eq!(timer.ends_at(), Some(at(1060)));
+        timer.end(at(1020));
+        assert_eq!(timer.ends_at(), None);
+        timer.begin(at(5000));
+        assert_eq!(timer.ends_at(), Some(at(5040)));
     }
 
     #[test]
     fn bytes_earn_it_at_a_least_rate() {
-        let mut patience = Patience::new(Some(LIMIT), LIMIT);
-        patience.begin(at(0));
+        let mut timer = StallTimer::new(Some(LIMIT), LIMIT);
+        timer.begin(at(0));
         for hour in 0..24 {
-            patience.earn(at(hour * 50), 60 * LEAST_RATE);
-            assert_eq!(patience.ends_at(), Some(at(hour * 50 + 60)), "bytes in time keep it up");
+            timer.earn(at(hour * 50), 60 * LEAST_RATE);
+            assert_eq!(timer.ends_at(), Some(at(hour * 50 + 60)), "bytes in time keep it up");
         }
-        let mut patience = Patience::new(Some(LIMIT), LIMIT);
-        patience.begin(at(0));
+        let mut timer = StallTimer::new(Some(LIMIT), LIMIT);
+        timer.begin(at(0));
         for second in 0..58 {
-            patience.earn(at(second), 1);
+            timer.earn(at(second), 1);
         }
-        assert!(patience.ends_at().unwrap() < at(61), "a byte a second does not");
+        assert!(timer.ends_at().unwrap() < at(61), "a byte a second does not");
     }
 
     #[test]
     fn a_leap_of_the_clock_is_not_the_clients_fault() {
-        let mut patience = Patience::new(Some(LIMIT), Duration::from_secs(2));
-        patience.begin(at(0));
-        patience.look(at(400));
-        assert!(!patience.is_over());
-        assert_eq!(patience.ends_at(), Some(at(456)));
-        (0..28).for_each(|i| patience.look(at(402 + 2 * i)));
-        assert!(patience.is_over());
+        let mut timer = StallTimer::new(Some(LIMIT), Duration::from_secs(2));
+        timer.begin(at(0));
+        timer.look(at(400));
+        assert!(!timer.is_over());
+        assert_eq!(timer.ends_at(), Some(at(456)));
+        (0..28).for_each(|i| timer.look(at(402 + 2 * i)));
+        assert!(timer.is_over());
     }
 
     #[test]
     fn without_a_limit_it_never_ends() {
-        let mut patience = Patience::new(None, LIMIT);
-        patience.begin(at(0));
-        patience.earn(at(1), 100);
-        assert_eq!(patience.ends_at(), None);
+        let mut timer = StallTimer::new(None, LIMIT);
+        timer.begin(at(0));
+        timer.earn(at(1), 100);
+        assert_eq!(timer.ends_at(), None);
     }
 }

@@ -318,11 +318,11 @@ impl Endpoint {
         match received {
             Received::Readable => {
                 call.progress_at = now;
-                call.patience.earn(now, moved);
+                call.stall_timer.earn(now, moved);
                 let wants = call.wants_read && call.rx.is_readable();
                 if wants {
                     call.wants_read = false;
-                    call.patience.end(now);
+                    call.stall_timer.end(now);
                 }
                 let handle = wants.then(|| self.call_handle(at));
                 self.events.extend(handle.map(Event::Readable));
@@ -428,7 +428,7 @@ impl Endpoint {
             }
             if call.tx.buffered() < before {
                 call.progress_at = now;
-                call.patience.earn(now, (before - call.tx.buffered()) as u64);
+                call.stall_timer.earn(now, (before - call.tx.buffered()) as u64);
             }
             call.contradictions = 0;
         } else if ping_sent_at.is_some_and(|at| at > call.progress_at) && call.tx.is_contradicted_by(&ack) {
@@ -499,7 +499,7 @@ impl Endpoint {
             && has_room(call.tx.buffered(), self.config.max_send_buffer)
         {
             call.wants_write = false;
-            call.patience.end(now);
+            call.stall_timer.end(now);
             self.events.push_back(Event::Writable(handle));
         }
         if !is_client && call.stage == Stage::Reply && call.tx.is_complete() {

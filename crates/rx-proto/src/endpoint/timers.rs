@@ -203,7 +203,7 @@ impl Endpoint {
             return;
         }
         call.rx.handle_timer(now);
-        call.patience.look(now);
+        call.stall_timer.look(now);
         let expired = call.expired(now);
         let keepalive = now >= call.keepalive_due();
         let action = call.tx.handle_timer(now, &path.rtt, &path.reordering, path.peer_delay());

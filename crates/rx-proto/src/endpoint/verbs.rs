@@ -9,8 +9,8 @@ use crate::connection::{Connection, ConnectionKey, DelayedFinalAck, Ended, Role}
 use crate::ids::{Channel, ConnectionId, Epoch, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
-use crate::patience::Patience;
 use crate::security::SecurityClass;
+use crate::stall_timer::StallTimer;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
@@ -249,7 +249,7 @@ impl Endpoint {
         call.promised = promise;
         call.is_pending = !connection.is_client();
         if !connection.is_client() {
-            call.patience = Patience::new(connection.limits.stall, connection.limits.keepalive());
+            call.stall_timer = StallTimer::new(connection.limits.stall, connection.limits.keepalive());
         }
         let slot = &mut connection.slots[at.channel.index()];
         (slot.number, slot.call) = (number, Some(call));
@@ -275,7 +275,7 @@ impl Endpoint {
         let goes_on = c.tx.ahead() < room && c.tx.buffered() < most;
         c.wants_write = !goes_on;
         if !goes_on {
-            c.patience.begin(now);
+            c.stall_timer.begin(now);
         }
         self.queue_call(at);
         self.note_wish(now, at);
@@ -302,7 +302,7 @@ impl Endpoint {
         if is_server {
             call.stage = call.stage.after(Step::ReplyBegins);
             call.rx.leave_end_to_reply();
-            call.patience.end(now);
+            call.stall_timer.end(now);
         }
         call.progress_at = now;
         Ok(call)
@@ -322,7 +322,7 @@ impl Endpoint {
         let at = self.find(call)?;
         let call = self.sending(now, at)?;
         call.tx.finish();
-        call.patience.begin(now);
+        call.stall_timer.begin(now);
         self.queue_call(at);
         self.note_wish(now, at);
         self.rearm_connection(at.connection);
@@ -347,7 +347,7 @@ impl Endpoint {
             }
             if !c.rx.is_complete() {
                 c.wants_read = true;
-                c.patience.begin(now); // noticed with the next ping at the latest: no timer is set for it here
+                c.stall_timer.begin(now); // noticed with the next ping at the latest: no timer is set for it here
                 return Ok(Read::Blocked);
             }
             if is_client {
