@@ -20,21 +20,21 @@ const MAX_REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// The alarms that were written down, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Alarms(Mutex<Said>);
+pub(crate) struct Alarms(Mutex<LastLogged>);
 
 type What = (VolumeId, Discriminant<VolumeError>);
 
 /// The time when each alarm was last written, and how often it came since.
 #[derive(Debug)]
-struct Said(LruCache<What, (Instant, u64)>);
+struct LastLogged(LruCache<What, (Instant, u64)>);
 
-impl Default for Said {
+impl Default for LastLogged {
     fn default() -> Self {
         Self(LruCache::new(MAX_REMEMBERED))
     }
 }
 
-impl Said {
+impl LastLogged {
     /// Returns how often the alarm came since it was last written, if it is to be written now.
     fn is_due(&mut self, now: Instant, what: What) -> Option<u64> {
         if let Some((at, unsaid)) = self.0.get_mut(&what)
@@ -73,26 +73,26 @@ mod tests {
 
     #[test]
     fn the_same_is_said_once_in_a_while_with_how_often_it_came() {
-        let mut said = Said::default();
+        let mut logged = LastLogged::default();
         let full = |volume| (VolumeId(volume), mem::discriminant(&VolumeError::DiskFull));
         let at = |seconds| Instant::ORIGIN + Duration::from_secs(seconds);
-        assert_eq!(said.is_due(at(1), full(5)), Some(0));
-        assert_eq!(said.is_due(at(2), full(5)), None);
-        assert_eq!(said.is_due(at(10), full(5)), None);
-        assert_eq!(said.is_due(at(10), full(6)), Some(0), "of another volume");
+        assert_eq!(logged.is_due(at(1), full(5)), Some(0));
+        assert_eq!(logged.is_due(at(2), full(5)), None);
+        assert_eq!(logged.is_due(at(10), full(5)), None);
+        assert_eq!(logged.is_due(at(10), full(6)), Some(0), "of another volume");
         let other = (VolumeId(5), mem::discriminant(&VolumeError::NoEntry));
-        assert_eq!(said.is_due(at(10), other), Some(0), "something else");
-        assert_eq!(said.is_due(at(11), full(5)), Some(2));
-        assert_eq!(said.is_due(at(12), full(5)), None);
+        assert_eq!(logged.is_due(at(10), other), Some(0), "something else");
+        assert_eq!(logged.is_due(at(11), full(5)), Some(2));
+        assert_eq!(logged.is_due(at(12), full(5)), None);
     }
 
     #[test]
     fn a_server_of_many_volumes_remembers_a_bounded_number() {
-        let mut said = Said::default();
+        let mut logged = LastLogged::default();
         for volume in 0..10_000 {
             let what = (VolumeId(volume), mem::discriminant(&VolumeError::DiskFull));
-            assert_eq!(said.is_due(Instant::ORIGIN, what), Some(0));
-            assert!(said.0.len() <= MAX_REMEMBERED.get());
+            assert_eq!(logged.is_due(Instant::ORIGIN, what), Some(0));
+            assert!(logged.0.len() <= MAX_REMEMBERED.get());
         }
     }
 }
