@@ -26,6 +26,7 @@ mod error;
 pub mod etcd;
 mod files;
 pub mod kdc;
+pub mod named;
 pub mod process;
 pub mod skipped;
 mod volumes;

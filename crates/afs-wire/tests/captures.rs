@@ -1,9 +1,6 @@
 //! What stock peers sent each other (the captures of `rx-proto`'s tests), read and written again: arguments and results of
 //! every call in clear, the access lists and directories in them, the codes of those that failed.
 
-#[path = "../../rx-proto/tests/support/mod.rs"]
-mod support;
-
 use afs_wire::abort::Described;
 use afs_wire::acl::{Acl, AclText, STORED_SIZE};
 use afs_wire::directory::{Directory, Entry, PAGE_SIZE};
@@ -12,10 +9,10 @@ use afs_wire::interfaces::{INTERFACES, InterfaceInfo};
 use afs_wire::rights::Rights;
 use afs_wire::status::FileType;
 use afs_wire::{Abort, rxafs};
+use rx_captures::conversation::{Call, Conversation};
 use rxgen::xdr::from_bytes;
 use rxgen::{Decoder, Rpc, RpcInfo, Split, Xdr};
 use std::collections::{BTreeMap, BTreeSet};
-use support::conversation::{Call, Conversation};
 
 /// A captured call of a procedure.
 struct Captured {
@@ -78,8 +75,8 @@ fn interface_of(service: u16, port: u16) -> Option<&'static InterfaceInfo> {
 /// at the others the opcodes are noise, and the connection is left out.
 fn calls_in_clear() -> Vec<Captured> {
     let mut all = Vec::new();
-    for name in support::CAPTURES {
-        for conversation in Conversation::all_of(&support::capture(name)) {
+    for name in rx_captures::CAPTURES {
+        for conversation in Conversation::all_of(&rx_captures::capture(name)) {
             let Some(interface) = interface_of(conversation.service.0, conversation.server.port()) else {
                 continue;
             };

@@ -4,9 +4,6 @@
 //! line have it make theirs alone.
 #![forbid(unsafe_code)]
 
-#[path = "../../rx-proto/tests/support/mod.rs"]
-mod support;
-
 #[path = "make_corpus/admin_calls.rs"]
 mod admin_calls;
 
@@ -16,6 +13,7 @@ use afar_fuzz::targets::{CANARY, TARGETS};
 use afs_volume::fuzzing;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rx_captures::conversation::{Call, Conversation, Packet, Side};
 use rx_proto::packet::{HEADER_LEN, Header, PacketType};
 use rx_security::keys::{EncType, Key, KeySet};
 use rx_security::rxkad;
@@ -23,7 +21,6 @@ use rx_security::ticket::{self, Form};
 use rx_security::{Identity, UnixTime};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use support::conversation::{Call, Conversation, Packet, Side};
 
 /// Most files for a target.
 const MOST: usize = 48;
@@ -130,7 +127,7 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
     };
     let with_header = matches!(target, "rx_packet" | "rx_jumbo");
     let mut inputs = Vec::new();
-    support::for_each_rx_datagram(|_, datagram| {
+    rx_captures::for_each_rx_datagram(|_, datagram| {
         let header = Header::parse(&datagram.payload).expect("captures hold packets");
         if wanted(header.kind) {
             inputs.push(datagram.payload[if with_header { 0 } else { HEADER_LEN }..].to_vec());
@@ -169,8 +166,8 @@ fn dumps() -> Vec<Vec<u8>> {
 /// Beginnings and middles of conversations, one side's packets and both sides', as `rx_connection` reads them.
 fn pieces() -> Vec<Vec<u8>> {
     let mut inputs = Vec::new();
-    for name in support::CAPTURES {
-        for conversation in Conversation::all_of(&support::capture(name)) {
+    for name in rx_captures::CAPTURES {
+        for conversation in Conversation::all_of(&rx_captures::capture(name)) {
             for side in [Side::Client, Side::Server] {
                 let sent: Vec<&Packet> = conversation.sent_by(side).collect();
                 for (n, packets) in sent.chunks(PIECE_PACKETS).take(4).enumerate() {
@@ -208,7 +205,7 @@ fn tickets() -> Vec<Vec<u8>> {
     let keys = KeySet::parse_key_file_ext(KEY_FILE_EXT).expect("asetkey wrote it");
     let mut inputs = Vec::new();
     let mut add = |mode: u8, bytes: &[u8]| inputs.push([&[mode], bytes].concat());
-    support::for_each_rx_datagram(|_, datagram| {
+    rx_captures::for_each_rx_datagram(|_, datagram| {
         let header = Header::parse(&datagram.payload).expect("captures hold packets");
         let body = &datagram.payload[HEADER_LEN..];
         if header.kind == PacketType::RESPONSE && header.security == rxkad::INDEX && body.len() > TICKET_AT {
@@ -240,7 +237,7 @@ fn tickets() -> Vec<Vec<u8>> {
 fn rxkad_packets() -> Vec<Vec<u8>> {
     let mut inputs = Vec::new();
     let mut nonces = HashMap::new();
-    support::for_each_rx_datagram(|_, datagram| {
+    rx_captures::for_each_rx_datagram(|_, datagram| {
         let header = Header::parse(&datagram.payload).expect("captures hold packets");
         let (name, body) = (&datagram.payload[..8], &datagram.payload[HEADER_LEN..]);
         if header.security != rxkad::INDEX {
@@ -330,8 +327,8 @@ fn is_whole_value(input: &[u8]) -> bool {
 }
 
 fn for_each_call(mut with: impl FnMut(&Call)) {
-    for name in support::CAPTURES {
-        for conversation in Conversation::all_of(&support::capture(name)) {
+    for name in rx_captures::CAPTURES {
+        for conversation in Conversation::all_of(&rx_captures::capture(name)) {
             conversation.calls().iter().for_each(&mut with);
         }
     }

@@ -1,9 +1,9 @@
 //! Captured packets of stock peers, fed into an endpoint that plays the other side: it must put together the same streams,
 //! hear of the same aborts, and acknowledge by the rules. What it sends goes nowhere; the captured side acts as it did.
 
-mod support;
-
 use bytes::Bytes;
+use rx_captures::capture;
+use rx_captures::conversation::{Call, Conversation, Packet, Side};
 use rx_proto::CallError;
 use rx_proto::ack::{Ack, AckFields, AckReason};
 use rx_proto::config::{CallLimits, Config};
@@ -15,8 +15,6 @@ use rx_proto::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use support::capture;
-use support::conversation::{Call, Conversation, Packet, Side};
 
 /// Captures with connections without security.
 const CAPTURES: [&str; 7] = [

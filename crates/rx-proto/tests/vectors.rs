@@ -1,9 +1,10 @@
 //! What stock peers put on the wire, read with our eyes: every packet of `captures/` parses, what we also write comes
 //! out as it was, and the facts that `captures/README.md` states hold. Sends nothing: for replays against an endpoint see
-//! `support::conversation`.
+//! `rx_captures::conversation`.
 
-mod support;
-
+use rx_captures::conversation::{Call, Conversation, Packet, Side};
+use rx_captures::summary::summary;
+use rx_captures::{CAPTURES, capture, captures_dir, for_each_rx_datagram};
 use rx_proto::abort::AbortCode;
 use rx_proto::ack::{ACK_FIXED_LEN, Ack, AckFields, AckReason, Trailer};
 use rx_proto::ids::{CallNumber, ConnectionId, Epoch, SecurityIndex, Seq, Serial, ServiceId};
@@ -11,9 +12,6 @@ use rx_proto::jumbo::{JUMBO_PAYLOAD_LEN, Subpackets};
 use rx_proto::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, PacketType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use support::conversation::{Call, Conversation, Packet, Side};
-use support::summary::summary;
-use support::{CAPTURES, capture, captures_dir, for_each_rx_datagram};
 
 /// Set to anything, it makes [`the_summary_is_as_recorded`] write the summary instead of comparing.
 const REWRITE: &str = "RX_REWRITE_SUMMARY";
@@ -31,7 +29,7 @@ fn captures_are_whole() {
     let mut found: Vec<String> =
         files.filter_map(|f| Some(f.to_str()?.strip_suffix(".pcap")?.into())).collect();
     found.sort();
-    assert_eq!(found, CAPTURES.map(String::from), "the list in support names every file");
+    assert_eq!(found, CAPTURES.map(String::from), "the list in rx-captures names every file");
 }
 
 #[test]

@@ -1,16 +1,11 @@
 //! Conversations of OpenAFS 1.8.9 and Linux kAFS under rxkad, as captured: every ticket is opened with the cell's key, every RESPONSE
 //! and every DATA packet of both directions checked, and decrypted where it is encrypted.
 
-#[expect(dead_code, reason = "of a capture only its packets are needed here")]
-#[path = "../../rx-proto/tests/support/pcap.rs"]
-mod pcap;
-
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pcap::Capture;
+use rx_captures::pcap::Capture;
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::{CHANNELS, CallNumber, ConnectionId, Epoch};
 use rx_proto::jumbo::Subpackets;
@@ -40,7 +35,7 @@ struct Conversation {
 }
 
 fn read(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rx-proto/tests/captures").join(name);
+    let path = rx_captures::captures_dir().join(name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod client;
-pub(crate) mod named;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,8 +21,8 @@ use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::security::Null;
 
 use afs_sim::Sim;
+use afs_testclient::named::NamedServer;
 use client::Client;
-use named::NamedServer;
 
 pub(crate) const VOLUME: VolumeId = VolumeId(0x2000_0009);
 pub(crate) const ROOT: AfsFid = AfsFid::root_of(VOLUME);

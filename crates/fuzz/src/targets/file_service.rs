@@ -29,10 +29,7 @@ use rxgen::Interface;
 use crate::engine::Bound;
 use crate::shape::Shape;
 use afs_sim::Sim;
-use named::{Named, NamedServer};
-
-#[path = "../../../afs-fileserver/tests/support/named.rs"]
-pub(super) mod named;
+use afs_testclient::named::{Named, NamedServer};
 
 /// The first input of a thread makes a server, with the caches of its store.
 pub const BOUND: Bound = Bound { bytes_per_byte: 64, bytes: 128 << 20, time: Duration::from_secs(1) };

@@ -19,32 +19,39 @@ const KERBEROS_PORT: u16 = 88;
 
 /// A UDP datagram.
 #[derive(Clone, Debug)]
-pub(crate) struct Datagram {
+pub struct Datagram {
     /// The frame's number in the file, from 1, as in Wireshark; of a fragmented datagram the frame that completed it.
-    pub(crate) frame: usize,
-    /// When it was captured; the origin is the file's first frame.
-    pub(crate) at: Instant,
-    pub(crate) from: SocketAddr,
-    pub(crate) to: SocketAddr,
-    /// What UDP carried.
-    pub(crate) payload: Bytes,
-    /// How many IP packets it took: 1 if it was not fragmented.
-    pub(crate) fragments: usize,
+    pub frame: usize,
+    /// The time of the capture; the origin is the file's first frame.
+    pub at: Instant,
+    /// The address that sent it.
+    pub from: SocketAddr,
+    /// The address that it was sent to.
+    pub to: SocketAddr,
+    /// The bytes that UDP carried.
+    pub payload: Bytes,
+    /// The number of its IP packets: 1 if it was not fragmented.
+    pub fragments: usize,
 }
 
-/// What a file holds.
-pub(crate) struct Capture {
+/// The content of a file.
+#[derive(Debug)]
+pub struct Capture {
     /// In the order of the file.
-    pub(crate) datagrams: Vec<Datagram>,
+    pub datagrams: Vec<Datagram>,
     /// Frames in the file, of all kinds.
-    pub(crate) frames: usize,
+    pub frames: usize,
     /// Fragmented datagrams of which a part is missing.
-    pub(crate) incomplete: usize,
+    pub incomplete: usize,
 }
 
 impl Capture {
     /// Reads a whole file.
-    pub(crate) fn parse(file: &[u8]) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// If it is malformed.
+    pub fn parse(file: &[u8]) -> Self {
         assert_eq!(file[..4], MAGIC, "not a classic little-endian pcap file");
         let link = le32(file, 20);
         assert!(link == LINK_ETHERNET || link == LINK_RAW_IP, "unknown link type {link}");
@@ -66,7 +73,7 @@ impl Capture {
     }
 
     /// The datagrams that carry Rx packets: all but those of Kerberos.
-    pub(crate) fn rx(&self) -> impl Iterator<Item = &Datagram> {
+    pub fn rx(&self) -> impl Iterator<Item = &Datagram> {
         self.datagrams.iter().filter(|d| d.from.port() != KERBEROS_PORT && d.to.port() != KERBEROS_PORT)
     }
 }

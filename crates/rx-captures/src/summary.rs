@@ -1,8 +1,8 @@
 //! A capture in a dozen lines of text: packets by type, flags, ACK reasons, windows, table lengths, calls. For the
 //! comparison with `captures/summary.txt`, so that a change in how we read packets shows as a change of text.
 
-use super::conversation::{Call, Conversation};
-use super::pcap::Capture;
+use crate::conversation::{Call, Conversation};
+use crate::pcap::Capture;
 use rx_proto::ack::Ack;
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ impl<K: Display> Display for Tally<K> {
     }
 }
 
-/// The summary of one capture, ending with an empty line.
-pub(crate) fn summary(name: &str, capture: &Capture) -> String {
+/// The summary of one capture, which ends with an empty line.
+pub fn summary(name: &str, capture: &Capture) -> String {
     let (mut types, mut reasons, mut subpackets) = (Tally::new(), Tally::new(), Tally::new());
     let (mut tables, mut windows) = (Tally::new(), BTreeMap::new());
     let (mut datagrams, mut fragmented, mut largest) = (0, 0, 0);

@@ -1,15 +1,17 @@
-//! What the tests on captured packets share: `pcap` reads a capture file into UDP datagrams, `conversation` sorts those
-//! into Rx connections and calls, `summary` counts them. Other crates take it in with `#[path]`.
-#![allow(dead_code, reason = "each test binary that takes this in uses another part of it")]
+//! What tests and the fuzzer's corpus do with captured packets: [`pcap`] reads a capture file into UDP datagrams,
+//! [`conversation`] sorts those into Rx connections and calls, [`summary`] counts them. The captures themselves are in
+//! `crates/rx-proto/tests/captures`.
 
-pub(crate) mod conversation;
-pub(crate) mod pcap;
-pub(crate) mod summary;
+#![forbid(unsafe_code)]
+
+pub mod conversation;
+pub mod pcap;
+pub mod summary;
 
 use std::path::PathBuf;
 
 /// Every capture, by name without `.pcap`.
-pub(crate) const CAPTURES: [&str; 19] = [
+pub const CAPTURES: [&str; 19] = [
     "01-kafs-6.12-anon",
     "02-kafs-6.1-anon",
     "03-oafs-6.1-anon",
@@ -32,19 +34,23 @@ pub(crate) const CAPTURES: [&str; 19] = [
 ];
 
 /// The directory that holds the captures.
-pub(crate) fn captures_dir() -> PathBuf {
+pub fn captures_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../rx-proto/tests/captures")
 }
 
-/// Reads one of [`CAPTURES`]. Panics if it is not there or not a capture.
-pub(crate) fn capture(name: &str) -> pcap::Capture {
+/// Reads one of [`CAPTURES`].
+///
+/// # Panics
+///
+/// If it is not there or not a capture.
+pub fn capture(name: &str) -> pcap::Capture {
     let path = captures_dir().join(format!("{name}.pcap"));
     let file = std::fs::read(&path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));
     pcap::Capture::parse(&file)
 }
 
 /// Calls `check` with every UDP datagram of every capture that carries an Rx packet.
-pub(crate) fn for_each_rx_datagram(mut check: impl FnMut(&str, &pcap::Datagram)) {
+pub fn for_each_rx_datagram(mut check: impl FnMut(&str, &pcap::Datagram)) {
     for name in CAPTURES {
         capture(name).rx().for_each(|datagram| check(name, datagram));
     }

@@ -10,14 +10,14 @@ const INDEX: SecurityIndex = SecurityIndex(2);
 
 /// Either end of a connection.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub struct Named {
     /// The client's own name, or what the client has said.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
 }
 
 /// Accepts everybody who says a name.
 #[derive(Debug)]
-pub(crate) struct NamedServer;
+pub struct NamedServer;
 
 impl ServerSecurity for NamedServer {
     fn index(&self) -> SecurityIndex {

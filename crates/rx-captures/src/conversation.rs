@@ -2,7 +2,7 @@
 //! conversation into calls. Only looks: what a packet should have been is for the tests to say. For a replay, take
 //! `Conversation::sent_by` of one side and feed those datagrams into an endpoint that plays the other.
 
-use super::pcap::{Capture, Datagram};
+use crate::pcap::{Capture, Datagram};
 use bytes::Bytes;
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, Seq, ServiceId};
@@ -14,38 +14,38 @@ use std::net::SocketAddr;
 
 /// An end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Side {
-    /// Made the connection, and makes its calls.
+pub enum Side {
+    /// The side that made the connection, and makes its calls.
     Client,
-    /// Is called.
+    /// The side that is called.
     Server,
 }
 
 /// One datagram of a conversation.
 #[derive(Clone, Debug)]
-pub(crate) struct Packet {
+pub struct Packet {
     /// Number in the file, as in Wireshark.
-    pub(crate) frame: usize,
-    /// Since the file's first frame.
-    pub(crate) at: Instant,
-    /// Who sent it, by its CLIENT_INITIATED flag.
-    pub(crate) sender: Side,
+    pub frame: usize,
+    /// The time since the file's first frame.
+    pub at: Instant,
+    /// The side that sent it, by its CLIENT_INITIATED flag.
+    pub sender: Side,
     /// The address it came from.
-    pub(crate) from: SocketAddr,
+    pub from: SocketAddr,
     /// Its header: of a jumbogram the first subpacket's.
-    pub(crate) header: Header,
+    pub header: Header,
     /// All of it, header included.
-    pub(crate) datagram: Bytes,
+    pub datagram: Bytes,
 }
 
 impl Packet {
-    /// What follows the header.
-    pub(crate) fn body(&self) -> Bytes {
+    /// The bytes behind the header.
+    pub fn body(&self) -> Bytes {
         self.datagram.slice(HEADER_LEN..)
     }
 
     /// The DATA packets in it: several in a jumbogram, none if it is of another type.
-    pub(crate) fn data(&self) -> impl Iterator<Item = (Header, Bytes)> {
+    pub fn data(&self) -> impl Iterator<Item = (Header, Bytes)> {
         let is_data = self.header.kind == PacketType::DATA;
         is_data.then(|| Subpackets::new(self.header, self.body())).into_iter().flatten()
     }
@@ -53,20 +53,27 @@ impl Packet {
 
 /// All packets of one connection, in the order of capture.
 #[derive(Debug)]
-pub(crate) struct Conversation {
-    pub(crate) epoch: Epoch,
-    pub(crate) connection: ConnectionId,
-    pub(crate) security: SecurityIndex,
-    pub(crate) service: ServiceId,
-    pub(crate) client: SocketAddr,
-    pub(crate) server: SocketAddr,
-    pub(crate) packets: Vec<Packet>,
+pub struct Conversation {
+    /// The epoch of all its packets.
+    pub epoch: Epoch,
+    /// The number that names it within the epoch.
+    pub connection: ConnectionId,
+    /// The security class of its first packet.
+    pub security: SecurityIndex,
+    /// The service of its first packet.
+    pub service: ServiceId,
+    /// The address of the client in its first packet.
+    pub client: SocketAddr,
+    /// The address of the server in its first packet.
+    pub server: SocketAddr,
+    /// The packets of both sides.
+    pub packets: Vec<Packet>,
 }
 
 impl Conversation {
     /// The connections of a capture, by their first packet. DEBUG and VERSION packets are of none and left out, as are
     /// datagrams too short for a header.
-    pub(crate) fn all_of(capture: &Capture) -> Vec<Self> {
+    pub fn all_of(capture: &Capture) -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         let mut by_name = BTreeMap::new();
         for datagram in capture.rx() {
@@ -106,13 +113,13 @@ impl Conversation {
         }
     }
 
-    /// What one side sent.
-    pub(crate) fn sent_by(&self, side: Side) -> impl Iterator<Item = &Packet> {
+    /// The packets of one side.
+    pub fn sent_by(&self, side: Side) -> impl Iterator<Item = &Packet> {
         self.packets.iter().filter(move |p| p.sender == side)
     }
 
     /// The address of one side.
-    pub(crate) fn address(&self, side: Side) -> SocketAddr {
+    pub fn address(&self, side: Side) -> SocketAddr {
         match side {
             Side::Client => self.client,
             Side::Server => self.server,
@@ -120,7 +127,7 @@ impl Conversation {
     }
 
     /// The calls that DATA or ABORT packets belong to, by channel and number.
-    pub(crate) fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<Call> {
         let mut calls: BTreeMap<(Channel, CallNumber), Call> = BTreeMap::new();
         for packet in &self.packets {
             let header = packet.header;
@@ -150,15 +157,19 @@ fn sender(header: &Header) -> Side {
 
 /// One call: its two streams.
 #[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) channel: Channel,
-    pub(crate) number: CallNumber,
+pub struct Call {
+    /// The channel it is on.
+    pub channel: Channel,
+    /// Its number on that channel.
+    pub number: CallNumber,
     /// The frame of its first packet.
-    pub(crate) frame: usize,
-    pub(crate) request: Stream,
-    pub(crate) reply: Stream,
+    pub frame: usize,
+    /// The data of the client.
+    pub request: Stream,
+    /// The data of the server.
+    pub reply: Stream,
     /// The code it was aborted with.
-    pub(crate) aborted: Option<AbortCode>,
+    pub aborted: Option<AbortCode>,
 }
 
 impl Call {
@@ -170,13 +181,13 @@ impl Call {
 /// One direction of a call, put together from its DATA packets. With a security class other than null the bytes are
 /// those of the wire: security headers included, encrypted or not.
 #[derive(Debug, Default)]
-pub(crate) struct Stream {
+pub struct Stream {
     packets: BTreeMap<Seq, Bytes>,
     last: Option<Seq>,
-    /// How many DATA packets came again.
-    pub(crate) retransmissions: usize,
+    /// The number of DATA packets that came again.
+    pub retransmissions: usize,
     /// Frames whose DATA differs from what the same sequence number held before: a sender never does that.
-    pub(crate) contradictions: Vec<usize>,
+    pub contradictions: Vec<usize>,
 }
 
 impl Stream {
@@ -194,28 +205,28 @@ impl Stream {
         self.packets.entry(header.seq).or_insert(payload);
     }
 
-    /// How many distinct packets there are.
-    pub(crate) fn len(&self) -> usize {
+    /// The number of distinct packets.
+    pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether there is no packet at all.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// True if there is no packet at all.
+    pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Whether the packets run from 1 without a gap.
-    pub(crate) fn is_contiguous(&self) -> bool {
+    /// True if the packets run from 1 without a gap.
+    pub fn is_contiguous(&self) -> bool {
         self.packets.keys().zip(1..).all(|(seq, n)| seq.0 == n)
     }
 
-    /// Whether the last packet is there and none before it is missing.
-    pub(crate) fn is_complete(&self) -> bool {
+    /// True if the last packet is there and none before it is missing.
+    pub fn is_complete(&self) -> bool {
         self.is_contiguous() && self.last.is_some_and(|l| l.0 as usize == self.packets.len())
     }
 
     /// The bytes of the packets that are there, in order.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         self.packets.values().flatten().copied().collect()
     }
 }
