@@ -1,5 +1,7 @@
 //! Memberships: who is in which groups, and which ids of a user count on access lists (PTDB notes 10).
 
+use std::collections::BTreeSet;
+
 use afs_wire::ids::ViceId;
 
 use super::access::Rules;
@@ -40,37 +42,47 @@ fn members(view: &impl View, group: i32) -> &[i32] {
     view.by_id(group).filter(|entry| entry.is_group()).map_or(&[], |entry| &entry.list)
 }
 
-/// Whether an id is in a group, or in one that is in it: `depth` groups deep, this one counted.
+/// Whether an id is in a group, or in one that is in it: `depth` groups deep, this one counted. Each group is looked at once: users can
+/// put groups into each other in any way, and there are far more ways through them than groups.
 fn is_in(view: &impl View, id: i32, group: i32, depth: u32) -> bool {
-    let members = if depth > 0 { members(view, group) } else { &[] };
-    members.binary_search(&id).is_ok()
-        || members.iter().take_while(|member| **member < 0).any(|member| match *member {
-            ANY_USER => true,
-            AUTH_USER if id != ANONYMOUS => true,
-            member => is_in(view, id, member, depth - 1),
-        })
+    let (mut seen, mut level) = (BTreeSet::from([group]), vec![group]);
+    for _ in 0..depth {
+        let mut next = Vec::new();
+        for members in level.into_iter().map(|group| members(view, group)) {
+            if members.binary_search(&id).is_ok() {
+                return true;
+            }
+            for member in members.iter().take_while(|member| **member < 0) {
+                match *member {
+                    ANY_USER => return true,
+                    AUTH_USER if id != ANONYMOUS => return true,
+                    member if seen.insert(member) => next.push(member),
+                    _ => {}
+                }
+            }
+        }
+        level = next;
+    }
+    false
 }
 
-/// Adds the groups that a group is in, and those that these are in.
-fn add_supergroups(view: &impl View, group: i32, depth: u32, ids: &mut Vec<i32>) {
-    if depth == 0 {
-        return;
+/// The groups that these ids are in, and those that these groups are in: `depth` groups deep. Each is looked at once, where it is found
+/// first, which is where most of its own groups are still within the depth.
+fn supergroups(view: &impl View, ids: &[i32], depth: u32) -> BTreeSet<i32> {
+    let (mut found, mut level) = (BTreeSet::new(), ids.to_vec());
+    for _ in 0..depth {
+        let groups = level.iter().filter_map(|id| view.by_id(*id)).flat_map(|entry| &entry.supergroups);
+        level = groups.copied().filter(|group| found.insert(*group)).collect();
     }
-    for supergroup in view.by_id(group).into_iter().flat_map(|group| &group.supergroups) {
-        // What is there already may have been found too deep for its own groups.
-        ids.push(*supergroup);
-        add_supergroups(view, *supergroup, depth - 1, ids);
-    }
+    found
 }
 
 /// All ids with which a user is on access lists: the user's own, their groups', those of everybody, and of the host
 /// that they are at if that is an entry. Sorted, none twice. For a group the ids are its own and its members'.
 pub(crate) fn cps(view: &impl View, rules: &Rules, entry: &Entry, host: Option<&Entry>) -> Vec<i32> {
     let mut ids = vec![entry.id, ANY_USER];
-    for id in &entry.list {
-        ids.push(*id);
-        add_supergroups(view, *id, rules.group_depth(), &mut ids);
-    }
+    ids.extend(&entry.list);
+    ids.extend(supergroups(view, &entry.list, rules.group_depth()));
     if entry.id != ANONYMOUS && entry.id != ANY_USER && (host.is_some() || !entry.is_foreign()) {
         ids.push(AUTH_USER);
     }

@@ -357,6 +357,27 @@ fn groups_may_be_in_groups_where_that_is_on() {
     );
 }
 
+/// There are 19 to the 30th ways through these groups.
+#[test]
+fn groups_that_are_all_in_each_other_keep_no_server_busy() {
+    let (_, ptdb) = cell();
+    let [u1, u2] = ["u1", "u2"].map(|name| create(&ptdb, &CELL, name, 0, 0).unwrap());
+    let mut groups: Vec<i32> =
+        (0..20).map(|n| create(&ptdb, &CELL, &format!("g{n}"), 2, 0).unwrap()).collect();
+    let rules = Rules { supergroups: Some(30), ..RULES };
+    let add = |id, group| change(&ptdb, |ptdb, rows| ptdb.add_to_group(&rules, &CELL, id, group, 1, rows));
+    add(u1, groups[0]).unwrap();
+    for (id, group) in groups.iter().flat_map(|id| groups.iter().map(move |group| (*id, *group))) {
+        assert_eq!(add(id, group).is_ok(), id != group);
+    }
+    let is_in = |id| ptdb.read(|ptdb| ptdb.is_member_of(&rules, &CELL, id, groups[19])).unwrap();
+    assert!(is_in(u1) && !is_in(u2));
+    let cps = ptdb.read(|ptdb| ptdb.get_cps(&rules, &CELL, u1)).unwrap();
+    groups.extend([-101, -102, u1]);
+    groups.sort_unstable();
+    assert_eq!(cps, groups);
+}
+
 #[test]
 fn a_user_of_another_cell_registers_himself_once_the_cell_is_known() {
     let (_, ptdb) = cell();
