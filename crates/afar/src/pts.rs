@@ -171,6 +171,8 @@ struct Pts {
     printer: Printer,
     caller: Caller,
     db: ProtectionDb,
+    /// Whether the servers know by whom they are called.
+    is_authenticated: bool,
     /// `-force`: go on after errors.
     force: bool,
     json: bool,
@@ -242,6 +244,7 @@ fn open(given: &Given) -> Result<Pts, Failed> {
         printer: Printer::new("pts").only_json(given.has("json")),
         db: ProtectionDb::new(caller.endpoint(), &cell.servers, &login),
         caller,
+        is_authenticated: login.is_authenticated(),
         force: given.has("force"),
         json: given.has("json"),
     })

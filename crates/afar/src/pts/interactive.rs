@@ -49,9 +49,13 @@ struct Session {
 
 impl Session {
     fn new(given: &Given) -> Result<Self, Failed> {
-        // What is wrong with the cell is said now and not at each line.
-        open(given)?;
-        Ok(Self { kept: kept(given), has_quit: false })
+        // What is wrong with the cell is said now and not at each line; that there is no token, too.
+        let pts = open(given)?;
+        let mut kept = kept(given);
+        if !pts.is_authenticated && !given.has("noauth") {
+            kept.push("-noauth".into());
+        }
+        Ok(Self { kept, has_quit: false })
     }
 
     fn read_input(&mut self) {
@@ -116,7 +120,7 @@ impl Session {
     }
 }
 
-/// The options that say which cell is meant, and who calls. Without the cell's key that is nobody, which is not said again at each line.
+/// The options that say which cell is meant, and who calls: without any of them, the owner of the token.
 fn kept(given: &Given) -> Vec<OsString> {
     let mut kept = Vec::new();
     for name in ["cell", "config"] {
@@ -124,9 +128,7 @@ fn kept(given: &Given) -> Vec<OsString> {
             kept.extend([format!("-{name}").into(), value.to_owned()]);
         }
     }
-    let who = if given.has("localauth") { "-localauth" } else { "-noauth" };
-    kept.push(who.into());
-    for name in ["test", "json"] {
+    for name in ["localauth", "noauth", "encrypt", "clear", "test", "json"] {
         if given.has(name) {
             kept.push(format!("-{name}").into());
         }
