@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use afs_client::{LockKind, SetStatus};
@@ -323,6 +324,35 @@ fn a_server_that_forgets_its_promises_ends_them() {
         // The server knows nothing of the first client until it calls: this is the window that stock servers have too.
         client.create(NOBODY, root, b"new", 0o644).await.unwrap();
         assert_eq!(client.status(NOBODY, fid).await.unwrap().mode, 0o600);
+    });
+}
+
+/// Routers of homes and hotels forget a way that nothing has taken for half a minute: a promise would be broken without the client's
+/// hearing of it, after the server has waited for its answer in vain.
+#[test]
+fn a_client_behind_a_nat_router_hears_of_changes_also_after_a_pause() {
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    let behind = world.config(1).bind;
+    let mut open_until = HashMap::new();
+    world.sim.set_network(move |now, from, to, _| {
+        if from == behind {
+            open_until.insert(to, now + Duration::from_secs(30));
+        }
+        let is_open = to != behind || open_until.get(&from).is_some_and(|until| now < *until);
+        if is_open { Fate::Arrives(Duration::ZERO) } else { Fate::Lost }
+    });
+    world.run(async move {
+        let root = cell_root(&client).await;
+        let fid = other.create(NOBODY, root, b"file", 0o644).await.unwrap().fid;
+        for mode in [0o600, 0o640, 0o644] {
+            client.status(NOBODY, fid).await.unwrap();
+            client.runtime().sleep_until(client.now() + Duration::from_secs(170)).await;
+            let (set, began) = (SetStatus { mode: Some(mode), ..SetStatus::default() }, other.now());
+            other.set_status(NOBODY, fid, set).await.unwrap();
+            assert!(other.now().since(began) < Duration::from_secs(1), "the server waits for the client");
+            assert_eq!(client.status(NOBODY, fid).await.unwrap().mode, mode);
+        }
     });
 }
 

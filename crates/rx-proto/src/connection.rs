@@ -166,8 +166,6 @@ pub(crate) struct Connection {
     pub(crate) wants_channel: bool,
     /// Client: the status byte to put into the first packet of each call (service upgrade, Rx notes 12).
     pub(crate) upgrade: bool,
-    /// Client: how often to keep a NAT's mapping alive, and when next.
-    pub(crate) nat_ping: Option<(Duration, Instant)>,
 }
 
 impl Connection {
@@ -204,7 +202,6 @@ impl Connection {
             waiting: 0,
             wants_channel: false,
             upgrade: false,
-            nat_ping: None,
         }
     }
 

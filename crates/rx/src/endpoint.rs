@@ -260,6 +260,13 @@ impl Endpoint {
         rtt.is_known().then(|| (rtt.smoothed(), rtt.min()))
     }
 
+    /// Keeps the mapping of a NAT router on the way to a peer alive, by a packet that the peer does not answer. Nothing is sent to a peer
+    /// to which there is no connection.
+    pub fn ping_nat(&self, peer: SocketAddr) {
+        let driver = self.driver();
+        driver.with(driver.shard_of(peer), |state, _| state.endpoint.ping_nat(peer));
+    }
+
     /// Asks the endpoint at a peer for its `rxdebug` statistics: how many of its threads are idle, and how many calls wait for one.
     /// `None` if there is no connection to it from here, if it does not tell, or not within `wait`.
     pub async fn statistics_of(&self, peer: SocketAddr, wait: Duration) -> Option<DebugStats> {

@@ -1,5 +1,6 @@
 //! The servers that answer. The client notes what calls show of it, and probes a server that does not answer until
-//! it does. Now and then it calls file servers that have answered, so that they do not forget this client.
+//! it does. Now and then it calls file servers that have answered, so that they do not forget this client, and more often sends them a
+//! packet that keeps the ways through routers open.
 //!
 //! What is known of each address is kept in `table`; what a failed call means for its caller is left to `afs-failover`.
 
@@ -17,7 +18,8 @@ use rx::{RpcError, Runtime};
 
 use crate::servers::connections::Connections;
 use crate::servers::remote::{QUICK_ANSWER_TIMEOUT, call_once};
-use crate::servers::table::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers, TOUCH_EVERY};
+use crate::servers::table::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers};
+use crate::servers::table::{NAT_PING_EVERY, PINGS_PER_PROBE};
 use crate::servers::users::IdentityIndex;
 
 /// A probe on its way.
@@ -30,6 +32,9 @@ pub(crate) trait Probe: std::fmt::Debug + Send + Sync {
 
     /// The connections to it have broken: new ones are made.
     fn renew(&self, address: SocketAddr);
+
+    /// Has routers on the way go on to let its calls through.
+    fn ping_nat(&self, address: SocketAddr);
 
     /// The smallest round trip of late to one, as the transport has measured it.
     fn rtt(&self, address: SocketAddr) -> Option<Duration>;
@@ -148,14 +153,20 @@ async fn probe_until_back(liveness: Weak<Liveness>, kind: ServerKind, address: A
 
 /// See [`Liveness::keep_in_touch`].
 async fn keep_in_touch(liveness: Weak<Liveness>) {
-    while let Some(liveness) = Liveness::after(&liveness, TOUCH_EVERY).await {
+    for round in 1_u64.. {
+        let Some(liveness) = Liveness::after(&liveness, NAT_PING_EVERY).await else { break };
         let mut servers = liveness.servers.all();
         servers.retain(|server| {
             let candidate = server.candidate();
             server.kind == ServerKind::File && candidate.has_answered && candidate.down_since.is_none()
         });
-        let probes = servers.iter().map(|server| liveness.ask_once(server, true));
-        join_all(probes).await;
+        if round.is_multiple_of(PINGS_PER_PROBE) {
+            let probes = servers.iter().map(|server| liveness.ask_once(server, true));
+            join_all(probes).await;
+        } else {
+            let best = servers.iter().filter_map(|server| server.best());
+            best.for_each(|address| liveness.probe.ping_nat(address.socket));
+        }
     }
 }
 
@@ -182,6 +193,10 @@ impl Probe for Connections {
 
     fn renew(&self, address: SocketAddr) {
         self.renew_to(address, IdentityIndex::NOBODY);
+    }
+
+    fn ping_nat(&self, address: SocketAddr) {
+        self.endpoint().ping_nat(address);
     }
 
     fn rtt(&self, address: SocketAddr) -> Option<Duration> {
@@ -211,6 +226,8 @@ mod tests {
         }
 
         fn renew(&self, _: SocketAddr) {}
+
+        fn ping_nat(&self, _: SocketAddr) {}
 
         fn rtt(&self, address: SocketAddr) -> Option<Duration> {
             Some(Duration::from_millis(address.port().into()) - Duration::from_millis(6990))

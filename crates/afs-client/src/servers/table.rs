@@ -39,9 +39,13 @@ pub(crate) const PROBE_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause between two probes. A server that is back is used at most this late.
 pub(crate) const PROBE_MAX: Duration = Duration::from_secs(15);
 
-/// The time between two probes of a file server that answers. One that has lost its memory meanwhile says so then, and what it had
-/// promised no longer counts; and firewalls on the way go on to let its calls through.
-pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(180);
+/// The time between two packets by which NAT routers and firewalls on the way go on to let a file server's calls through: as often as
+/// OpenAFS's client sends them (Rx notes 11). Some routers forget a way that nothing has taken for 30 s.
+pub(crate) const NAT_PING_EVERY: Duration = Duration::from_secs(20);
+
+/// A file server that answers is probed instead of each so many NAT pings, which is every three minutes. One that has lost its memory
+/// meanwhile says so then, and what it had promised no longer counts.
+pub(crate) const PINGS_PER_PROBE: u64 = 9;
 
 /// The shortest time between two questions to the VLDB about a server's addresses that calls from unknown addresses cause: calls can be
 /// forged, and a server rarely gets a new address.

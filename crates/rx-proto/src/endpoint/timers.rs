@@ -5,7 +5,6 @@ use super::reach::IDLE_PATH;
 use super::{ChannelRef, Endpoint, Target};
 use crate::abort::AbortCode;
 use crate::call::CallError;
-use crate::debug::{NAT_PING, VERSION_REQUEST};
 use crate::ids::Channel;
 use crate::time::{Instant, STOOD_STILL};
 use crate::transmit::{Lost, TimerAction};
@@ -96,9 +95,6 @@ impl Endpoint {
         if let Some(challenging) = connection.challenging {
             at = at.min(challenging.sent_at + CHALLENGE_AGAIN);
         }
-        if let Some((_, due)) = connection.nat_ping.filter(|_| connection.is_open) {
-            at = at.min(due);
-        }
         at = Channel::ALL.into_iter().filter_map(|c| connection.final_ack_due(c)).fold(at, Instant::min);
         for call in connection.slots.iter().filter_map(|s| s.call.as_deref()) {
             if call.stage.has_ended() {
@@ -173,21 +169,7 @@ impl Endpoint {
         for channel in Channel::ALL {
             self.handle_call_timer(now, ChannelRef { connection: index, channel });
         }
-        self.ping_nat(now, index);
         self.rearm_connection(index);
-    }
-
-    fn ping_nat(&mut self, now: Instant, index: usize) {
-        let connection = &mut self.connections[index];
-        let Some((every, due)) = connection.nat_ping.filter(|(_, due)| connection.is_open && *due <= now)
-        else {
-            return;
-        };
-        // After a leap of the clock one is enough.
-        connection.nat_ping = Some((every, (due + every).max(now)));
-        let path = connection.path;
-        self.push_packet(path, NAT_PING, &VERSION_REQUEST);
-        self.wake_path(path);
     }
 
     fn handle_call_timer(&mut self, now: Instant, at: ChannelRef) {

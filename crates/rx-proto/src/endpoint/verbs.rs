@@ -6,6 +6,7 @@ use crate::abort::AbortCode;
 use crate::call::{Call, CallError, Stage, Step};
 use crate::config::CallLimits;
 use crate::connection::{Connection, ConnectionKey, DelayedFinalAck, Ended, Role};
+use crate::debug::{NAT_PING, VERSION_REQUEST};
 use crate::ids::{Channel, ConnectionId, Epoch, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
@@ -158,13 +159,12 @@ impl Endpoint {
         }
     }
 
-    /// Keeps a NAT's mapping on the way to the peer of a client connection alive by a packet every so often, while the
-    /// connection is open (Rx notes 11: OpenAFS's cache manager does so every 20 s or so, on one connection a server). Off
-    /// by default.
-    pub fn set_nat_ping(&mut self, now: Instant, connection: ConnectionHandle, every: Option<Duration>) {
-        if let Some(c) = self.connection_mut(connection).filter(|c| c.is_client()) {
-            c.nat_ping = every.map(|every| (every.max(Duration::from_secs(1)), now));
-            self.rearm_connection(connection.index as usize);
+    /// Keeps the mapping of a NAT router on the way to a peer alive, by a packet that the peer does not answer (Rx notes 11). Nothing
+    /// is sent to a peer to which there is no connection.
+    pub fn ping_nat(&mut self, peer: SocketAddr) {
+        if let Some(&path) = self.by_peer.get(&peer) {
+            self.push_packet(path, NAT_PING, &VERSION_REQUEST);
+            self.wake_path(path);
         }
     }
 
