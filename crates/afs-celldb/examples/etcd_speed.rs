@@ -15,7 +15,7 @@ use afs_testclient::etcd::Etcd;
 const SECONDS: u64 = 5;
 
 async fn open(etcd: &Etcd, writer: u64) -> Arc<Database<Vldb>> {
-    let config = Config { endpoints: etcd.endpoints(), prefix: "/speed/".into(), tls: None, password: None };
+    let config = Config::without_credentials(etcd.endpoints(), "/speed/");
     let options = Options { writer, ..Options::default() };
     Arc::new(Database::open_with(Arc::new(EtcdStore::new(config).unwrap()), options).await.unwrap())
 }

@@ -58,7 +58,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 fn store(etcd: &Etcd) -> Result<Arc<dyn CellStore>, Failure> {
-    let config = Config { endpoints: etcd.endpoints(), prefix: "/large/".into(), tls: None, password: None };
+    let config = Config::without_credentials(etcd.endpoints(), "/large/");
     Ok(Arc::new(EtcdStore::new(config)?))
 }
 

@@ -75,45 +75,55 @@ fn etcd(_: &Config, _: &CellName) -> Result<Arc<dyn CellStore>, StartError> {
 
 #[cfg(feature = "etcd")]
 fn etcd(config: &Config, cell: &CellName) -> Result<Arc<dyn CellStore>, StartError> {
-    use afs_celldb::store::etcd::{Config as Etcd, EtcdStore, Password, Tls};
-    use std::path::Path;
-    use zeroize::Zeroizing;
+    use afs_celldb::store::etcd::{Config as Etcd, EtcdStore};
 
-    let settings = &config.databases;
-    let read = |key: &'static str, path: &Path| {
-        std::fs::read(path)
-            .map(Zeroizing::new)
-            .map_err(|error| StartError::Setting { key, what: format!("{}: {error}", path.display()) })
-    };
-    let is_secret = settings.etcd.iter().any(|url| url.starts_with("https://"));
-    let tls = match is_secret {
-        false => None,
-        true => Some(Tls {
-            authorities: read("databases.etcd_ca", &settings.etcd_ca)?.to_vec(),
-            identity: match settings.etcd_certificate.as_os_str().is_empty() {
-                true => None,
-                false => Some((
-                    read("databases.etcd_certificate", &settings.etcd_certificate)?.to_vec(),
-                    read("databases.etcd_key", &settings.etcd_key)?,
-                )),
-            },
-        }),
-    };
-    let password = match settings.etcd_user.is_empty() {
-        true => None,
-        false => {
-            let text = read("databases.etcd_password_file", &settings.etcd_password_file)?;
-            let text = String::from_utf8_lossy(&text);
-            let password = Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned());
-            Some(Password { user: settings.etcd_user.clone(), password })
-        }
-    };
+    let settings = config.databases.clone();
+    // A setting that is wrong at the start is named; what becomes of its file later is told by the connection.
+    credentials(&settings).map_err(|(key, what)| StartError::Setting { key, what })?;
     let endpoints = settings.etcd.clone();
-    let etcd = Etcd { endpoints, prefix: etcd_prefix(config, cell), tls, password };
-    let store = EtcdStore::new(etcd);
+    let credentials =
+        Arc::new(move || credentials(&settings).map_err(|(key, what)| format!("{key}: {what}")));
+    let store = EtcdStore::new(Etcd { endpoints, prefix: etcd_prefix(config, cell), credentials });
     Ok(Arc::new(
         store.map_err(|error| StartError::Setting { key: "databases.etcd", what: error.to_string() })?,
     ))
+}
+
+/// Reads the files with which the server and etcd tell each other who they are.
+///
+/// # Errors
+///
+/// The setting whose file cannot be read, and why.
+#[cfg(feature = "etcd")]
+fn credentials(
+    settings: &crate::config::Databases,
+) -> Result<afs_celldb::store::etcd::Credentials, (&'static str, String)> {
+    use afs_celldb::store::etcd::{Credentials, Password, Tls};
+    use std::path::Path;
+    use zeroize::Zeroizing;
+
+    let is_set = |path: &Path| !path.as_os_str().is_empty();
+    let read = |key: &'static str, path: &Path| {
+        let bytes = std::fs::read(path).map(Zeroizing::new);
+        bytes.map_err(|error| (key, format!("{}: {error}", path.display())))
+    };
+    let mut credentials = Credentials::default();
+    if settings.etcd.iter().any(|url| url.starts_with("https://")) {
+        let mut tls =
+            Tls { authorities: read("databases.etcd_ca", &settings.etcd_ca)?.to_vec(), identity: None };
+        if is_set(&settings.etcd_certificate) {
+            let certificate = read("databases.etcd_certificate", &settings.etcd_certificate)?.to_vec();
+            tls.identity = Some((certificate, read("databases.etcd_key", &settings.etcd_key)?));
+        }
+        credentials.tls = Some(tls);
+    }
+    if !settings.etcd_user.is_empty() {
+        let text = read("databases.etcd_password_file", &settings.etcd_password_file)?;
+        let text = String::from_utf8_lossy(&text);
+        let password = Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned());
+        credentials.password = Some(Password { user: settings.etcd_user.clone(), password });
+    }
+    Ok(credentials)
 }
 
 /// The number by which a process is told from the others that change a database, by what it opened it with.

@@ -112,9 +112,7 @@ impl Etcd {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder for etcd");
         for commands in is_secret.then_some(CERTIFICATES).into_iter().chain(tokens.map(|_| TOKEN_KEYS)) {
-            let script = format!("set -e; cd '{}'; {commands}", folder.display());
-            let made = Command::new("sh").arg("-c").arg(script).output().expect("a shell");
-            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            make_keys(&folder, commands);
         }
         // All are bound before one is let go, so that none is given twice.
         let bound: Vec<_> = (0..2 * members).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect();
@@ -216,6 +214,16 @@ impl Etcd {
     /// A member's port for clients.
     pub fn port(&self, member: usize) -> u16 {
         self.ports[member].0
+    }
+
+    /// Makes another authority, and certificates of members and clients that it signs, in the place of those in the folder. A member
+    /// knows them when it is started again.
+    ///
+    /// # Panics
+    ///
+    /// If openssl cannot make them.
+    pub fn renew_certificates(&self) {
+        make_keys(&self.folder, CERTIFICATES);
     }
 
     /// Starts a member that does not run.
@@ -327,6 +335,12 @@ impl Etcd {
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+fn make_keys(folder: &Path, commands: &str) {
+    let script = format!("set -e; cd '{}'; {commands}", folder.display());
+    let made = Command::new("sh").arg("-c").arg(script).output().expect("a shell");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 impl Drop for Etcd {

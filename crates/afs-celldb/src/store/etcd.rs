@@ -20,7 +20,7 @@ use super::{
     CellStore, Changed, Changes, Known, Outcome, Page, Position, RowChange, SharedStore, StoreError,
     StoreFuture, Transaction,
 };
-pub use members::{Config, Password, Tls};
+pub use members::{Config, Credentials, Password, ReadCredentials, Tls};
 use members::{Failure, Members};
 
 /// How long a read may take. As long as a round of a database at least, which is what waits for most of them.
@@ -65,7 +65,7 @@ impl EtcdStore {
     ///
     /// # Errors
     ///
-    /// If the configuration makes no sense: no member, or an address or prefix that is none.
+    /// If the configuration makes no sense: no member, or an address or prefix that is none; if the credentials cannot be read.
     pub fn new(config: Config) -> Result<Self, StoreError> {
         let wrong = |what: &str| Err(StoreError::new("reaching etcd", what).with(Known::NotDone));
         if config.prefix.is_empty() {

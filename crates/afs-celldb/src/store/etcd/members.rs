@@ -55,6 +55,19 @@ pub struct Tls {
     pub identity: Option<(Vec<u8>, Zeroizing<Vec<u8>>)>,
 }
 
+/// The means by which etcd and this client tell each other who they are.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// For `https://`.
+    pub tls: Option<Tls>,
+    /// If etcd wants to know users.
+    pub password: Option<Password>,
+}
+
+/// Reads the credentials, or says why not. It is called for each new connection, where it may wait for a disk: files that are replaced
+/// count from the next connection on, before the certificate in use ends.
+pub type ReadCredentials = Arc<dyn Fn() -> Result<Credentials, String> + Send + Sync>;
+
 /// The configuration for reaching an etcd.
 #[derive(Clone)]
 pub struct Config {
@@ -62,10 +75,15 @@ pub struct Config {
     pub endpoints: Vec<String>,
     /// The prefix of all keys that are used. Two cells in one etcd have different ones, neither of which begins with the other.
     pub prefix: String,
-    /// For `https://`.
-    pub tls: Option<Tls>,
-    /// If etcd wants to know users.
-    pub password: Option<Password>,
+    /// Credentials with certificates if the members are at `https://`, each time.
+    pub credentials: ReadCredentials,
+}
+
+impl Config {
+    /// The configuration for an etcd that asks nobody who they are.
+    pub fn without_credentials(endpoints: Vec<String>, prefix: &str) -> Self {
+        Self { endpoints, prefix: prefix.to_owned(), credentials: Arc::new(|| Ok(Credentials::default())) }
+    }
 }
 
 /// The reason why nothing came of a request.
@@ -82,7 +100,7 @@ pub(super) struct Failure {
 /// The members.
 pub(super) struct Members {
     endpoints: Vec<Endpoint>,
-    options: ConnectOptions,
+    credentials: ReadCredentials,
     /// The one that is asked first.
     preferred: AtomicUsize,
 }
@@ -117,7 +135,10 @@ impl Members {
         if config.endpoints.is_empty() {
             return wrong("no member is named".to_owned());
         }
-        let is_secret = config.tls.is_some();
+        let is_secret = match (config.credentials)() {
+            Ok(credentials) => credentials.tls.is_some(),
+            Err(what) => return wrong(what),
+        };
         for url in &config.endpoints {
             let scheme = if is_secret { "https://" } else { "http://" };
             if !url.starts_with(scheme) {
@@ -127,23 +148,9 @@ impl Members {
                 ));
             }
         }
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(CONNECT)
-            .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
-            .with_require_leader(true);
-        if let Some(tls) = &config.tls {
-            let mut wanted = TlsOptions::new().ca_certificate(Certificate::from_pem(&tls.authorities));
-            if let Some((certificate, key)) = &tls.identity {
-                wanted = wanted.identity(Identity::from_pem(certificate, key.as_slice()));
-            }
-            options = options.with_tls(wanted);
-        }
-        if let Some(Password { user, password }) = &config.password {
-            options = options.with_user(user.as_str(), password.as_str());
-        }
         let endpoint = |url| Endpoint { url, connection: Mutex::new(Connection::None) };
         let endpoints = config.endpoints.into_iter().map(endpoint).collect();
-        Ok(Self { endpoints, options, preferred: AtomicUsize::new(0) })
+        Ok(Self { endpoints, credentials: config.credentials, preferred: AtomicUsize::new(0) })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -221,7 +228,8 @@ impl Members {
     {
         let answer = match self.client(index).await {
             Ok(client) => request(client).await.map_err(|error| self.failure(index, &error)),
-            Err(error) => Err(self.failure(index, &error)),
+            // There was no connection for the request to be sent on.
+            Err(error) => Err(Failure { known: Known::NotDone, ..self.failure(index, &error) }),
         };
         (index, answer)
     }
@@ -235,7 +243,7 @@ impl Members {
                 Connection::Begun(since, connecting) if since.elapsed() <= CONNECT => connecting.clone(),
                 // What came of it nobody has waited for: it may be long out of date.
                 Connection::Begun(..) | Connection::None => {
-                    let connecting = connect(endpoint.url.clone(), self.options.clone());
+                    let connecting = connect(endpoint.url.clone(), Arc::clone(&self.credentials));
                     *connection = Connection::Begun(Instant::now(), connecting.clone());
                     connecting
                 }
@@ -244,8 +252,12 @@ impl Members {
         let connected = connecting.clone().await;
         let mut connection = endpoint.lock();
         if matches!(&*connection, Connection::Begun(_, begun) if begun.ptr_eq(&connecting)) {
-            *connection =
-                connected.clone().map_or(Connection::None, |client| Connection::Made(Box::new(client)));
+            match &connected {
+                Ok(client) => *connection = Connection::Made(Box::new(client.clone())),
+                // It holds for whoever asks in the next seconds: each try costs etcd a look at the password.
+                Err(error) if is_login_refused(error) => {}
+                Err(_) => *connection = Connection::None,
+            }
         }
         connected
     }
@@ -292,14 +304,41 @@ impl Members {
 }
 
 /// Makes a connection, with a token if there is a password, in a task of its own: who asks for it may give up before it is made.
-fn connect(url: String, options: ConnectOptions) -> Connecting {
+fn connect(url: String, credentials: ReadCredentials) -> Connecting {
+    let ended = |error: tokio::task::JoinError| Error::EndpointError(error.to_string());
+    let connected = async move {
+        let read = tokio::task::spawn_blocking(move || credentials()).await.map_err(ended)?;
+        let options = options(read.map_err(Error::EndpointError)?);
+        Client::connect([&url], Some(options)).await
+    };
     let task = tokio::spawn(async move {
-        let connected = timeout(CONNECT, Client::connect([&url], Some(options))).await;
         let late = |_| Err(Error::EndpointError(format!("not connected within {CONNECT:?}")));
-        connected.unwrap_or_else(late)
+        timeout(CONNECT, connected).await.unwrap_or_else(late)
     });
-    let ended = |error: tokio::task::JoinError| Err(Error::EndpointError(error.to_string()));
-    async move { task.await.unwrap_or_else(ended).map_err(Arc::new) }.boxed().shared()
+    async move { task.await.unwrap_or_else(|error| Err(ended(error))).map_err(Arc::new) }.boxed().shared()
+}
+
+fn options(credentials: Credentials) -> ConnectOptions {
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(CONNECT)
+        .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
+        .with_require_leader(true);
+    if let Some(tls) = credentials.tls {
+        let mut wanted = TlsOptions::new().ca_certificate(Certificate::from_pem(&tls.authorities));
+        if let Some((certificate, key)) = &tls.identity {
+            wanted = wanted.identity(Identity::from_pem(certificate, key.as_slice()));
+        }
+        options = options.with_tls(wanted);
+    }
+    if let Some(Password { user, password }) = credentials.password {
+        options = options.with_user(user.as_str(), password.as_str());
+    }
+    options
+}
+
+/// Whether etcd has looked at the user and the password, and takes neither.
+fn is_login_refused(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status) if status.message().contains("authentication failed"))
 }
 
 /// Whether a request failed since there is no connection, so that it was not sent.
