@@ -303,7 +303,11 @@ impl Watch {
             StoreError::new("watching the cell's databases in etcd", reason).with(known)
         };
         loop {
-            let message = self.stream.message().await.map_err(|error| failed(&error, Known::Nothing))?;
+            let message = self.stream.message().await.map_err(|error| {
+                // etcd would answer the same to each further watch from here: the changes of up to 1,000 revisions at once.
+                let is_too_large = error.to_string().contains("message length too large");
+                failed(&error, if is_too_large { Known::Forgotten } else { Known::Nothing })
+            })?;
             let Some(message) = message else { return Err(failed(&"etcd ended it", Known::Nothing)) };
             if message.canceled() {
                 let known = if message.compact_revision() > 0 { Known::Forgotten } else { Known::Nothing };

@@ -385,6 +385,25 @@ async fn what_somebody_else_made_of_the_rows_is_read_anew() {
     assert_eq!(other.version().counter, 2);
 }
 
+/// A server that was away while large groups changed often began the same watch for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_missed_more_than_a_message_holds_reads_all_anew() {
+    if !is_here("who_missed_more_than_a_message_holds_reads_all_anew") {
+        return;
+    }
+    let etcd = Etcd::start("missed", 1);
+    let store = store(etcd.endpoints(), "/afar/a.cell/");
+    let before = store.scan(b"a/", None, 1, None).await.unwrap().position;
+    for n in 0..70_u8 {
+        let changes = vec![(b"a/row".to_vec(), Some(vec![n; 1 << 20]))];
+        let change = Transaction { changes, ..Transaction::default() };
+        within(TIMEOUT, "etcd takes it", async || store.commit(change.clone()).await.is_ok()).await;
+    }
+    let mut watch = store.watch(b"a/", before).await.unwrap();
+    let error = watch.next().await.unwrap_err();
+    assert_eq!(error.known, Known::Forgotten, "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_hold_whole_or_not_at_all_also_those_of_thousands_of_rows() {
     if !is_here("transactions_hold_whole_or_not_at_all_also_those_of_thousands_of_rows") {
