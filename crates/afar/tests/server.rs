@@ -466,6 +466,23 @@ async fn a_log_of_json_has_a_value_with_the_same_fields_on_each_line() {
     assert_eq!(refused["rpc"], "CreateFile");
 }
 
+#[test]
+fn a_start_warns_where_other_servers_do_not_share_the_databases() {
+    let state = StateFolder::new("unshared");
+    let (address, other) = (own_address(), own_address());
+    let text = format!(
+        "[server]\nstate = \"{}\"\nbind = \"{address}\"\n[databases]\nservers = [\"{address}\", \"{other}\"]\n",
+        state.path().display()
+    );
+    let config = state.write("server.toml", &text);
+    let path = state.path().join("stderr");
+    let mut command = command(["--config".as_ref(), config.as_os_str()]);
+    command.stderr(Stdio::from(fs::File::create(&path).unwrap()));
+    assert!(ServerProcess::of(command, address).stop().success());
+    let said = fs::read_to_string(&path).unwrap();
+    assert!(said.contains("do not share the databases") && said.contains(&other.to_string()), "{said}");
+}
+
 /// A server that does not start, and parts of what it says.
 fn fails(args: &[&str], parts: &[&str]) {
     let output = run(command(args));

@@ -269,6 +269,9 @@ impl Config {
         if is_set(&databases.etcd_certificate) != is_set(&databases.etcd_key) {
             return wrong("databases.etcd_key", "set both databases.etcd_certificate and this, or neither");
         }
+        if count == 0 && is_set(&databases.etcd_certificate) {
+            return wrong("databases.etcd_certificate", "this is only for members at https://");
+        }
         if databases.etcd_user.is_empty() == is_set(&databases.etcd_password_file) {
             return wrong(
                 "databases.etcd_password_file",
@@ -383,6 +386,10 @@ mod tests {
         check("[databases]\netcd = [\"https://a:1\"]\n", &["databases.etcd_ca"]);
         check(&etcd("etcd_certificate = \"/c\"\n"), &["databases.etcd_key"]);
         check(&etcd("etcd_user = \"u\"\n"), &["databases.etcd_password_file"]);
+        check(
+            "[databases]\netcd = [\"http://a:1\"]\netcd_certificate = \"/c\"\netcd_key = \"/k\"\n",
+            &["databases.etcd_certificate", "https://"],
+        );
         check("[databases]\netcd_prefix = \"/afar/other/\"\n", &["databases.etcd_prefix", "in a file"]);
         check(
             "[databases]\netcd_user = \"u\"\netcd_password_file = \"/p\"\n",

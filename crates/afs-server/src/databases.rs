@@ -194,6 +194,20 @@ pub fn other_servers(config: &Config) -> Result<Vec<Ipv4Addr>, StartError> {
     Ok(servers)
 }
 
+/// Warns if the databases are in a file though the cell has other database servers. It is no error: while a cell comes over from OpenAFS
+/// its CellServDB may still name machines that have ended.
+pub(crate) fn warn_if_not_shared(config: &Config) -> Result<(), StartError> {
+    let servers = if config.databases.etcd.is_empty() { other_servers(config)? } else { Vec::new() };
+    if !servers.is_empty() {
+        tracing::warn!(
+            ?servers,
+            "CellServDB names other database servers, which do not share the databases in the file here: each would give out the same \
+             ids again. Set databases.etcd on all of them, or take them out of CellServDB"
+        );
+    }
+    Ok(())
+}
+
 /// What the etcd of a configuration was found to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreContent {

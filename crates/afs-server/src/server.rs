@@ -137,6 +137,7 @@ impl Server {
         let (mut ptdb, mut vldb) = (None, None);
         if databases::has_databases(config) {
             let store = databases::open_store(config, &assembly.folder.cell)?;
+            databases::warn_if_not_shared(config)?;
             if has(Role::Pt) {
                 ptdb = Some(assembly.serve_pt(&store).await?);
             }
