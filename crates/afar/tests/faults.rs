@@ -18,6 +18,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Has a program wait in the mount, and ends it by Ctrl-C.
 fn interrupt(mut child: Child, what: &str) {
+    mounted::has_begun(&child);
     std::thread::sleep(Duration::from_millis(700));
     assert!(child.try_wait().unwrap().is_none(), "{what} does not wait");
     let begin = Instant::now();
@@ -136,6 +137,20 @@ with open(folder + '/done-' + who, 'w') as done:
             .collect()
     }
 
+    /// Waits until nothing was done for so long.
+    fn stand_still(&self, time: Duration) {
+        let begin = Instant::now();
+        let (mut done, mut since) = (self.done(), begin);
+        while since.elapsed() < time {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = self.done();
+            if now != done {
+                (done, since) = (now, Instant::now());
+            }
+            assert!(begin.elapsed() < time + mounted::TIMEOUT, "they go on without servers");
+        }
+    }
+
     /// Waits until all have done something more. Says how long the longest took since `before`.
     fn go_on(&mut self, before: &[Vec<u64>], when: &str) -> Duration {
         let begin = Instant::now();
@@ -171,7 +186,10 @@ fn reads_and_writes_go_on_where_they_were_when_the_servers_were_away() {
         return;
     }
     let seconds = std::env::var("AFAR_AWAY_SECONDS").unwrap_or_else(|_| "1,6".to_owned());
-    let mut cell = Cell::new("away");
+    mounted::cell::at_once("away", |cell| go_on_while_servers_are_away(cell, &seconds));
+}
+
+fn go_on_while_servers_are_away(cell: &mut Cell, seconds: &str) {
     let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
     let mut busy = Busy::new(cell.folder.join("busy"), [&here, &there]);
     busy.go_on(&vec![Vec::new(); 4], "at first");
@@ -180,10 +198,10 @@ fn reads_and_writes_go_on_where_they_were_when_the_servers_were_away() {
         for is_killed in [false, true] {
             let before = busy.done();
             if is_killed {
-                cell.kill_servers_for(away);
+                cell.kill_servers_while(|| busy.stand_still(away));
             } else {
                 cell.servers.signal("STOP");
-                std::thread::sleep(away);
+                busy.stand_still(away);
                 cell.servers.signal("CONT");
             }
             let when = format!("{} for {away:?}", if is_killed { "killed" } else { "stopped" });
@@ -205,7 +223,7 @@ fn reads_and_writes_go_on_where_they_were_when_the_servers_were_away() {
     for name in ["one", "two"] {
         assert!(!cell.log(name).contains("put aside"), "{}", cell.log(name));
     }
-    assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
+    assert!(one.stop().success() && two.stop().success());
 }
 
 /// While the server stood still its time to wait for a client passed, with the answer before its door: it took the client for one that does
@@ -218,27 +236,36 @@ fn a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_change
     }
     let cell = Cell::new("stood-still");
     let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
+    // It gives up a break after 1.9 s.
+    const GIVES_UP: Duration = Duration::from_millis(1500);
     for name in ["first", "second"] {
         fs::write(there.join(name), "old").unwrap();
         assert_eq!(fs::read_to_string(here.join(name)).unwrap(), "old");
     }
     // Longer than it waits for a break, and longer than it takes a silent peer for dead.
-    for seconds in [4, 15] {
-        let new = format!("new after {seconds} s");
+    let stand_still = |seconds: u64, round: u32| {
+        let new = format!("new after {seconds} s, {round}");
+        let begin = Instant::now();
         one.signal("STOP");
-        std::thread::scope(|scope| {
+        let waited = std::thread::scope(|scope| {
             scope.spawn(|| fs::write(there.join("first"), &new).unwrap());
             // The server waits for the first mount.
             std::thread::sleep(Duration::from_millis(500));
             cell.servers.signal("STOP");
+            let waited = begin.elapsed();
             one.signal("CONT");
             std::thread::sleep(Duration::from_secs(seconds));
             cell.servers.signal("CONT");
+            waited
         });
         fs::write(there.join("second"), &new).unwrap();
-        for name in ["second", "first"] {
-            assert_eq!(fs::read_to_string(here.join(name)).unwrap(), new, "{name}");
-        }
+        let seen = ["second", "first"].map(|name| fs::read_to_string(here.join(name)).unwrap());
+        // On a busy machine the server may have given up before it was stopped: then there is nothing to be seen.
+        assert!(waited > GIVES_UP || seen.iter().all(|seen| *seen == new), "{seen:?}, not {new}");
+        waited <= GIVES_UP
+    };
+    for seconds in [4, 15] {
+        assert!((0..5).any(|round| stand_still(seconds, round)), "the machine is too slow");
     }
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
@@ -419,10 +446,15 @@ fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
     two.signal("CONT");
     assert_eq!(read(), "new");
     // They have given up just now, and what they said waits to be read with that.
-    two.signal("STOP");
-    fs::write(here.join("file"), "newer").unwrap();
-    two.signal("CONT");
-    assert_eq!(read(), "newer");
+    // (A machine that is late leaves it to the next time.)
+    let is_read = |round: u32| {
+        let newer = format!("newer {round}");
+        two.signal("STOP");
+        fs::write(here.join("file"), &newer).unwrap();
+        two.signal("CONT");
+        read() == newer
+    };
+    assert!((0..3).any(is_read), "what was written while it was stopped is not read");
     // The kernel finds by a name what it found before until it has been told to forget it.
     let until = Instant::now() + mounted::TIMEOUT;
     while fs::read_to_string(there.join("named")).unwrap() != "new" {
@@ -447,10 +479,14 @@ fn a_program_that_handles_ctrl_c_in_a_read_gets_its_data_and_one_that_is_killed_
     cell.servers.signal("STOP");
     let reading = "
 signal.signal(signal.SIGINT, lambda *_: print('handled', flush=True))
+print('ready', flush=True)
 file = os.open(path, os.O_RDONLY)
 data = os.pread(file, 4096, (64 << 20) - 4096)
 print(data == (1).to_bytes(8, 'little') * 512, flush=True)";
     let mut children = [0, 1].map(|_| python(reading, &there.join("large"), Stdio::null()));
+    for child in &mut children {
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; "ready\n".len()]).unwrap();
+    }
     std::thread::sleep(Duration::from_secs(1));
     for child in &mut children {
         mounted::signal(child.id(), "INT");

@@ -2,7 +2,7 @@
 
 mod mounted;
 
-use mounted::cell::Cell;
+use mounted::cell::{self, Cell};
 use mounted::{can_mount, needs, script};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -84,6 +84,7 @@ fn a_wait_for_a_lock_of_another_mount_ends_with_the_programs_signal() {
         let mut waiting = Command::new("env");
         let waiting = waiting.args(["--default-signal=INT", "flock"]).arg(there.join("l")).arg("true");
         let mut waiting = waiting.spawn().unwrap();
+        mounted::has_begun(&waiting);
         std::thread::sleep(Duration::from_millis(500));
         assert!(waiting.try_wait().unwrap().is_none(), "it waits");
         mounted::signal(waiting.id(), signal);
@@ -179,8 +180,7 @@ fn a_directory_moves_to_another_folder_without_waiting_for_the_kernel() {
     if !can_mount(NAME) {
         return;
     }
-    mounted::answers_in_time(|| {
-        let cell = Cell::new("moved");
+    cell::answers_in_time("moved", |cell| {
         let (_mount, place) = cell.mount("one");
         for round in 0..3 {
             let (from, to) = (place.join(format!("g{round}/d")), place.join(format!("h{round}/d")));
@@ -191,7 +191,6 @@ fn a_directory_moves_to_another_folder_without_waiting_for_the_kernel() {
             fs::rename(&from, &to).unwrap();
             assert!(to.join("s").is_dir() && !from.exists());
         }
-        cell.log("one")
     });
 }
 
@@ -202,21 +201,25 @@ fn what_was_refused_to_be_removed_or_made_here_is_seen_to_be_changed_elsewhere()
     if !can_mount(NAME) {
         return;
     }
-    let cell = Cell::new("refused");
-    let (_one, here) = cell.mount("one");
-    let (_two, there) = cell.mount("two");
-    fs::create_dir_all(here.join("d/s")).unwrap();
-    assert!(fs::remove_dir(here.join("d")).is_err());
-    fs::remove_dir(there.join("d/s")).unwrap();
-    fs::remove_dir(there.join("d")).unwrap();
-    assert!(!here.join("d").exists());
-    // A link to what is in another folder is refused after the kernel has learned that there is no such name.
-    fs::create_dir(here.join("e")).unwrap();
-    fs::write(here.join("e/file"), "").unwrap();
-    assert!(!here.join("made").exists());
-    assert_eq!(fs::hard_link(here.join("e/file"), here.join("made")).err().unwrap().raw_os_error(), Some(18));
-    fs::write(there.join("made"), "there").unwrap();
-    assert_eq!(fs::read_to_string(here.join("made")).unwrap(), "there");
+    cell::at_once("refused", |cell| {
+        let (_one, here) = cell.mount("one");
+        let (_two, there) = cell.mount("two");
+        fs::create_dir_all(here.join("d/s")).unwrap();
+        assert!(fs::remove_dir(here.join("d")).is_err());
+        fs::remove_dir(there.join("d/s")).unwrap();
+        fs::remove_dir(there.join("d")).unwrap();
+        assert!(!here.join("d").exists());
+        // A link to what is in another folder is refused after the kernel has learned that there is no such name.
+        fs::create_dir(here.join("e")).unwrap();
+        fs::write(here.join("e/file"), "").unwrap();
+        assert!(!here.join("made").exists());
+        assert_eq!(
+            fs::hard_link(here.join("e/file"), here.join("made")).err().unwrap().raw_os_error(),
+            Some(18)
+        );
+        fs::write(there.join("made"), "there").unwrap();
+        assert_eq!(fs::read_to_string(here.join("made")).unwrap(), "there");
+    });
 }
 
 #[test]
@@ -296,8 +299,7 @@ fn removing_a_file_that_is_locked_writes_no_warning() {
     if !can_mount(NAME) {
         return;
     }
-    let log = mounted::answers_in_time(|| {
-        let cell = Cell::new("locked");
+    cell::at_once("locked", |cell| {
         let (mount, place) = cell.mount("one");
         let file = File::create(place.join("l")).unwrap();
         file.lock().unwrap();
@@ -305,9 +307,8 @@ fn removing_a_file_that_is_locked_writes_no_warning() {
         drop(file);
         assert!(!place.join("l").exists());
         assert!(mount.stop().success());
-        cell.log("one")
+        assert!(!cell.log("one").contains("WARN"), "{}", cell.log("one"));
     });
-    assert!(!log.contains("WARN"), "{log}");
 }
 
 /// Nothing to read is not the same as a file with nothing in it.

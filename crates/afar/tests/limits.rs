@@ -2,7 +2,7 @@
 
 mod mounted;
 
-use mounted::cell::Cell;
+use mounted::cell::{self, Cell};
 use mounted::{Folder, Process, can_mount, needs, own_address, script, skip};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -92,53 +92,54 @@ fn a_cache_takes_no_more_than_its_limit_whatever_is_read_and_written() {
     if !can_mount(NAME) {
         return;
     }
-    let cell = Cell::new("small-cache");
-    let (one, here) = cell.mount("one");
-    let (two, there) = cell.mount_with("two", "state/etc", &["--cache-size", "32M"]);
-    let length = |number: u8| if number == 5 { 48 << 20 } else { 6 << 20 };
-    for number in 0..FILES {
-        fs::write(here.join(format!("f{number}")), vec![number; length(number)]).unwrap();
-    }
-    let cache = cell.cache("two");
-    let settles = |what: &str| {
-        let until = Instant::now() + Duration::from_secs(15);
-        loop {
-            let taken = taken_kib(&cache.join("data"));
-            if taken <= LIMIT_KIB && taken_kib(&cache) <= LIMIT_KIB + INDEX_KIB {
-                return taken;
-            }
-            assert!(
-                Instant::now() < until,
-                "{what}: the data take {taken} KiB of {LIMIT_KIB}, all {}",
-                taken_kib(&cache)
-            );
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    };
-    let mut most = 0;
-    for turn in 0..2 {
+    cell::at_once("small-cache", |cell| {
+        let (one, here) = cell.mount("one");
+        let (two, there) = cell.mount_with("two", "state/etc", &["--cache-size", "32M"]);
+        let length = |number: u8| if number == 5 { 48 << 20 } else { 6 << 20 };
         for number in 0..FILES {
-            let name = format!("f{number}");
-            let seen = fs::read(there.join(&name)).unwrap();
-            assert!(seen == vec![number; length(number)], "turn {turn}, {name}");
-            most = most.max(taken_kib(&cache.join("data")));
-            if number % 4 == 3 {
-                settles(&name);
+            fs::write(here.join(format!("f{number}")), vec![number; length(number)]).unwrap();
+        }
+        let cache = cell.cache("two");
+        let settles = |what: &str| {
+            let until = Instant::now() + mounted::TIMEOUT;
+            loop {
+                let taken = taken_kib(&cache.join("data"));
+                if taken <= LIMIT_KIB && taken_kib(&cache) <= LIMIT_KIB + INDEX_KIB {
+                    return taken;
+                }
+                assert!(
+                    Instant::now() < until,
+                    "{what}: the data take {taken} KiB of {LIMIT_KIB}, all {}",
+                    taken_kib(&cache)
+                );
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        };
+        let mut most = 0;
+        for turn in 0..2 {
+            for number in 0..FILES {
+                let name = format!("f{number}");
+                let seen = fs::read(there.join(&name)).unwrap();
+                assert!(seen == vec![number; length(number)], "turn {turn}, {name}");
+                most = most.max(taken_kib(&cache.join("data")));
+                if number % 4 == 3 {
+                    settles(&name);
+                }
             }
         }
-    }
-    for number in 0..FILES {
-        fs::write(there.join(format!("w{number}")), vec![number; 6 << 20]).unwrap();
-        most = most.max(taken_kib(&cache.join("data")));
-    }
-    let at_last = settles("after writing");
-    for number in 0..FILES {
-        let seen = fs::read(here.join(format!("w{number}"))).unwrap();
-        assert!(seen == vec![number; 6 << 20], "w{number}");
-    }
-    println!("a cache of {LIMIT_KIB} KiB had {most} KiB of data for a moment, {at_last} KiB at last");
-    assert!(at_last > LIMIT_KIB / 3, "there is little in the cache: {at_last} KiB");
-    assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
+        for number in 0..FILES {
+            fs::write(there.join(format!("w{number}")), vec![number; 6 << 20]).unwrap();
+            most = most.max(taken_kib(&cache.join("data")));
+        }
+        let at_last = settles("after writing");
+        for number in 0..FILES {
+            let seen = fs::read(here.join(format!("w{number}"))).unwrap();
+            assert!(seen == vec![number; 6 << 20], "w{number}");
+        }
+        println!("a cache of {LIMIT_KIB} KiB had {most} KiB of data for a moment, {at_last} KiB at last");
+        assert!(at_last > LIMIT_KIB / 3, "there is little in the cache: {at_last} KiB");
+        assert!(one.stop().success() && two.stop().success());
+    });
 }
 
 #[test]
@@ -147,41 +148,45 @@ fn a_mount_without_a_cache_on_the_disk_does_as_one_with_it() {
     if !can_mount(NAME) || !needs(NAME, &["python3"]) {
         return;
     }
-    let cell = Cell::new("memcache");
-    let (one, here) = cell.mount("one");
-    let (two, there) = cell.mount_with("two", "state/etc", &["-memcache"]);
-    // The same in both, in turns, and on a local disk; then all three are compared.
-    let local = cell.folder.join("local");
-    fs::create_dir(&local).unwrap();
-    let work = "
+    cell::at_once("memcache", |cell| {
+        let (one, here) = cell.mount("one");
+        let (two, there) = cell.mount_with("two", "state/etc", &["-memcache"]);
+        // The same in both, in turns, and on a local disk; then all three are compared.
+        let local = cell.folder.join("local");
+        fs::create_dir(&local).unwrap();
+        let work = "
         mkdir -p $1/sub; seq 100000 > $1/numbers; seq 10 >> $1/numbers; : > $1/empty
         head -c 5000000 /dev/zero | tr '\\0' x > $1/large; printf Y | dd of=$1/large bs=1 seek=3000000 conv=notrunc status=none
         cp $1/large $1/sub/copy; mv $1/sub/copy $1/sub/moved; ln -s ../numbers $1/sub/link
         truncate -s 4000000 $1/large; tar cf $1/all.tar --mtime=@0 --owner=0 --group=0 --mode=644 -C $1 numbers large sub
         python3 -c 'import mmap, sys; f = open(sys.argv[1], \"r+b\"); m = mmap.mmap(f.fileno(), 0); m[100:103] = b\"map\"; m.flush()' $1/numbers
         rm $1/empty; sort -n $1/numbers | tail -1; tar xOf $1/all.tar large | cmp - $1/large; (cd $1/sub; cat link | md5sum)";
-    let mut said = Vec::new();
-    for (folder, dir) in [(&there, "of-two"), (&here, "of-one"), (&local, "of-none")] {
-        said.push(script(folder, &format!("set -- {dir}; {work}")));
-    }
-    assert!(said[0] == said[1] && said[1] == said[2], "{said:?}");
-    for folder in [&here, &there] {
-        for dir in ["of-one", "of-two"] {
-            let (with, none) = (folder.join(dir), local.join("of-none"));
-            let (is_same, said) =
-                program(&local, "diff", &["-r", &with.display().to_string(), &none.display().to_string()]);
-            assert!(is_same, "{dir} in {}: {said}", folder.display());
+        let mut said = Vec::new();
+        for (folder, dir) in [(&there, "of-two"), (&here, "of-one"), (&local, "of-none")] {
+            said.push(script(folder, &format!("set -- {dir}; {work}")));
         }
-    }
-    // What is changed elsewhere is seen.
-    for round in 0..40u64 {
-        let text = round.to_le_bytes().repeat(if round % 4 == 0 { 200_000 } else { 700 });
-        let (from, to) = if round % 2 == 0 { (&here, &there) } else { (&there, &here) };
-        fs::write(from.join("turns"), &text).unwrap();
-        assert!(fs::read(to.join("turns")).unwrap() == text, "round {round}");
-    }
-    assert!(!cell.cache("two").exists(), "nothing is on the disk");
-    assert!(two.stop().success() && one.stop().success() && cell.servers.stop().success());
+        assert!(said[0] == said[1] && said[1] == said[2], "{said:?}");
+        for folder in [&here, &there] {
+            for dir in ["of-one", "of-two"] {
+                let (with, none) = (folder.join(dir), local.join("of-none"));
+                let (is_same, said) = program(
+                    &local,
+                    "diff",
+                    &["-r", &with.display().to_string(), &none.display().to_string()],
+                );
+                assert!(is_same, "{dir} in {}: {said}", folder.display());
+            }
+        }
+        // What is changed elsewhere is seen.
+        for round in 0..40u64 {
+            let text = round.to_le_bytes().repeat(if round % 4 == 0 { 200_000 } else { 700 });
+            let (from, to) = if round % 2 == 0 { (&here, &there) } else { (&there, &here) };
+            fs::write(from.join("turns"), &text).unwrap();
+            assert!(fs::read(to.join("turns")).unwrap() == text, "round {round}");
+        }
+        assert!(!cell.cache("two").exists(), "nothing is on the disk");
+        assert!(two.stop().success() && one.stop().success());
+    });
 }
 
 /// A copy ended with ENOSPC when the file had filled the cache's disk, though its server had room; and then the client did not start.

@@ -139,6 +139,8 @@ fn round(here: &Path, there: &Path, number: u64) {
     }
     let large = vec![number as u8; 4 << 20];
     fs::write(here.join(format!("{dir}/large")), &large).unwrap();
+    // On a busy machine a mount may be late, and see a moment later what the other has done.
+    wait_until("the other sees the folder", || there.join(&dir).exists());
     let mut read = 0;
     for entry in fs::read_dir(there.join(&dir)).unwrap() {
         let path = entry.unwrap().path();
@@ -148,8 +150,8 @@ fn round(here: &Path, there: &Path, number: u64) {
     }
     assert!(read > large.len());
     fs::rename(there.join(format!("{dir}/large")), there.join(format!("{dir}/larger"))).unwrap();
-    fs::remove_dir_all(here.join(&dir)).unwrap();
-    assert!(!there.join(&dir).exists());
+    wait_until("the folder is removed", || fs::remove_dir_all(here.join(&dir)).is_ok());
+    wait_until("the other sees that it is gone", || !there.join(&dir).exists());
 }
 
 #[test]
@@ -187,17 +189,31 @@ fn work_that_leaves_nothing_behind_takes_no_more_memory_each_time() {
     wait_until("what was removed takes no memory", || {
         up.gauges().iter().all(|(name, bytes)| name.contains("directories") || *bytes <= gauges[name] + FEW)
     });
-    for (watched, resident) in [(&up, of_up), (&other, of_other)] {
+    for watched in [&up, &other] {
         let gauges = watched.gauges();
         for (name, used) in gauges.iter().filter(|(name, _)| !name.contains("limit")) {
             let limit = gauges[&name.replace("_bytes", "_limit_bytes")];
             assert!(*used <= limit, "{name}: {used} of {limit}");
         }
-        let now = watched.resident();
-        println!("{} MiB after half of the rounds, {} MiB now", resident >> 20, now >> 20);
-        assert!(now < resident + (8 << 20), "it grows: {resident} bytes, then {now}");
-        assert!(now < (64 + 60) << 20, "more than its memory and the program: {now}");
     }
+    // What grows does so each time; what a busy machine has at the same time does not.
+    let (mut resident, mut is_steady) = ([of_up, of_other], [false; 2]);
+    for span in 0..4 {
+        for number in 0..span.min(1) * (rounds / 2) {
+            round(&here, &there, 1000 * span + number);
+        }
+        let now = [&up, &other].map(Watched::resident);
+        for (is_steady, (now, before)) in is_steady.iter_mut().zip(now.into_iter().zip(resident)) {
+            println!("{} MiB, and {} MiB {} rounds later", before >> 20, now >> 20, rounds / 2);
+            *is_steady |= now < before + (8 << 20);
+            assert!(now < (64 + 60) << 20, "more than its memory and the program: {now}");
+        }
+        if is_steady == [true; 2] {
+            break;
+        }
+        resident = now;
+    }
+    assert_eq!(is_steady, [true; 2], "it grows, to {resident:?} bytes");
     assert!(other.process.stop().success());
     assert!(up.process.stop().success());
 }

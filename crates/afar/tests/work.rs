@@ -119,7 +119,7 @@ fn a_file_outlives_its_name_while_it_is_open() {
     removed.read_to_string(&mut text).unwrap();
     assert_eq!((text.as_str(), removed.metadata().unwrap().nlink()), ("NEWER and newer", 0));
     drop((open, removed));
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + mounted::TIMEOUT;
     while fs::read_dir(dir).unwrap().count() > 0 {
         assert!(Instant::now() < until, "what was kept for open files goes with them");
         std::thread::sleep(Duration::from_millis(20));
@@ -303,6 +303,7 @@ fn a_signal_ends_a_call_that_waits_and_other_signals_do_not() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        mounted::has_begun(&child);
         std::thread::sleep(Duration::from_millis(500));
         assert!(child.try_wait().unwrap().is_none(), "it waits");
         mounted::signal(child.id(), signal);
@@ -327,54 +328,45 @@ fn what_one_mount_writes_an_open_in_another_sees() {
     if !can_mount(NAME) {
         return;
     }
-    let cell = Cell::new("two");
-    let mount = cell.folder.join("second");
-    let mut command = mounted::afar(["mount"]);
-    command
-        .arg(&mount)
-        .arg("--config")
-        .arg(cell.folder.join("state/etc"))
-        .arg("--cache")
-        .arg(cell.folder.join("cache2"));
-    let second = Process::start(command, Some(mount.clone()));
-    let (here, there) = (cell.scratch.clone(), mount.join("afar.local/scratch"));
-    let mut held = Vec::new();
-    for round in 0..200u32 {
-        let (from, to) = if round % 2 == 0 { (&here, &there) } else { (&there, &here) };
-        let name = format!("f{}", round % 5);
-        // Large ones are read by the kernel itself.
-        let length = if round % 7 == 0 { 3 << 20 } else { 1000 + round as usize };
-        let text: Vec<u8> =
-            (0..length).map(|at| (at as u32).wrapping_mul(round + 1).to_be_bytes()[3]).collect();
-        match round % 3 {
-            0 => fs::write(from.join(&name), &text).unwrap(),
-            1 => {
-                fs::write(from.join("new"), &text).unwrap();
-                fs::rename(from.join("new"), from.join(&name)).unwrap();
+    mounted::cell::at_once("two", |cell| {
+        let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
+        let mut held = Vec::new();
+        for round in 0..200u32 {
+            let (from, to) = if round % 2 == 0 { (&here, &there) } else { (&there, &here) };
+            let name = format!("f{}", round % 5);
+            // Large ones are read by the kernel itself.
+            let length = if round % 7 == 0 { 3 << 20 } else { 1000 + round as usize };
+            let text: Vec<u8> =
+                (0..length).map(|at| (at as u32).wrapping_mul(round + 1).to_be_bytes()[3]).collect();
+            match round % 3 {
+                0 => fs::write(from.join(&name), &text).unwrap(),
+                1 => {
+                    fs::write(from.join("new"), &text).unwrap();
+                    fs::rename(from.join("new"), from.join(&name)).unwrap();
+                }
+                _ => {
+                    let file = OpenOptions::new()
+                        .write(true)
+                        .create(true)
+                        .truncate(false)
+                        .open(from.join(&name))
+                        .unwrap();
+                    file.write_all_at(&text, 0).unwrap();
+                    file.set_len(text.len() as u64).unwrap();
+                }
             }
-            _ => {
-                let file = OpenOptions::new()
-                    .write(true)
-                    .create(true)
-                    .truncate(false)
-                    .open(from.join(&name))
-                    .unwrap();
-                file.write_all_at(&text, 0).unwrap();
-                file.set_len(text.len() as u64).unwrap();
+            let seen = fs::read(to.join(&name)).unwrap();
+            assert!(seen == text, "round {round}: {} bytes, not {}", seen.len(), text.len());
+            assert_eq!(fs::metadata(to.join(&name)).unwrap().len(), text.len() as u64, "round {round}");
+            // Files stay open, so that what is read by passthrough has to be replaced.
+            held.push(File::open(to.join(&name)).unwrap());
+            if held.len() > 20 {
+                held.remove(0);
             }
         }
-        let seen = fs::read(to.join(&name)).unwrap();
-        assert!(seen == text, "round {round}: {} bytes, not {}", seen.len(), text.len());
-        assert_eq!(fs::metadata(to.join(&name)).unwrap().len(), text.len() as u64, "round {round}");
-        // Files stay open, so that what is read by passthrough has to be replaced.
-        held.push(File::open(to.join(&name)).unwrap());
-        if held.len() > 20 {
-            held.remove(0);
-        }
-    }
-    drop(held);
-    assert!(second.stop().success());
-    cell.end();
+        drop(held);
+        assert!(one.stop().success() && two.stop().success());
+    });
 }
 
 /// The data of the mapping came to the server when the file was gone already. They were put aside, with an error each, for nobody.

@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afs_testclient::process;
 pub(crate) use afs_testclient::skipped::skip;
@@ -22,8 +22,8 @@ pub(crate) use afs_testclient::skipped::skip;
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a mount says when it has answered a server although its kernel had not forgotten yet, after a second.
-const LATE: &str = "answered before the kernel's copies are gone";
+/// Where the servers of a [`cell::Cell`] log.
+const SERVERS_LOG: &str = "log-servers";
 
 /// A folder that is removed with it.
 #[derive(Debug)]
@@ -45,6 +45,9 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        if let (true, Ok(log)) = (std::thread::panicking(), fs::read_to_string(self.join(SERVERS_LOG))) {
+            println!("its servers have logged:\n{log}");
+        }
         // A test that failed has more to say than that its folder is still in use. Nothing that is mounted in it is removed.
         drop(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.0).status());
     }
@@ -171,19 +174,6 @@ pub(crate) fn open(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Does something that gives the log of its mounts, up to three times, until they have answered their servers in time: a machine that has no
-/// processor for them in a second makes them late. Gives the log of that time.
-pub(crate) fn answers_in_time(work: impl Fn() -> String) -> String {
-    let mut log = String::new();
-    for _ in 0..3 {
-        log = work();
-        if !log.contains(LATE) {
-            return log;
-        }
-    }
-    panic!("{log}");
-}
-
 /// Runs a command that has to succeed; says what it wrote.
 pub(crate) fn succeed(command: Command) -> String {
     let shown = format!("{command:?}");
@@ -278,6 +268,15 @@ pub(crate) fn interruptible(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", program]);
     command
+}
+
+/// Waits until a program of [`interruptible`] runs, and no longer `env`.
+pub(crate) fn has_begun(child: &Child) {
+    let until = Instant::now() + TIMEOUT;
+    while fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name == "env\n") {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A file with a key of the cell's servers, as `kadmin` writes it.
