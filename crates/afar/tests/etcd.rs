@@ -4,8 +4,7 @@ mod etcd_cell;
 mod server_process;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,21 +15,11 @@ use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::rxafs::GetVolumeInfo;
 use afs_wire::ubik::vote::{Debug, Vote};
 use afs_wire::vl::{CreateEntryN, GetEntryByNameN, GetNewVolumeId, VlName};
-use etcd_cell::{EtcdCell, is_here, volume_entry};
+use etcd_cell::{
+    EtcdCell, NO_QUORUM, TIMEOUT, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
+};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 use server_process::{ServerProcess, StateFolder, command, own_address, run};
-
-fn said(output: &std::process::Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
-}
-
-fn metrics(address: Ipv4Addr) -> String {
-    let mut stream = TcpStream::connect((address, 9160)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_server_takes_changes_and_all_show_them_at_once() {
@@ -49,19 +38,26 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
             flag: PRUSER,
             owner: ViceId(0),
         };
-        let id = servers[round % 3].rpc(&new).await.unwrap().id;
+        let id = at_last(&servers[round % 3], &new).await.id;
         for server in &servers {
             let names = XdrArray::new(vec![CharVec::from_text(&name).unwrap()]).unwrap();
-            let ids = server.rpc(&NameToID { names }).await.unwrap().ids;
+            let ids = at_last(server, &NameToID { names }).await.ids;
             assert_eq!(ids[0], id, "{name}");
         }
     }
     for address in &cell.addresses {
-        let state =
-            client.server::<Vote>(*address, &Credentials::Anonymous).rpc(&Debug {}).await.unwrap().db.state;
-        assert_eq!((state.am_sync_site, state.n_servers, state.recovery_state), (1, 1, 0x1f));
-        let quorum = metrics(*address);
-        assert!(quorum.contains("afs_server_database_quorum{database=\"PTDB\"} 1\n"), "{quorum}");
+        let until = Instant::now() + TIMEOUT;
+        loop {
+            let vote = client.server::<Vote>(*address, &Credentials::Anonymous);
+            let state = vote.rpc(&Debug {}).await.unwrap().db.state;
+            let found = (state.am_sync_site, state.n_servers, state.recovery_state);
+            let quorum = metrics(*address);
+            if found == (1, 1, 0x1f) && quorum.contains("afs_server_database_quorum{database=\"PTDB\"} 1\n") {
+                break;
+            }
+            assert!(Instant::now() < until, "{found:?} {quorum}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     // What alerts and the dashboard ask for; afar/tests/monitoring.rs looks at all that needs no etcd.
@@ -81,8 +77,8 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
         }
     }
 
-    let check = run(cell.command(1, &["--check"]));
-    assert!(check.status.success(), "{}", said(&check));
+    let (is_good, text) = checked(|| run(cell.command(1, &["--check"])));
+    assert!(is_good, "{text}");
 
     // One that has made keys of its own is none of them.
     let stranger = StateFolder::new("stranger");
@@ -100,7 +96,7 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
 
     // Without etcd they go on telling what they know, and say so.
     cell.etcd.kill(0);
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + TIMEOUT;
     let has_quorum = |metrics: String| {
         metrics.lines().any(|line| line.starts_with("afs_server_database_quorum") && line.ends_with(" 1"))
     };
@@ -117,7 +113,7 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
         .state;
     assert_eq!((state.am_sync_site, state.sync_site_until.0, state.recovery_state), (0, 0, 6));
     let new = NewEntry { name: XdrString::new(b"late".to_vec()).unwrap(), flag: PRUSER, owner: ViceId(0) };
-    assert_eq!(servers[0].rpc(&new).await.unwrap_err().code(), Some(5376));
+    assert_eq!(servers[0].rpc(&new).await.unwrap_err().code(), Some(NO_QUORUM));
     let names = XdrArray::new(vec![CharVec::from_text("user7").unwrap()]).unwrap();
     assert_ne!(servers[0].rpc(&NameToID { names }).await.unwrap().ids[0].0, 32766);
     let check = run(cell.command(1, &["--check"]));
@@ -140,21 +136,21 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
         owner: ViceId(0),
     };
     let knows = async |name: &str| {
-        // A server that reads everything anew says that it does not know.
-        let mut known = [None; 2];
+        let mut known = [false; 2];
         for (known, server) in known.iter_mut().zip([&first, &second]) {
             let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
-            let answer = server.rpc(&NameToID { names }).await;
-            *known = answer.ok().map(|reply| reply.ids[0] != ViceId::ANONYMOUS);
+            *known = at_last(server, &NameToID { names }).await.ids[0] != ViceId::ANONYMOUS;
         }
         known
     };
-    first.rpc(&new("before")).await.unwrap();
+    at_last(&first, &new("before")).await;
     let snapshot = cell.etcd.folder().join("snapshot").display().to_string();
     let (is_saved, text) = cell.etcd.control(&["snapshot", "save", &snapshot]);
     assert!(is_saved, "{text}");
-    second.rpc(&new("lost")).await.unwrap();
-    assert_eq!((knows("before").await, knows("lost").await), ([Some(true); 2], [Some(true); 2]));
+    at_last(&second, &new("lost")).await;
+    for name in ["before", "lost"] {
+        assert_eq!(knows(name).await, [true; 2], "{name}");
+    }
 
     cell.etcd.kill(0);
     let data = cell.etcd.folder().join("m0");
@@ -169,32 +165,16 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
     cell.etcd.restart(0);
     cell.etcd.wait_for(0);
     let until = Instant::now() + Duration::from_secs(60);
-    while knows("lost").await != [Some(false); 2] {
+    while knows("lost").await != [false; 2] {
         assert!(Instant::now() < until, "a server goes on with what etcd does not have");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(knows("before").await, [Some(true); 2]);
+    assert_eq!(knows("before").await, [true; 2]);
     // Their watches go on too.
     for (server, name) in [(&first, "again"), (&second, "once-more")] {
-        server.rpc(&new(name)).await.unwrap();
-        assert_eq!(knows(name).await, [Some(true); 2], "{name}");
+        at_last(server, &new(name)).await;
+        assert_eq!(knows(name).await, [true; 2], "{name}");
     }
-}
-
-/// Says for ever that it is OpenAFS's.
-fn stock_server(address: Ipv4Addr) {
-    let socket = UdpSocket::bind((address, 7003)).unwrap();
-    std::thread::spawn(move || {
-        let mut packet = [0; 1500];
-        while let Ok((_, from)) = socket.recv_from(&mut packet) {
-            // The header comes back, without the flag of clients, and a text behind it.
-            let mut answer = packet[..28].to_vec();
-            answer[21] = 0;
-            answer.extend(b" OpenAFS 1.8.9-1-debian built  2023-01-01\0");
-            answer.resize(28 + 65, 0);
-            let _ = socket.send_to(&answer, from);
-        }
-    });
 }
 
 #[test]
@@ -207,9 +187,9 @@ fn a_check_refuses_servers_that_do_not_share_the_databases() {
             state.path()
         );
         let config = state.write("server.toml", &text);
-        let output = run(command(["--config", config.to_str().unwrap(), "--check"]));
-        assert!(!output.status.success(), "{}", said(&output));
-        said(&output)
+        let (is_good, text) = checked(|| run(command(["--config", config.to_str().unwrap(), "--check"])));
+        assert!(!is_good, "{text}");
+        text
     };
     let alone = start("");
     assert!(alone.contains(&other.to_string()) && alone.contains("databases.etcd"), "{alone}");
@@ -233,10 +213,7 @@ fn a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are
         return;
     }
     let mut cell = EtcdCell::start("elsewhere", 1, 2, "");
-    let check = |cell: &EtcdCell, server| {
-        let output = run(cell.command(server, &["--check"]));
-        (output.status.success(), said(&output))
-    };
+    let check = |cell: &EtcdCell, server| checked(|| run(cell.command(server, &["--check"])));
     let (made, stops) = (AtomicU32::new(0), AtomicBool::new(false));
     let change = || {
         while !stops.load(Ordering::Relaxed) {
@@ -310,26 +287,26 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
         let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
         let pt = client.protection_server(address, &Credentials::superuser(&keys).unwrap());
         let name = XdrString::new(name.as_bytes().to_vec()).unwrap();
-        pt.rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await.unwrap().id
+        at_last(&pt, &NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await.id
     };
     let make_volume = async |name: &str| {
         let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
         let vl = client.location_server(address, &Credentials::superuser(&keys).unwrap());
-        let id = vl.rpc(&GetNewVolumeId { bump_count: 1 }).await.unwrap().new_volid;
+        let id = at_last(&vl, &GetNewVolumeId { bump_count: 1 }).await.new_volid;
         let entry = volume_entry(name, id);
-        vl.rpc(&CreateEntryN { entry }).await.unwrap();
+        at_last(&vl, &CreateEntryN { entry }).await;
         id
     };
     let found = async |users: &[(&str, ViceId)], volumes: &[(&str, VolumeId)]| {
         let pt = client.protection_server(address, &Credentials::Anonymous);
         for (name, id) in users {
             let names = XdrArray::new(vec![CharVec::from_text(*name).unwrap()]).unwrap();
-            assert_eq!(pt.rpc(&NameToID { names }).await.unwrap().ids[0], *id, "{name}");
+            assert_eq!(at_last(&pt, &NameToID { names }).await.ids[0], *id, "{name}");
         }
         let vl = client.location_server(address, &Credentials::Anonymous);
         for (name, id) in volumes {
             let text = VlName::new(name.as_bytes().to_vec()).unwrap();
-            let entry = vl.rpc(&GetEntryByNameN { name: text }).await.unwrap().entry;
+            let entry = at_last(&vl, &GetEntryByNameN { name: text }).await.entry;
             assert_eq!(entry.volume_id[0], *id, "{name}");
         }
     };
@@ -402,7 +379,7 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
     };
     let find = async |server: usize, name: &str| {
         let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
-        servers[server].rpc(&NameToID { names }).await.map(|reply| reply.ids[0])
+        at_last(&servers[server], &NameToID { names }).await.ids[0]
     };
     let file = cell.states[0].path().join("prdb.DB0");
     let afar = |verb: &str, more: &[&str]| {
@@ -410,37 +387,47 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
         command.arg(verb).arg("--config").arg(cell.config(0)).arg("--prdb").arg(&file).args(more);
         command
     };
-    let kept = make(0, "kept").await.unwrap().id;
+    let name = XdrString::new(b"kept".to_vec()).unwrap();
+    let kept = at_last(&servers[0], &NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await.id;
     let exported = run(afar("export", &[]));
     assert!(exported.status.success(), "{}", said(&exported));
 
-    let import = afar("import", &["--replace"]);
-    let import = tokio::task::spawn_blocking(move || run(import));
-    let change = async |changer: usize| {
-        let mut made = Vec::new();
-        while !import.is_finished() {
-            let name = format!("busy{changer}-{}", made.len());
-            let id = make((changer + made.len()) % 2, &name).await.unwrap().id;
-            made.push((name, id));
+    // Where the servers have no processor for a change while the import looks, it finds none.
+    let mut is_refused = false;
+    for attempt in 0..3 {
+        let import = afar("import", &["--replace"]);
+        let import = tokio::task::spawn_blocking(move || run(import));
+        let change = async |changer: usize| {
+            let mut made = Vec::new();
+            while !import.is_finished() {
+                let name = format!("busy{attempt}-{changer}-{}", made.len());
+                match make((changer + made.len()) % 2, &name).await {
+                    Ok(new) => made.push((name, new.id)),
+                    Err(error) if error.code() == Some(NO_QUORUM) => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    Err(error) => panic!("{name}: {error}"),
+                }
+            }
+            made
+        };
+        // Four at a time: while one is slow, the others leave no second without a change.
+        let (first, second, third, fourth) = tokio::join!(change(0), change(1), change(2), change(3));
+        let refused = import.await.unwrap();
+        is_refused = !refused.status.success();
+        if is_refused {
+            assert!(said(&refused).contains("servers change the PTDB"), "{}", said(&refused));
+            for (name, id) in [first, second, third, fourth].concat() {
+                assert_eq!(find(1, &name).await, id, "{name}");
+            }
+            break;
         }
-        made
-    };
-    // Four at a time: while one is slow, the others leave no second without a change.
-    let (first, second, third, fourth) = tokio::join!(change(0), change(1), change(2), change(3));
-    let made = [first, second, third, fourth].concat();
-    let refused = import.await.unwrap();
-    assert!(
-        !refused.status.success() && said(&refused).contains("servers change the PTDB"),
-        "{}",
-        said(&refused)
-    );
-    for (name, id) in &made {
-        assert_eq!(find(1, name).await.unwrap(), *id, "{name}");
     }
+    assert!(is_refused, "databases that servers change are replaced");
 
     let imported = run(afar("import", &["--replace"]));
     assert!(imported.status.success(), "{}", said(&imported));
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + TIMEOUT;
     for server in 0..2 {
         // Each reads the database anew, and says that it does not know while it does.
         while make(server, &format!("new{server}")).await.is_err() {
@@ -449,9 +436,9 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
         }
     }
     for server in 0..2 {
-        assert_eq!(find(server, "kept").await.unwrap(), kept);
-        assert_eq!(find(server, "new0").await.unwrap().0, kept.0 + 1);
-        assert_eq!(find(server, "busy0-0").await.unwrap(), ViceId::ANONYMOUS);
+        assert_eq!(find(server, "kept").await, kept);
+        assert_eq!(find(server, "new0").await.0, kept.0 + 1);
+        assert_eq!(find(server, "busy0-0-0").await, ViceId::ANONYMOUS);
     }
 }
 
@@ -476,25 +463,26 @@ async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
     let vl = client.location_server(address, &Credentials::superuser(&keys).unwrap());
-    let id = vl.rpc(&GetNewVolumeId { bump_count: 1 }).await.unwrap().new_volid;
-    vl.rpc(&CreateEntryN { entry: volume_entry("a.volume", id) }).await.unwrap();
+    let id = at_last(&vl, &GetNewVolumeId { bump_count: 1 }).await.new_volid;
+    at_last(&vl, &CreateEntryN { entry: volume_entry("a.volume", id) }).await;
     let files = client.file_server(address, &Credentials::Anonymous);
     let ask = async || {
         let name = Name::new(b"a.volume".to_vec()).unwrap();
         files.rpc(&GetVolumeInfo { name }).await.map(drop).map_err(|error| error.code())
     };
-    assert_eq!(ask().await, Ok(()));
-    let until = Instant::now() + Duration::from_secs(30);
+    let until_it_says = async |expected, what: &str| {
+        let until = Instant::now() + TIMEOUT;
+        while ask().await != expected {
+            assert!(Instant::now() < until, "{what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    until_it_says(Ok(()), "it is there").await;
     etcd.stop(0, true);
     // What it knew a moment ago counts for 20 ms.
-    while ask().await != Err(Some(5376)) {
-        assert!(Instant::now() < until, "it goes on telling what it cannot know");
-    }
+    until_it_says(Err(Some(NO_QUORUM)), "it goes on telling what it cannot know").await;
     etcd.stop(0, false);
-    while ask().await != Ok(()) {
-        assert!(Instant::now() < until, "etcd is back");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_it_says(Ok(()), "etcd is back").await;
 }
 
 #[test]
@@ -508,10 +496,8 @@ fn a_role_that_is_stopped_sends_clients_to_another_server_at_once() {
     let does = |words: &[&str]| {
         let mut command = std::process::Command::new(words[0]);
         command.args(&words[1..]).args(["-localauth", "-config"]).arg(&config);
-        let began = Instant::now();
         let output = command.output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", said(&output));
-        assert!(began.elapsed() < Duration::from_secs(10), "{words:?} took {:?}", began.elapsed());
         said(&output)
     };
     let afar = env!("CARGO_BIN_EXE_afar");
@@ -523,17 +509,27 @@ fn a_role_that_is_stopped_sends_clients_to_another_server_at_once() {
     let [first, second] = [0, 1].map(|server: usize| cell.addresses[server].to_string());
     for (stopped, other) in [(&first, &second), (&second, &first)] {
         does(&[afar, "bos", "stop", stopped, "vlserver", "ptserver", "-wait"]);
-        let name = format!("user-{stopped}").replace('.', "-");
-        let commands: [&[&str]; 4] = [
-            &["pts", "createuser", &name],
-            &["pts", "examine", &name],
-            &["vos", "listvldb"],
-            &["pts", "delete", &name],
-        ];
-        commands.iter().for_each(|words| drop(does(&[&[afar], *words].concat())));
-        if is_stock_here {
-            commands.iter().for_each(|words| drop(does(words)));
-        }
+        // Nobody waits for who does not answer. On a busy machine a command may take as long, but not in each round.
+        let is_at_once = |round: u32| {
+            let name = format!("user-{stopped}-{round}").replace('.', "-");
+            let commands: [&[&str]; 4] = [
+                &["pts", "createuser", &name],
+                &["pts", "examine", &name],
+                &["vos", "listvldb"],
+                &["pts", "delete", &name],
+            ];
+            let ours = commands.iter().map(|words| [&[afar], *words].concat());
+            let stock = commands.iter().filter(|_| is_stock_here).map(|words| words.to_vec());
+            let took = ours.chain(stock).map(|words| {
+                let began = Instant::now();
+                does(&words);
+                began.elapsed()
+            });
+            let longest = took.max().unwrap();
+            println!("without {stopped}, the longest command took {longest:?}");
+            longest < Duration::from_secs(10)
+        };
+        assert!((0..3).any(is_at_once), "commands wait for the role that is stopped");
         does(&[afar, "bos", "start", stopped, "vlserver", "ptserver"]);
         for server in [stopped, other] {
             let status = does(&[afar, "bos", "status", server]);
@@ -589,7 +585,7 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
         let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let pt = client.protection_server(address, &Credentials::Anonymous);
         let names = XdrArray::new(vec![CharVec::from_text("admin").unwrap()]).unwrap();
-        assert_eq!(pt.rpc(&NameToID { names }).await.unwrap().ids[0], ViceId(1));
+        assert_eq!(at_last(&pt, &NameToID { names }).await.ids[0], ViceId(1));
     }
     // Another one that begins with a key of its own is still told that it has the wrong one.
     let other = StateFolder::new("cut-other");

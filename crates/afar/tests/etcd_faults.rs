@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long after etcd has a leader each server takes changes again: in most cases, and always. A machine may be busy with much else.
 const MOSTLY: Duration = Duration::from_secs(2);
-const ALWAYS: Duration = Duration::from_secs(15);
+const ALWAYS: Duration = Duration::from_secs(30);
 
 /// UNOQUORUM.
 const NO_QUORUM: i32 = 5376;
@@ -244,8 +244,16 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
         .map(|n| tokio::spawn(look(servers(), Arc::clone(&known), seed * 100 + 50 + n)))
         .collect();
     let own = servers();
+    // How long the same takes while nothing is wrong.
+    let mut usual = Vec::new();
+    for _ in 0..5 {
+        usual.extend(wait_for_changes(&cell.etcd, &own, &known).await);
+    }
+    usual.sort();
+    let usual = usual[usual.len() / 2];
     let (begun, mut took) = (Instant::now(), Vec::new());
-    while begun.elapsed() < length {
+    let has_load = || known.made.lock().unwrap().len() > 100 && known.lookups.load(Ordering::Relaxed) > 100;
+    while begun.elapsed() < length || (!has_load() && begun.elapsed() < 10 * length) {
         tokio::time::sleep(Duration::from_millis(random.random_range(200..1500))).await;
         cell.fault(&mut random).await;
         took.extend(wait_for_changes(&cell.etcd, &own, &known).await);
@@ -270,7 +278,10 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
     println!(
         "changes were taken again within {half:?} of a leader in half of the cases, {longest:?} at most"
     );
-    assert!(half <= MOSTLY, "changes are taken again too late: {took:?}");
+    assert!(
+        half <= MOSTLY + 5 * usual,
+        "changes are taken again too late: {took:?}, and usually within {usual:?}"
+    );
     assert!(made.len() > 100 && count(&known.lookups) > 100, "there was no load");
     // A server that has just read everything has what the others have.
     cell.servers[0].take().unwrap().kill();

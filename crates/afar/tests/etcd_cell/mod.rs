@@ -5,20 +5,26 @@
 pub(crate) mod faults;
 mod ways;
 
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use afs_testclient::Credentials;
 use afs_testclient::etcd::{Etcd, available, skip};
+use afs_testclient::{Credentials, Server};
 use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
 use rx_security::KeySet;
+use rxgen::rpc::Rpc;
 use rxgen::xdr::CharVec;
 
 use ways::Way;
 
 use crate::server_process::{ServerProcess, StateFolder, own_address};
+
+/// How long something may take that takes a moment, on slow machines.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether there can be an etcd here. If not, the test is counted as skipped.
 pub(crate) fn is_here(test: &str) -> bool {
@@ -29,6 +35,65 @@ pub(crate) fn is_here(test: &str) -> bool {
             false
         }
     }
+}
+
+/// UNOQUORUM.
+pub(crate) const NO_QUORUM: i32 = 5376;
+
+/// Asks a server until it knows: one that had no answer of etcd's for a second has changed nothing, and says so.
+pub(crate) async fn at_last<R: Rpc>(server: &Server, args: &R) -> R::Reply {
+    let until = Instant::now() + TIMEOUT;
+    loop {
+        match server.rpc(args).await {
+            Err(error) if error.code() == Some(NO_QUORUM) && Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            answer => return answer.unwrap(),
+        }
+    }
+}
+
+/// What a check of a server finds, made three times at most until all whom it asks have said something: on a busy machine they may be late.
+pub(crate) fn checked(check: impl Fn() -> Output) -> (bool, String) {
+    const LATE: [&str; 3] = ["did not answer", "did not say", "etcd does not answer it"];
+    let mut found = (false, String::new());
+    for _ in 0..3 {
+        let output = check();
+        found = (output.status.success(), said(&output));
+        if !LATE.iter().any(|text| found.1.contains(text)) {
+            break;
+        }
+    }
+    found
+}
+
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// What a server tells Prometheus.
+pub(crate) fn metrics(address: Ipv4Addr) -> String {
+    let mut stream = TcpStream::connect((address, 9160)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Says for ever that it is OpenAFS's.
+pub(crate) fn stock_server(address: Ipv4Addr) {
+    let socket = UdpSocket::bind((address, 7003)).unwrap();
+    std::thread::spawn(move || {
+        let mut packet = [0; 1500];
+        while let Ok((_, from)) = socket.recv_from(&mut packet) {
+            // The header comes back, without the flag of clients, and a text behind it.
+            let mut answer = packet[..28].to_vec();
+            answer[21] = 0;
+            answer.extend(b" OpenAFS 1.8.9-1-debian built  2023-01-01\0");
+            answer.resize(28 + 65, 0);
+            let _ = socket.send_to(&answer, from);
+        }
+    });
 }
 
 /// What the VLDB is told of a new read-write volume, on a server that nobody asks.
