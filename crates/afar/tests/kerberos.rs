@@ -8,7 +8,9 @@ use mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
 use mounted::{Process, Running, TIMEOUT, open, succeed};
 use serde_json::Value;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -118,7 +120,7 @@ fn heimdals_tickets_are_as_good_as_mits() {
     scene.run(ALICE, &["aklog"]);
     assert!(scene.can(ALICE, WRITE) && !scene.can(BOB, READ));
     scene.run(ALICE, &["unlog"]);
-    assert!(!scene.can(ALICE, READ));
+    scene.until(ALICE, READ, false);
     // The key is changed under the servers: one of each kind, and all at once.
     let keytab = scene.cell.folder.join("state/etc/server/rxkad.keytab");
     let kinds = ["aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192", ""];
@@ -200,7 +202,7 @@ fn a_cache_of_a_kcm_daemon_is_as_good_as_a_file() {
     let _daemon = Running(command.stdin(Stdio::null()).spawn().unwrap());
     let socket = run.join(".heim_org.h5l.kcm-socket");
     let until = Instant::now() + TIMEOUT;
-    while !socket.exists() {
+    while UnixStream::connect(&socket).is_err() {
         assert!(Instant::now() < until, "it does not listen");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -408,9 +410,13 @@ fn a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good() {
     const NAME: &str = "a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good";
     let Some(scene) = Scene::new(NAME) else { return };
     scene.private_folder(ALICE);
-    scene.kinit_as(ALICE, "alice", &["-l", "15s"]);
-    scene.run(ALICE, &["aklog"]);
-    assert!(scene.can(ALICE, WRITE));
+    // On a busy machine the first may be over before it is used.
+    let has_written = ["15s", "40s"].into_iter().any(|life| {
+        scene.kinit_as(ALICE, "alice", &["-l", life]);
+        scene.run(ALICE, &["aklog"]);
+        scene.can(ALICE, WRITE)
+    });
+    assert!(has_written);
     scene.until(ALICE, WRITE, false);
     assert!(scene.run(ALICE, &["tokens"]).contains("[>> Expired <<]"));
     scene.cell.logs("mnt", &["aklog", "alice", "expired"]);
@@ -424,16 +430,22 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
     const NAME: &str = "what_was_written_when_a_token_ended_is_stored_with_the_next_one";
     let Some(scene) = Scene::new(NAME) else { return };
     scene.private_folder(ALICE);
-    scene.kinit_as(ALICE, "alice", &["-l", "15s"]);
+    scene.kinit_as(ALICE, "alice", &["-l", "30s"]);
     scene.run(ALICE, &["aklog"]);
     // A program has the file open when the token ends, writes then, and is told at the end that this is not stored.
     let mut command = scene.command(ALICE, Path::new("bash"));
-    let text = "exec 3> \"$1/scratch/alice/file\" || exit 9; until [ -e \"$2\" ]; do sleep 0.1; done; \
+    let text = "exec 3> \"$1/scratch/alice/file\" || exit 9; echo open; until [ -e \"$2\" ]; do sleep 0.1; done; \
                 echo kept | dd conv=fsync status=none >&3 && exit 7; exit 0";
     let ended = scene.realm.join("the-token-has-ended");
     command.args(["-c", text, "bash"]).arg(&scene.mount).arg(&ended).env("PATH", "/usr/bin:/bin");
-    let mut writer = command.spawn().unwrap();
-    scene.until(ALICE, "echo x > \"$1/scratch/alice/other\"", false);
+    let mut writer = command.stdout(Stdio::piped()).spawn().unwrap();
+    writer.stdout.as_mut().unwrap().read_exact(&mut [0; "open\n".len()]).expect("the file is open");
+    let until = Instant::now() + TIMEOUT;
+    while scene.tokens(ALICE)[0]["is_expired"] != true {
+        assert!(Instant::now() < until, "the token does not end");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    std::thread::sleep(Duration::from_secs(1));
     fs::write(&ended, "").unwrap();
     assert_eq!(mounted::wait(&mut writer).code(), Some(0), "{}", scene.cell.log("mnt"));
     let waits = |who| {
