@@ -177,7 +177,8 @@ os.write(removed, b'mine, too')",
     let until = Instant::now() + TIMEOUT;
     let (mut data, texts) = loop {
         let (data, texts) = put_aside(&cell.cache("one"));
-        if data.len() >= 2 {
+        // The text beside the data comes last.
+        if texts.len() >= 2 {
             break (data, texts);
         }
         assert!(Instant::now() < until, "only {data:?} is kept: {texts:?}\n{}", cell.log("one"));

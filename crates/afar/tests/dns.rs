@@ -116,13 +116,19 @@ fn a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name() {
     let client = Client::start(&folder, name_server, &[]);
     let roots = client.run("ls", "").unwrap();
     assert!(!roots.contains("afar.local"), "nobody has asked for it: {roots}");
-    let names = client.run("ls", "afar.local").unwrap();
+    // On a busy machine the answer may come too late, and is asked for again after half a minute.
+    let (mut found, mut tries) = (client.run("ls", "afar.local"), 1);
+    while found.is_err() && tries < 3 && asked(&folder, "query[SRV] _afs3-vlserver._udp.afar.local") > 0 {
+        std::thread::sleep(Duration::from_secs(31));
+        (found, tries) = (client.run("ls", "afar.local"), tries + 1);
+    }
+    let names = found.unwrap();
     assert!(names.lines().any(|name| name == "scratch"), "{names}");
     client.run("touch", ".afar.local/scratch/file").unwrap();
     assert!(client.run("ls", "afar.local/scratch").unwrap().contains("file"));
     assert!(client.run("ls", "").unwrap().contains("afar.local"), "it is known now");
     // On a busy machine the resolver asks once more.
-    assert!((1..=2).contains(&asked(&folder, "query[SRV] _afs3-vlserver._udp.afar.local")));
+    assert!((1..=2 * tries).contains(&asked(&folder, "query[SRV] _afs3-vlserver._udp.afar.local")));
     for name in [".Trash", ".git", "autorun.inf", "lib"] {
         assert!(client.run("ls", name).unwrap_err().contains("No such file"), "{name}");
         assert_eq!(asked(&folder, name), 0, "{name}");
@@ -138,7 +144,12 @@ fn a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name() {
         ("afsio read /afs/.afar.local/scratch/by-afsio -cell afar.local", ""),
         ("aklog -noauth -hosts -cell afar.local", &cell.address.to_string()),
     ] {
-        let said = client.afar(&folder, line);
+        let mut said = client.afar(&folder, line);
+        for _ in 0..2 {
+            if said.as_ref().is_err_and(|said| said.contains("does not answer")) {
+                said = client.afar(&folder, line);
+            }
+        }
         assert!(said.as_ref().is_ok_and(|said| said.contains(word)), "{line}: {said:?}");
     }
     let said = client.afar(&folder, "vos listvldb -noauth -cell none.test").unwrap_err();

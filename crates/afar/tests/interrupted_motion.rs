@@ -168,11 +168,11 @@ async fn ctrl_c_brings_a_volume_back_that_is_offline_for_a_while() {
     let begun = Instant::now();
     let child = cell.vos("offline ONE a v -sleep 120").spawn().unwrap();
     while cell.json("status ONE").as_array().unwrap().is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "no transaction");
+        assert!(begun.elapsed() < Duration::from_secs(60), "no transaction");
     }
     interrupt(&cell, &child, 0);
     let output = child.wait_with_output().unwrap();
     assert!(!output.status.success() && words(&output).contains("vos: interrupted"), "{}", words(&output));
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < Duration::from_secs(110), "it sleeps to its end");
     cell.agree("after Ctrl-C");
 }

@@ -400,6 +400,7 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
     let client = client();
     let mut watcher = Watcher { server: client.file_server(address, &admin), client, kept: BTreeMap::new() };
     let acknowledged = Arc::new(AtomicU64::new(0));
+    let mut yardstick = Vec::new();
     let (mut starts, mut efforts, mut promises, mut untold) = (Vec::new(), Vec::new(), 0, 0);
     for kill in 0..kills {
         let enough = acknowledged.load(Ordering::Relaxed) + CHANGES_MIN;
@@ -438,6 +439,7 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
         assert!(kept.contains_key(&root), "kill {kill}: it holds a promise for the root");
 
         let left = copy_of_partition(&state);
+        yardstick.push(start_of_a_program());
         let begun = Instant::now();
         server = ServerProcess::start_at(&state, address, &[]);
         starts.push(begun.elapsed());
@@ -466,6 +468,8 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
     lasting.verify_all().await;
     starts.sort();
     efforts.sort();
+    yardstick.sort();
+    let usual = yardstick[yardstick.len() / 2];
     let (median, longest) = (starts[starts.len() / 2], starts[starts.len() - 1]);
     let (effort, largest) = (efforts[(efforts.len() - 1) * 9 / 10], efforts[efforts.len() - 1]);
     let acknowledged = acknowledged.load(Ordering::Relaxed);
@@ -476,9 +480,21 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
     );
     assert!(acknowledged > kills * 10, "too little was written for this to mean anything");
     assert!(promises > kills, "too little was watched for this to mean anything");
-    let is_soon = median < START_MAX && longest < START_MAX_ONCE;
+    // Where a program that does nothing takes long to start, so may a server.
+    let is_soon = median < START_MAX + 10 * usual && longest < START_MAX_ONCE;
     let is_cheap = effort < START_MAX && largest < 5 * START_MAX;
-    assert!(is_soon && is_cheap, "a server is back within a second: {starts:?}, {efforts:?} of a processor");
+    assert!(
+        is_soon && is_cheap,
+        "a server is back within a second: {starts:?}, {efforts:?} of a processor, where a program starts in {usual:?}"
+    );
+}
+
+/// How long the same program takes that only says how it is used.
+fn start_of_a_program() -> Duration {
+    let begun = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_afar")).arg("help").stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    begun.elapsed()
 }
 
 /// The processor time that a process has taken, in steps of 10 ms.

@@ -19,6 +19,10 @@ const LENGTH: usize = 1 << 20;
 /// So much has arrived when something is killed.
 const ARRIVED: u64 = 96 << 20;
 
+/// For how long the sender runs at a time.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(2);
+
 /// What a receiver that is killed may lose (decision 9), and what packets add.
 const LOST: u64 = 64 << 20;
 const SLACK: u64 = 16 << 20;
@@ -51,18 +55,28 @@ fn sent(cell: &TwoServers) -> u64 {
 fn wait_for_half(cell: &TwoServers, child: &mut Child, when: &str) {
     let sender = cell.servers[0].as_ref().unwrap();
     let begun = Instant::now();
+    let (mut before, mut window) = (0, SHORTEST);
     loop {
         sender.signal("STOP");
         let said = cell.does("status TWO");
         let packets = said.lines().filter_map(|line| line.strip_prefix("packetRead: ")).next();
         let packets: u64 = packets.and_then(|rest| rest.split(' ').next()).map_or(0, |n| n.parse().unwrap());
-        if packets * PACKET_BYTES >= ARRIVED {
+        let now = packets * PACKET_BYTES;
+        if now >= ARRIVED {
             return;
         }
         assert!(child.try_wait().unwrap().is_none(), "{when}: it was done before");
         assert!(begun.elapsed() < Duration::from_secs(600), "{when}: {said}");
+        // Half of what is missing, if as much comes in a time as last time: also a machine that is late does not send all of it.
+        let came = now.saturating_sub(before);
+        let half = window.mul_f64((ARRIVED - now) as f64 / 2.0 / came.max(1) as f64);
+        window = if came == 0 { SHORTEST } else { half.min(2 * window).clamp(SHORTEST, LONGEST) };
+        before = now;
+        let running = Instant::now();
         sender.signal("CONT");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(window);
+        sender.signal("STOP");
+        window = running.elapsed();
     }
 }
 

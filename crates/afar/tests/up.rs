@@ -97,7 +97,11 @@ fn a_cell_moves_to_another_address() {
     assert!(first.stop().success());
     let address = own_address();
     let second = Process::start(up(&folder, address, &["--no-mount"]), None);
-    assert!(vos(&folder, &["listvldb", "-name", "root.cell"]).contains(&address.to_string()));
+    let until = std::time::Instant::now() + mounted::TIMEOUT;
+    while !vos(&folder, &["listvldb", "-name", "root.cell"]).contains(&address.to_string()) {
+        assert!(std::time::Instant::now() < until, "the VLDB has the old address");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
     assert!(second.stop().success());
 }
 
@@ -259,7 +263,14 @@ fn doctor_tells_database_servers_that_answer_from_those_that_do_not() {
     ] {
         let lines: String = servers.iter().map(|server| format!("{server} #db\n")).collect();
         fs::write(etc.join("CellServDB"), format!(">afar.local #ours\n{lines}")).unwrap();
-        let report = Report::as_root(&["-config", etc.to_str().unwrap()]);
+        let look = || Report::as_root(&["-config", etc.to_str().unwrap()]);
+        let mut report = look();
+        // On a busy machine one that answers may be late.
+        for _ in 0..2 {
+            if report.on("cell").0 != grade && servers.contains(&answers) {
+                report = look();
+            }
+        }
         let (found, said) = report.on("cell");
         assert!(found == grade && said.starts_with(&text), "{servers:?}: {found} {said}");
         assert!(grade != "bad" || !report.is_success);

@@ -18,7 +18,7 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 const PORT: u16 = 8888;
 
 /// How long it may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A password that all users here have.
 pub const PASSWORD: &str = "a-password";

@@ -18,7 +18,8 @@ pub fn wait(child: &mut Child, patience: Duration) -> std::io::Result<Option<Exi
         }
         thread::sleep(Duration::from_millis(5));
     }
-    Ok(None)
+    // Who waits may have had no processor for longer than the program.
+    child.try_wait()
 }
 
 /// Runs a program to its end: what it says is read while it runs, since a pipe has no room for all of that.
