@@ -15,7 +15,7 @@ output=$PWD/target/test-output.log
 : > "$AFAR_SKIP_LOG"
 : > "$lint_record"
 # Longer than they take on two cores. Where nobody sees that a test hangs, the others are counted; the output says which runs for long.
-tests_seconds=3000
+tests_seconds=4200
 limit=()
 [ -t 0 ] || limit=(timeout --kill-after=60 "$tests_seconds")
 passed=0 failed=0 skipped=0
