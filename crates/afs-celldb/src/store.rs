@@ -43,7 +43,8 @@ pub trait CellStore: fmt::Debug + Send + Sync + 'static {
     fn read<'a>(&'a self, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>>;
 
     /// The next rows, at most `limit`, whose keys begin with `prefix` and come behind `after`, in their order. Fewer than
-    /// `limit` are the last ones. `at` gives rows as they were then, for the pages behind the first.
+    /// `limit` are the last ones. `at` gives rows as they were then, for the pages behind the first; the error is
+    /// [`Known::Forgotten`] if a shared store does not have that moment.
     fn scan<'a>(
         &'a self,
         prefix: &'a [u8],
@@ -127,7 +128,8 @@ pub enum Known {
     NotDone,
     /// Nothing: the transaction may have been made, or may yet be.
     Nothing,
-    /// The changes that a watch was to go on from are not kept any more. Read everything anew.
+    /// The store does not have the moment that was asked for: it is not kept any more, or is of a history that was replaced. Read
+    /// everything anew.
     Forgotten,
 }
 

@@ -14,7 +14,7 @@ use super::following::{Doubt, FRESH_FOR, Following, SILENCE};
 use super::mirror::{LOAD_ROWS, Mirror};
 use super::revision::{REVISION, Revision, writers};
 use super::{FILLING, Image, OpenError, key};
-use crate::store::{Changed, Known, Position, SharedStore, StoreError, Transaction};
+use crate::store::{Changed, Changes, Known, Position, SharedStore, StoreError, Transaction};
 
 /// How long an answer to a question may take, and then how long until the image has what it tells of. Look-ups wait for it until the store
 /// is known to be silent, so it is what users hardly notice; a new leader takes longer, and is found by the next questions.
@@ -87,9 +87,10 @@ impl<I: Image> Follower<I> {
 
     /// Starts the tasks, for an image of this moment.
     pub(super) fn start(self, position: Position) -> Vec<AbortHandle> {
+        let told = Told { position, revision: self.mirror.revision() };
         let follower = Arc::new(self);
         let rounds = tokio::spawn(Arc::clone(&follower).ask());
-        let watch = tokio::spawn(Arc::clone(&follower).listen(position));
+        let watch = tokio::spawn(Arc::clone(&follower).listen(told));
         let sweep = tokio::spawn(follower.sweep());
         [rounds, watch, sweep].iter().map(tokio::task::JoinHandle::abort_handle).collect()
     }
@@ -155,8 +156,8 @@ impl<I: Image> Follower<I> {
         }
     }
 
-    /// Takes what others have changed; whether that fits to the image.
-    fn take_others(&self, changed: &Changed) -> bool {
+    /// Takes what others have changed; whether that fits to the image. `told` becomes the revision that the last of these changes made.
+    fn take_others(&self, changed: &Changed, told: &mut Revision) -> bool {
         for rows in &changed.transactions {
             let own = |row: &(Vec<u8>, _)| row.0[I::PREFIX.len()..].to_vec();
             if rows.iter().any(|row| own(row) == FILLING) {
@@ -164,6 +165,7 @@ impl<I: Image> Follower<I> {
             }
             let marks = rows.iter().filter(|row| own(row) == REVISION).filter_map(|row| row.1.as_deref());
             let Some(Ok(to)) = marks.map(Revision::from_row).next_back() else { return false };
+            *told = to;
             let from = self.mirror.revision();
             if to == from || to.is_behind(from) {
                 continue;
@@ -186,15 +188,16 @@ impl<I: Image> Follower<I> {
     }
 
     /// Reads everything anew.
-    async fn reload(&self) -> Result<Position, OpenError> {
+    async fn reload(&self) -> Result<Told, OpenError> {
         let following = &self.following;
         // Nobody changes the image meanwhile: the watch is the caller.
         let writer = self.writer.lock().await;
         let position = self.mirror.reload(&writer).await?;
+        let told = Told { position, revision: self.mirror.revision() };
         following.reloaded(&self.mirror);
         self.caught_up();
         tracing::info!(database = I::NAME, "the database was read anew");
-        Ok(position)
+        Ok(told)
     }
 
     /// Makes the rounds.
@@ -282,15 +285,32 @@ impl<I: Image> Follower<I> {
         answered
     }
 
+    /// Begins a watch, if the history that the store has now leads to the image: etcd may have been restored from a snapshot and changed
+    /// since. Then the first change behind this position may count as the next one, although its predecessors are others than the image's.
+    async fn watch(&self, told: Told) -> Result<Box<dyn Changes + '_>, StoreError> {
+        let (store, row) = (self.store(), key::<I>(REVISION));
+        let changes = store.watch(I::PREFIX, told.position).await?;
+        // Only now: if the store is restored after this look, the watch ends. No two transactions give the row the same value, so if it
+        // was the same at that moment, all before it was too.
+        let page = tokio::select! {
+            page = store.scan(&row, None, 1, Some(told.position)) => page?,
+            () = self.following.late.notified() => return Err(StoreError::new("watching", "it is late")),
+        };
+        if page.rows.first().map(|(_, row)| row) != told.revision.to_row().as_ref() {
+            return Err(StoreError::new("watching", "etcd has another history").with(Known::Forgotten));
+        }
+        Ok(changes)
+    }
+
     /// Gives the image what others change.
-    async fn listen(self: Arc<Self>, mut position: Position) {
-        let (following, store) = (&self.following, self.store());
+    async fn listen(self: Arc<Self>, mut told: Told) {
+        let following = &self.following;
         let mut attempts = Attempts::default();
         loop {
             if following.is_astray.load(Ordering::Relaxed) {
                 let _ = timeout(attempts.pause(), following.whole.notified()).await;
                 match self.reload().await {
-                    Ok(read) => position = read,
+                    Ok(read) => told = read,
                     Err(error) => {
                         let is_filled = matches!(error, OpenError::Unfinished { .. });
                         if is_filled {
@@ -311,7 +331,7 @@ impl<I: Image> Follower<I> {
                     }
                 }
             }
-            let error = match store.watch(I::PREFIX, position).await {
+            let error = match self.watch(told).await {
                 Err(error) => error,
                 Ok(mut changes) => loop {
                     let changed = tokio::select! {
@@ -320,8 +340,8 @@ impl<I: Image> Follower<I> {
                     };
                     match changed {
                         Err(error) => break error,
-                        Ok(changed) if self.take_others(&changed) => {
-                            position = changed.position;
+                        Ok(changed) if self.take_others(&changed, &mut told.revision) => {
+                            told.position = changed.position;
                             attempts = Attempts::default();
                         }
                         Ok(_) => {
@@ -355,6 +375,14 @@ impl<I: Image> Follower<I> {
                 store.commit(Transaction { expected: vec![(key, Some(row))], changes, witness: None }).await;
         }
     }
+}
+
+/// How far the store has told what was changed. The image may be ahead of it, by this server's own changes.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    position: Position,
+    /// The revision of the database at that moment.
+    revision: Revision,
 }
 
 /// A question for the newest revision.

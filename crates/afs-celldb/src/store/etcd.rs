@@ -360,6 +360,36 @@ mod tests {
         assert_eq!(ahead(b"abc", 1), None);
     }
 
+    /// A server that watched an etcd before it was restored from a snapshot asks for such a moment.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_etcd_no_longer_keeps_or_has_not_come_to_is_said_to_be_forgotten() {
+        use afs_testclient::etcd::{Etcd, available, skip};
+        if let Err(reason) = available() {
+            return skip("what_etcd_no_longer_keeps_or_has_not_come_to_is_said_to_be_forgotten", &reason);
+        }
+        let etcd = Etcd::start("forgotten", 1);
+        let config = Config::without_credentials(etcd.endpoints(), "/afar/a.cell/");
+        let store = EtcdStore::new(config).unwrap();
+        let mut positions = Vec::new();
+        for value in [b"a", b"b"] {
+            let changes = vec![(b"key".to_vec(), Some(value.to_vec()))];
+            store.commit(Transaction { changes, ..Transaction::default() }).await.unwrap();
+            positions.push(store.scan(b"key", None, 1, None).await.unwrap().position);
+        }
+        let [first, last] = positions[..] else { unreachable!() };
+        let at = async |position| store.scan(b"key", None, 1, Some(position)).await;
+        let value = |page: Page| page.rows[0].1.clone();
+        assert_eq!(
+            (at(first).await.map(value), at(last).await.map(value)),
+            (Ok(b"a".into()), Ok(b"b".into()))
+        );
+        assert!(etcd.control(&["compact", &last.0.to_string()]).0);
+        assert_eq!(at(last).await.map(value), Ok(b"b".into()));
+        for position in [first, Position(last.0 + 1)] {
+            assert_eq!(at(position).await.unwrap_err().known, Known::Forgotten, "{position:?}");
+        }
+    }
+
     #[test]
     fn no_level_of_a_transaction_has_too_many_operations() {
         fn top_level(count: usize) -> usize {

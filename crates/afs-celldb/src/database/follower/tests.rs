@@ -11,6 +11,7 @@ use crate::database::{ChangeError, Database, NoQuorum, Options};
 use crate::fill::{Existing, begin};
 use crate::store::memory::MemoryStore;
 use crate::store::{CellStore, Changes, Outcome, Page, RowChange, StoreFuture};
+use crate::testing::now;
 
 /// How long it may take until something is there that was to come.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -19,9 +20,63 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 struct Shared {
     rows: MemoryStore,
-    made: watch::Sender<Vec<Vec<RowChange>>>,
+    history: watch::Sender<History>,
     /// Held while a transaction is made.
     turn: Mutex<()>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct History {
+    made: Vec<Vec<RowChange>>,
+    /// How often it was replaced by an older one.
+    restores: usize,
+}
+
+impl History {
+    /// The rows at a moment.
+    fn at(&self, at: Position) -> Result<MemoryStore, StoreError> {
+        let future = || StoreError::new("reading", "this is in the future").with(Known::Forgotten);
+        let (made, rows) = (self.made.get(..at.0 as usize).ok_or_else(future)?, MemoryStore::new());
+        for changes in made.iter().cloned() {
+            now(rows.commit(Transaction { changes, ..Transaction::default() }))?;
+        }
+        Ok(rows)
+    }
+}
+
+impl Shared {
+    fn position(&self) -> Position {
+        Position(self.history.borrow().made.len() as u64)
+    }
+
+    fn page(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+        at: Option<Position>,
+    ) -> Result<Page, StoreError> {
+        let _turn = self.turn.lock().unwrap();
+        let position = at.unwrap_or_else(|| self.position());
+        let page = match at {
+            Some(at) => now(self.history.borrow().at(at)?.scan(prefix, after, limit, None))?,
+            None => now(self.rows.scan(prefix, after, limit, None))?,
+        };
+        Ok(Page { position, ..page })
+    }
+
+    /// What was made since is lost, and watches end.
+    fn restore(&self, snapshot: Position) {
+        let _turn = self.turn.lock().unwrap();
+        let then = self.history.borrow().at(snapshot).unwrap().rows();
+        let gone = self.rows.rows().into_keys().map(|key| (key, None));
+        let changes = gone.chain(then.into_iter().map(|(key, value)| (key, Some(value)))).collect();
+        now(self.rows.commit(Transaction { changes, ..Transaction::default() })).unwrap();
+        self.history.send_modify(|history| {
+            history.made.truncate(snapshot.0 as usize);
+            history.restores += 1;
+        });
+    }
 }
 
 /// A server's way to them.
@@ -49,9 +104,9 @@ impl Way {
     fn make(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         let _turn = self.shared.turn.lock().unwrap();
         let rows = transaction.changes.clone();
-        let outcome = crate::testing::now(self.shared.rows.commit(transaction))?;
+        let outcome = now(self.shared.rows.commit(transaction))?;
         if outcome == Outcome::Committed {
-            self.shared.made.send_modify(|made| made.push(rows));
+            self.shared.history.send_modify(|history| history.made.push(rows));
         }
         Ok(outcome)
     }
@@ -76,8 +131,7 @@ impl CellStore for Way {
             self.answer().await;
             let slow = *self.slow.borrow();
             sleep(slow).await;
-            let position = Position(self.shared.made.borrow().len() as u64);
-            Ok(Page { position, ..self.shared.rows.scan(prefix, after, limit, at).await? })
+            self.shared.page(prefix, after, limit, at)
         })
     }
 
@@ -95,12 +149,14 @@ impl CellStore for Way {
 
 impl SharedStore for Way {
     fn watch<'a>(&'a self, prefix: &'a [u8], after: Position) -> StoreFuture<'a, Box<dyn Changes>> {
-        let (made, tells) = (self.shared.made.subscribe(), self.tells.subscribe());
-        let prefix = prefix.to_vec();
-        let slow = *self.slow.borrow();
-        let told: Box<dyn Changes> =
-            Box::new(SimulatedChanges { prefix, made, tells, slow, at: after.0 as usize });
-        Box::pin(std::future::ready(Ok(told)))
+        Box::pin(async move {
+            self.answer().await;
+            let (history, tells) = (self.shared.history.subscribe(), self.tells.subscribe());
+            let (prefix, slow) = (prefix.to_vec(), *self.slow.borrow());
+            let restores = history.borrow().restores;
+            let changes = SimulatedChanges { prefix, history, restores, tells, slow, at: after.0 as usize };
+            Ok(Box::new(changes) as Box<dyn Changes>)
+        })
     }
 
     fn machines(&self) -> usize {
@@ -110,7 +166,9 @@ impl SharedStore for Way {
 
 struct SimulatedChanges {
     prefix: Vec<u8>,
-    made: watch::Receiver<Vec<Vec<RowChange>>>,
+    history: watch::Receiver<History>,
+    /// That were before it began.
+    restores: usize,
     tells: watch::Receiver<bool>,
     slow: Duration,
     at: usize,
@@ -119,8 +177,13 @@ struct SimulatedChanges {
 impl Changes for SimulatedChanges {
     fn next(&mut self) -> StoreFuture<'_, Changed> {
         Box::pin(async move {
-            let at = self.at;
-            let made = self.made.wait_for(|made| made.len() > at).await.unwrap().clone();
+            let (at, before) = (self.at, self.restores);
+            // As etcd, it waits for a moment in the future.
+            let is_news = |history: &History| history.restores != before || history.made.len() > at;
+            let History { made, restores } = self.history.wait_for(is_news).await.unwrap().clone();
+            if restores != before {
+                return Err(StoreError::new("watching", "the store has ended it"));
+            }
             self.tells.wait_for(|tells| *tells).await.unwrap();
             sleep(std::mem::take(&mut self.slow)).await;
             self.at = made.len();
@@ -284,6 +347,37 @@ async fn a_server_far_behind_on_a_slow_link_gets_what_it_has_missed() {
     assert_eq!(has(&theirs, "a").await, Err(NoQuorum));
     ways[1].tells.send_replace(true);
     eventually("it is told", async || has(&theirs, "a").await == Ok(true)).await;
+    assert_eq!(theirs.freshness().unwrap().reloads, 0, "a watch that is begun anew goes on");
+}
+
+/// Its watch began with the third of the changes that were made after the restore. That one counted as the next after the two that were
+/// lost, so the server took it, had the lost ones, lacked the first two, and made changes from this.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hears_late_of_a_restored_snapshot_has_none_of_the_changes_that_were_lost() {
+    let shared = Arc::<Shared>::default();
+    let ways: Vec<_> = (0..3).map(|_| Way::to(&shared)).collect();
+    let (ours, theirs) = (open(&ways[0], 1, HOUR).await, open(&ways[1], 2, HOUR).await);
+    put(&ours, "before").await.unwrap();
+    let snapshot = shared.position();
+    for key in ["lost-1", "lost-2"] {
+        put(&ours, key).await.unwrap();
+    }
+    assert_eq!(has(&theirs, "lost-2").await, Ok(true));
+    ways[1].answers.send_replace(false);
+    shared.restore(snapshot);
+    let new = open(&ways[2], 3, HOUR).await;
+    for key in ["new-1", "new-2", "new-3"] {
+        put(&new, key).await.unwrap();
+    }
+    ways[1].answers.send_replace(true);
+    for (name, server) in [("new", &new), ("ours", &ours), ("theirs", &theirs)] {
+        eventually("it has what is new", async || has(server, "new-3").await == Ok(true)).await;
+        let words =
+            ["before", "lost-1", "lost-2", "new-1", "new-2"].map(|word| server.read(|words| words.has(word)));
+        assert_eq!(words, [true, false, false, true, true], "{name}");
+    }
+    put(&theirs, "later").await.unwrap();
+    eventually("others see it", async || has(&ours, "later").await == Ok(true)).await;
 }
 
 /// Servers went on making changes while their rows were removed.

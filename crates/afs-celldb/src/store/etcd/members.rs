@@ -37,6 +37,11 @@ const STALE_TOKEN: [&str; 2] =
 const NOT_DONE: [&str; 4] =
     ["etcdserver: no leader", "etcdserver: too many requests", STALE_TOKEN[0], STALE_TOKEN[1]];
 
+/// What etcd says of a moment whose rows it does not keep any more, or that it has not come to: then it was restored from a snapshot, as
+/// reads wait until a member has all that any member has told of.
+const FORGOTTEN: [&str; 2] =
+    ["required revision has been compacted", "required revision is a future revision"];
+
 /// The user and the password for etcd.
 #[derive(Clone)]
 pub struct Password {
@@ -272,7 +277,8 @@ impl Members {
                 let known = if is_not_sent { Known::NotDone } else { Known::Nothing };
                 let code = status.code();
                 let code = format!("{code:?}");
-                let known = if message.contains("has been compacted") { Known::Forgotten } else { known };
+                let is_forgotten = FORGOTTEN.iter().any(|text| message.contains(text));
+                let known = if is_forgotten { Known::Forgotten } else { known };
                 let is_refusal = [
                     "InvalidArgument",
                     "PermissionDenied",
