@@ -372,3 +372,18 @@ fn more_than_a_file_can_have_is_refused() {
     contents.servers.push(registered(252));
     assert_eq!(write_vldb(&contents, 1), Err(FileError::TooMuch { what: "registered servers", limit: 252 }));
 }
+
+/// Those behind the last place were left out, and volumes on them were said to be on others: a site has the number of its server in a byte.
+#[test]
+fn more_servers_than_a_file_has_places_for_are_refused() {
+    let servers: Vec<_> = (1..=256).map(Server::Address).collect();
+    let written = |count: usize| {
+        let contents = VldbContents { max_volume_id: 0, servers: servers[..count].to_vec(), entries: vec![] };
+        write_vldb(&contents, 1)
+    };
+    let (again, _) = read_vldb(&written(255).unwrap(), None).unwrap();
+    assert_eq!(again.servers, servers[..255]);
+    let refused = written(256).unwrap_err();
+    assert_eq!(refused, FileError::TooMuch { what: "servers", limit: 255 });
+    assert_eq!(refused.to_string(), "there are more servers than such a file can have, which is 255");
+}

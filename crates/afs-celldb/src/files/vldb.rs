@@ -15,8 +15,10 @@ pub(super) mod layout {
     pub(in super::super) const MAX_VOLUME_ID: u32 = 24;
     /// The table of servers, a word for each.
     pub(in super::super) const SERVERS: u32 = 40;
+    /// Words in it.
+    pub(in super::super) const SERVER_COUNT: u32 = 255;
     /// The hash tables: of names, and of ids by type. Behind them is the address of the first block of servers.
-    pub(in super::super) const NAMES: u32 = SERVERS + 4 * 255;
+    pub(in super::super) const NAMES: u32 = SERVERS + 4 * SERVER_COUNT;
     pub(in super::super) const IDS: u32 = NAMES + 4 * BUCKETS;
     pub(in super::super) const BLOCKS: u32 = IDS + 3 * 4 * BUCKETS;
     pub(in super::super) const HEADER_BYTES: u32 = BLOCKS + 4;

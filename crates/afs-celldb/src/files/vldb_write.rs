@@ -25,6 +25,10 @@ const FIRST_ID: u32 = 0x2000_0000;
 ///
 /// If there is more than such a file can have.
 pub fn write_vldb(contents: &VldbContents, epoch: u32) -> Result<Vec<u8>, FileError> {
+    // The number of a server behind these would be another one's in a site, or that of none.
+    if contents.servers.len() > layout::SERVER_COUNT as usize {
+        return Err(FileError::TooMuch { what: "servers", limit: layout::SERVER_COUNT as usize });
+    }
     let is_registered = |server: &&Server| matches!(server, Server::Registered { .. });
     let registered = contents.servers.iter().filter(is_registered).count();
     if registered > MAX_REGISTERED {
@@ -62,7 +66,7 @@ fn put_servers(image: &mut Image, servers: &[Server], blocks: u32) {
         image.put_u32(layout::BLOCKS, block_at(0));
     }
     let mut registered = 0;
-    for (number, server) in (0..255).zip(servers) {
+    for (number, server) in (0..layout::SERVER_COUNT).zip(servers) {
         let word = match server {
             Server::Free { .. } => 0,
             Server::Address(address) => *address,
