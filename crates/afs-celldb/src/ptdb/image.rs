@@ -1,6 +1,7 @@
 //! The PTDB in memory: entries by place, id and name, and what each owns. Reads only.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use crate::database::Image;
 use crate::record::BadRow;
@@ -162,7 +163,12 @@ impl Ptdb {
 
     /// The groups that an entry owns, in the order of their ids; those that nobody does for 0.
     pub fn owned(&self, id: i32) -> impl Iterator<Item = i32> {
-        self.owned.get(&id).into_iter().flatten().copied()
+        self.owned_from(id, Bound::Unbounded)
+    }
+
+    /// Those of them from an id on.
+    pub(super) fn owned_from(&self, id: i32, first: Bound<i32>) -> impl Iterator<Item = i32> {
+        self.owned.get(&id).into_iter().flat_map(move |owned| owned.range((first, Bound::Unbounded))).copied()
     }
 
     /// The number of entries.

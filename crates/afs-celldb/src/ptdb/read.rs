@@ -1,5 +1,7 @@
 //! Procedures that only read: names and ids, entries, lists, memberships (PTDB notes 10).
 
+use std::ops::Bound;
+
 use crate::caller::Caller;
 
 use super::access::{CallerEntry, Right, Rules, may};
@@ -155,7 +157,7 @@ impl Ptdb {
                 return Err(PtError::Permission);
             }
         }
-        let mut owned = self.owned(id).skip_while(|owned| first.is_some_and(|first| *owned < first));
+        let mut owned = self.owned_from(id, first.map_or(Bound::Unbounded, Bound::Included));
         let items = owned.by_ref().take(MAX_OWNED).collect();
         Ok(Page { items, next: owned.next().and_then(|id| self.slot_of(id)).map(position_of) })
     }
@@ -257,7 +259,9 @@ impl Ptdb {
             return Err(PtError::Permission);
         }
         let position = |id: Option<i32>| id.and_then(|id| self.slot_of(id)).map_or(0, position_of);
-        let next = self.owned(entry.owner).find(|id| entry.is_group() && *id > entry.id);
+        // A set may have all groups of a cell, so none is looked through.
+        let mut behind = self.owned_from(entry.owner, Bound::Excluded(entry.id));
+        let next = if entry.is_group() { behind.next() } else { None };
         Ok(Dump {
             owned: position(self.owned(entry.id).next()),
             next_owned: position(next),

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::image::position_of;
 use super::*;
 use crate::caller::{Caller, Identity};
 use crate::database::{Database, Image, Rows};
@@ -82,6 +83,13 @@ fn check(ptdb: &Ptdb, context: &str) {
             .map(|(_, other)| other.id)
             .collect();
         assert_eq!(ptdb.owned(entry.id).collect::<BTreeSet<_>>(), owned, "{context}: {entry:?}");
+        let dump = ptdb.dump(&RULES, &CELL, position_of(*slot)).unwrap();
+        let siblings = all.iter().map(|(_, other)| other).filter(|other| other.is_group());
+        let later = siblings.filter(|other| other.owner == entry.owner && other.id > entry.id);
+        let next = later.map(|other| other.id).min().filter(|_| entry.is_group());
+        let place = |id: Option<&i32>| id.and_then(|id| ptdb.slot_of(*id)).map_or(0, position_of);
+        let expected = (place(owned.first()), place(next.as_ref()));
+        assert_eq!((dump.owned, dump.next_owned), expected, "{context}: {entry:?}");
         for other in &entry.list {
             let other = ptdb.find_id(*other).unwrap_or_else(|| panic!("{context}: {other} is in {entry:?}"));
             let back = if entry.is_group() && other.is_group() { &other.supergroups } else { &other.list };
