@@ -8,7 +8,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use afs_testclient::etcd::{Etcd, skip};
+use afs_testclient::etcd::Etcd;
+use afs_testclient::skipped::skip;
 use afs_testclient::{Client, Credentials};
 use afs_wire::ids::{Name, ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use afs_testclient::etcd::skip;
+use afs_testclient::skipped::skip;
 use afs_testclient::{Client, Credentials, Server};
 use afs_wire::abort::{PREXIST, PRNOENT, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};

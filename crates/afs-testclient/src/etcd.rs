@@ -2,7 +2,6 @@
 //! one by one. Dropped, they end and the folder is removed.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -458,19 +457,5 @@ impl Drop for Networks {
             let _ = self.run(&format!("ip netns del {}-{member}", self.name));
         }
         let _ = self.run(&format!("ip link del {}", self.name));
-    }
-}
-
-/// Says that a test cannot run here, where `make test` counts it.
-///
-/// # Panics
-///
-/// If the list of such tests cannot be written.
-pub fn skip(test: &str, reason: &str) {
-    println!("SKIPPED: {reason}");
-    if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
-        let file = File::options().append(true).create(true).open(log);
-        file.and_then(|mut file| file.write_all(format!("{test}: {reason}\n").as_bytes()))
-            .expect("the list of skipped tests");
     }
 }
