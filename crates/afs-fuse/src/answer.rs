@@ -30,7 +30,7 @@ pub(crate) enum Answer {
     PlusEntries(PlusEntries),
 }
 
-/// The things that the kernel did not take because the caller has been killed, and that are therefore to be taken back.
+/// The things that the kernel did not take, for example because the mount was aborted, and that are therefore to be taken back.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) not_looked_up: Option<NodeId>,

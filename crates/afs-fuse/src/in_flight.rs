@@ -1,7 +1,7 @@
 //! The requests that wait for something, and what becomes of them when their caller gets a signal.
 //!
-//! The kernel says INTERRUPT once for a request, whatever the signal is, also for one that the program handles without meaning
-//! to give up (a child that ended, a timer). Then it waits on, even for a process that is being killed. So a request is given up
+//! The kernel says INTERRUPT at most once for a request: at the first signal that its caller neither blocks nor ignores, also one
+//! that the program handles without meaning to give up (a child that ended, a timer). Then it waits on, even for a process that is being killed. So a request is given up
 //! when one of the signals is pending that mean it: then the program gets EINTR. Until then the caller is looked at from time to time.
 //! A wait for a lock is given up for any signal, as on a local file system: programs bound it by an alarm. The kernel begins it again
 //! where the program's handler asks for that.

@@ -263,7 +263,7 @@ impl Reply {
         self.unique
     }
 
-    /// True if the kernel took it: not if who asked has been killed meanwhile.
+    /// Returns true if the kernel took it: not if the kernel no longer knows the request.
     fn send(&mut self, error: i32, parts: &[&[u8]]) -> bool {
         self.is_due = false;
         let body: usize = parts.iter().map(|part| part.len()).sum();
@@ -275,7 +275,7 @@ impl Reply {
             *slice = IoSlice::new(part);
         }
         match self.device.send(&slices[..=parts.len()]) {
-            // ENOENT: who asked has been killed, or the mount is gone.
+            // ENOENT: the kernel no longer knows the request, for example because the mount was aborted. ENODEV: the mount is gone.
             Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {
                 tracing::error!(request = self.unique.0, %error, "an answer was refused by the kernel");
                 if body > 0 {
@@ -313,7 +313,7 @@ impl Reply {
         self.data(target.as_bytes());
     }
 
-    /// A node, which is looked up once more by this. False: it is not, as who asked has been killed.
+    /// A node, which is looked up once more by this. False: it is not, because the kernel no longer knows the request.
     pub fn entry(mut self, entry: &Entry) -> bool {
         self.send(0, &[Words::<128>::new().entry(entry).bytes()])
     }
@@ -333,7 +333,7 @@ impl Reply {
         self.send(0, &[words.attributes(attributes).bytes()]);
     }
 
-    /// A file or directory is open. False: nobody will release it, as who asked has been killed.
+    /// A file or directory is open. False: nobody will release it, because the kernel no longer knows the request.
     pub fn opened(mut self, handle: Handle, flags: OpenFlags) -> bool {
         self.send(0, &[Words::<16>::new().u64(handle.0).u32(flags.0).u32(0).bytes()])
     }
