@@ -11,7 +11,7 @@ use rx_proto::ids::ServiceId;
 use rx_proto::time::Instant;
 use rxgen::{Interface, Rpc};
 
-use crate::error::Error;
+use crate::error::{Error, is_undecided};
 use crate::login::Login;
 
 /// The time for which a call waits for servers that elect the one that takes changes, or that are starting. Elections of stock
@@ -63,10 +63,12 @@ impl DatabaseServers {
     ///
     /// # Errors
     ///
-    /// [`Error::Call`] with what a server has answered; [`Error::NoServer`] when none could.
+    /// [`Error::Call`] with what a server has answered, [`Error::Repeated`] if another one may have carried out the call before;
+    /// [`Error::NoServer`] when none could. [`Error::may_be_done`] says whether the call may have been carried out all the same.
     pub async fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Error> {
         let mut rotation = Rotation::new(self.runtime.now(), TIMEOUT);
         let mut failures: Vec<(usize, RpcError)> = Vec::new();
+        let mut has_undecided = false;
         loop {
             let now = self.runtime.now();
             let server = match rotation.step(now, &self.candidates(&failures)) {
@@ -98,15 +100,18 @@ impl DatabaseServers {
             let is_silent = verdict == Verdict::Down;
             self.state().down_since[at] = is_silent.then_some(now);
             if verdict == Verdict::Fail {
-                return Err(Error::Call(error));
+                let was_attempted = rotation.is_ambiguous() || has_undecided;
+                return Err(if was_attempted { Error::Repeated(error) } else { Error::Call(error) });
             }
             tracing::debug!(server = %self.peers[at].address(), %error, ?verdict, "a database server failed");
             rotation.note(now, server, verdict);
+            has_undecided |= is_undecided(&error);
             failures.retain(|(of, _)| *of != at);
             failures.push((at, error));
         }
         let failures = failures.into_iter().map(|(_, error)| error).collect();
-        Err(Error::NoServer { rpc: R::NAME, failures, may_be_done: rotation.is_ambiguous() })
+        let may_be_done = rotation.is_ambiguous() || has_undecided;
+        Err(Error::NoServer { rpc: R::NAME, failures, may_be_done })
     }
 
     /// The servers in the order in which they are asked, those that gave no answer the last time behind the others. Nobody

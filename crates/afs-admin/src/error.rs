@@ -12,6 +12,8 @@ use rxgen::Abort;
 pub enum Error {
     /// A server refused, or the only one that could be asked did not answer.
     Call(RpcError),
+    /// A server of a database refused what an earlier attempt at the same call may have done: the refusal may be because of that.
+    Repeated(RpcError),
     /// This end found it out, from what was asked for or from what servers have said.
     Local {
         /// The problem.
@@ -27,17 +29,36 @@ pub enum Error {
         rpc: &'static str,
         /// The outcome of the call at each of them, in the order in which they were asked.
         failures: Vec<RpcError>,
-        /// True if one of them may have carried out the call, since it ended without an answer.
+        /// Whether one of them may have carried out the call, since it gave no answer, or did not know itself.
         may_be_done: bool,
     },
 }
 
+/// What servers of a database say that do not know whether they have made a change, or whether it will yet be made: ours do if
+/// etcd falls silent.
+const UNDECIDED: [Abort; 2] = [abort::VL_IO, abort::PRDBFAIL];
+
+/// Whether this is the answer of a server of a database that does not know whether it has carried out the call.
+pub(crate) fn is_undecided(error: &RpcError) -> bool {
+    UNDECIDED.contains(&Abort(error.code().0))
+}
+
 impl Error {
+    /// Whether a call to the servers of a database may have been carried out, or may yet be, although it has failed.
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Self::Call(error) => is_undecided(error),
+            Self::Repeated(_) => true,
+            Self::NoServer { may_be_done, .. } => *may_be_done,
+            Self::Local { .. } | Self::Cancelled => false,
+        }
+    }
+
     /// The code that names it: a server's own, or a negative one of Rx. What a server has said counts more than that others
     /// are silent.
     pub fn code(&self) -> Abort {
         match self {
-            Self::Call(error) => Abort(error.code().0),
+            Self::Call(error) | Self::Repeated(error) => Abort(error.code().0),
             Self::Local { code, .. } => *code,
             Self::Cancelled => Abort(Errno::EINTR.0),
             Self::NoServer { failures, .. } => {
@@ -51,7 +72,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Call(error) => error.fmt(f),
+            Self::Call(error) | Self::Repeated(error) => error.fmt(f),
             Self::Local { what, .. } => f.write_str(what),
             Self::Cancelled => f.write_str("interrupted"),
             Self::NoServer { rpc, failures, .. } if failures.is_empty() => {
@@ -67,7 +88,7 @@ impl fmt::Display for Error {
                     }
                 }
                 if *may_be_done {
-                    f.write_str("; one that did not answer may have done it all the same")?;
+                    f.write_str("; one of them may have done it all the same")?;
                 }
                 Ok(())
             }
@@ -78,7 +99,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Call(error) => Some(error),
+            Self::Call(error) | Self::Repeated(error) => Some(error),
             Self::Local { .. } | Self::Cancelled => None,
             Self::NoServer { failures, .. } => failures.last().map(|failure| failure as _),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use afs_admin::{DatabaseServers, Error, Login};
 use afs_sim::Sim;
-use afs_wire::abort::{UNOQUORUM, UNOSERVERS, UNOTSYNC, VL_NOENT};
+use afs_wire::abort::{UNOQUORUM, UNOSERVERS, UNOTSYNC, VL_IO, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::vl::{GetNewVolumeId, Vl};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -136,7 +136,36 @@ fn an_answer_is_final_though_others_might_say_something_else() {
     let cell = Cell::new(&[Says(VL_NOENT), Answers]);
     let error = cell.ask(&cell.database(&Login::anonymous())).unwrap_err();
     assert!(matches!(error, Error::Call(_)) && error.code() == VL_NOENT, "{error}");
+    assert!(!error.may_be_done());
     assert_eq!(cell.asked(), [1]);
+}
+
+#[test]
+fn a_refusal_after_an_attempt_that_may_have_been_made_is_no_plain_refusal() {
+    // A server dies after its store has made the change, or does not know whether it has. The next one refuses, as the change is there.
+    for first in [IsSilent, Says(VL_IO)] {
+        let cell = Cell::new(&[first, Says(VL_NAMEEXIST)]);
+        let error = cell.ask(&cell.database(&Login::anonymous())).unwrap_err();
+        assert_eq!(error.code(), VL_NAMEEXIST);
+        assert!(matches!(error, Error::Repeated(_)) && error.may_be_done(), "{error}");
+    }
+    // These have not begun with it.
+    for first in [UNOQUORUM, UNOTSYNC] {
+        let cell = Cell::new(&[Says(first), Says(VL_NAMEEXIST)]);
+        let error = cell.ask(&cell.database(&Login::anonymous())).unwrap_err();
+        assert!(matches!(error, Error::Call(_)) && !error.may_be_done(), "{error}");
+    }
+}
+
+#[test]
+fn a_change_of_which_one_server_does_not_know_may_be_done_though_no_other_takes_changes() {
+    let cell = Cell::new(&[Says(VL_IO), Says(UNOQUORUM)]);
+    let error = cell.ask(&cell.database(&Login::anonymous())).unwrap_err();
+    assert!(matches!(error, Error::NoServer { .. }) && error.may_be_done(), "{error}");
+    assert!(error.to_string().contains("may have done it"), "{error}");
+    let cell = Cell::new(&[Says(UNOTSYNC), Says(UNOQUORUM)]);
+    let error = cell.ask(&cell.database(&Login::anonymous())).unwrap_err();
+    assert!(!error.may_be_done(), "{error}");
 }
 
 #[test]
