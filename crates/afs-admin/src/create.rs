@@ -14,6 +14,7 @@ use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, SiteFlags};
 
 use crate::cancel::Cancel;
+use crate::doubt::Fate;
 use crate::entry::{Entry, Kind, Site};
 use crate::error::Error;
 use crate::vldb::{LocationDb, MAX_VOLUME_ID};
@@ -91,6 +92,8 @@ pub struct CreateFailure {
     /// The volume that the server has now, if it has one: to be removed with `vos zap`, or to be taken into the database with
     /// `vos syncvldb`.
     pub left: Option<VolumeId>,
+    /// Whether the volume that is left may have its entry all the same, now or soon: nobody knows.
+    pub may_have_entry: bool,
 }
 
 impl fmt::Display for CreateFailure {
@@ -105,6 +108,10 @@ impl fmt::Display for CreateFailure {
             Step::End(id) => write!(f, "the transaction on volume {id} was not ended: {error}")?,
         }
         match self.left {
+            Some(id) if self.may_have_entry => write!(
+                f,
+                "; the server keeps volume {id}, which may have its entry all the same: when the database is in order, look with vos listvldb, and if there is none, remove the volume with vos zap"
+            ),
             Some(id) => write!(f, "; the server keeps volume {id}: remove it with vos zap"),
             None => Ok(()),
         }
@@ -129,7 +136,8 @@ pub async fn create(
     cancel: &Cancel,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Ids, CreateFailure> {
-    let failed = |step, error| CreateFailure { step, error, not_ended: None, left: None };
+    let failed =
+        |step, error| CreateFailure { step, error, not_ended: None, left: None, may_have_entry: false };
     let mut ids = choose_ids(vldb, &new, &mut tell).await.map_err(|(step, error)| failed(step, error))?;
     cancel.check().map_err(|error| failed(Step::Make(ids.read_write), error))?;
     let made = servers.create_volume(new.server, new.partition, new.name, ids.read_write).await;
@@ -144,8 +152,8 @@ pub async fn create(
     }
 }
 
-/// Brings a new volume online and makes its entry; without one it is removed again. One that stays offline is left, as stock
-/// tools leave it, for somebody to see why.
+/// Brings a new volume online and makes its entry; without one it is removed again, unless nobody knows whether it has one. A volume
+/// that stays offline is left, as stock tools leave it, for somebody to see why.
 async fn fill(
     vldb: &LocationDb,
     servers: &VolumeServers,
@@ -165,15 +173,29 @@ async fn fill(
     }
     if let Err(error) = servers.set_flags(transaction, VolumeFlags::NONE).await {
         let step = Step::BringOnline(id);
-        return Err(CreateFailure { step, error, not_ended: None, left: Some(id) });
+        return Err(CreateFailure { step, error, not_ended: None, left: Some(id), may_have_entry: false });
     }
     tell(Event::IsOnline(id));
+    let entry = entry(new, ids);
     let has_entry = match cancel.check() {
-        Ok(()) => vldb.create_entry(&entry(new, ids)).await,
+        Ok(()) => vldb.create_entry(&entry).await,
         cancelled => cancelled,
     };
     if let Err(error) = has_entry {
-        return Err(remove(servers, transaction, id, Step::MakeEntry(id), error).await);
+        let step = Step::MakeEntry(id);
+        match vldb.fate_of_entry(&error, id, &entry).await {
+            Fate::Made => {}
+            Fate::NotMade => return Err(remove(servers, transaction, id, step, error).await),
+            Fate::Unknown => {
+                return Err(CreateFailure {
+                    step,
+                    error,
+                    not_ended: None,
+                    left: Some(id),
+                    may_have_entry: true,
+                });
+            }
+        }
     }
     tell(Event::HasEntry(id));
     Ok(())
@@ -188,7 +210,7 @@ async fn remove(
     error: Error,
 ) -> CreateFailure {
     let is_removed = servers.delete(transaction).await.is_ok();
-    CreateFailure { step, error, not_ended: None, left: (!is_removed).then_some(id) }
+    CreateFailure { step, error, not_ended: None, left: (!is_removed).then_some(id), may_have_entry: false }
 }
 
 fn entry(new: &NewVolume<'_>, ids: Ids) -> Entry {

@@ -22,6 +22,7 @@ pub mod clone;
 pub mod convert;
 pub mod create;
 mod database;
+mod doubt;
 pub mod entry;
 mod error;
 mod login;

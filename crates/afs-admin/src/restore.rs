@@ -3,7 +3,7 @@
 //!
 //! A volume that is there already keeps its place on the partition and gets the dump's contents in one call: servers of ours change all
 //! of it or nothing. (OpenAFS's `vos` removes it first, and has nothing if the dump breaks off.) A volume that was made for the dump is
-//! removed again when anything fails, until the database has its entry. When the entry says that the volume was elsewhere, that one is
+//! removed again when anything fails, unless the database has its entry, or nobody knows whether it has. When the entry says that the volume was elsewhere, that one is
 //! removed last. Each step is told of ([`Event`]); [`RestoreFailure`] says which one failed and what is left.
 
 mod dump;
@@ -159,6 +159,8 @@ pub enum Left {
     Previous(VolumeId),
     /// A volume that has no entry: to be removed with `vos zap`.
     Volume(VolumeId),
+    /// A volume of which nobody knows whether it has an entry.
+    Unrecorded(VolumeId),
     /// The volume that was there, with the contents of the dump: to be restored again.
     Restored(VolumeId),
     /// The restored volume with its entry, and the one at the old place: to be removed with `vos zap`.
@@ -212,6 +214,10 @@ impl fmt::Display for Left {
             Self::Volume(id) => {
                 write!(f, "the server keeps volume {id}, which has no entry: remove it with vos zap")
             }
+            Self::Unrecorded(id) => write!(
+                f,
+                "the server keeps volume {id}, and it is not known whether that has its entry: when the database is in order, look with vos listvldb, and if there is none, remove the volume with vos zap"
+            ),
             Self::Restored(id) => {
                 write!(f, "volume {id} has the contents of the dump, and may be offline: restore it again")
             }
@@ -465,7 +471,7 @@ async fn fill<S: FnMut() -> io::Result<Bytes>>(
         Err(failure) => {
             let left = match (is_new, failure.is_unknown) {
                 (true, false) => undo(servers, transaction, id).await,
-                (true, true) => Left::Volume(id),
+                (true, true) => Left::Unrecorded(id),
                 (false, _) => Left::Restored(id),
             };
             let told = RestoreFailure::new(failure.step, failure.error, left);

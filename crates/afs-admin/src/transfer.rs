@@ -131,6 +131,8 @@ pub enum Left {
     Source(Place, VolumeId),
     /// The source, out of service.
     Offline(Place, VolumeId),
+    /// The copy, as nobody can say whether it has an entry.
+    Unrecorded(Place, VolumeId),
     /// The volume at both places, as nobody can say which of them its entry names.
     Either(Place, Place, VolumeId),
 }
@@ -160,6 +162,10 @@ impl fmt::Display for Left {
                     "volume {id} on {place} may be offline: give the command again, or bring it back with vos online"
                 )
             }
+            Self::Unrecorded(place, id) => write!(
+                f,
+                "it is not known whether volume {id} on {place} has an entry: when the database is in order, look with vos listvldb, and if there is none, remove the volume with vos zap"
+            ),
             Self::Either(from, to, id) => write!(
                 f,
                 "it is not known whether the entry of volume {id} names {from} or {to}: give the command again, after vos unlock"
@@ -216,6 +222,8 @@ struct Transfer<'a, T> {
     clone_transaction: Option<Transaction>,
     /// The volume that was made at the target, as soon as it may be there.
     made: Option<VolumeId>,
+    /// The copy of which nobody knows whether it has an entry.
+    unrecorded: Option<VolumeId>,
     target: Option<Transaction>,
 }
 
@@ -238,6 +246,7 @@ impl<'a, T> Transfer<'a, T> {
             clone: None,
             clone_transaction: None,
             made: None,
+            unrecorded: None,
             target: None,
         }
     }
@@ -413,9 +422,4 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
             }
         }
     }
-}
-
-/// True if a call may have been carried out although it has failed: no server could be asked what has become of it.
-fn is_uncertain(error: &Error) -> bool {
-    matches!(error, Error::NoServer { may_be_done: true, .. })
 }

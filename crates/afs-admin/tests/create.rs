@@ -5,12 +5,13 @@ mod support;
 
 use afs_admin::Error;
 use afs_admin::create::{CreateFailure, Event, Ids, NewVolume, Step, create};
-use afs_wire::abort::{VL_NAMEEXIST, VL_NOENT, VOLSERFAILEDOP};
+use afs_admin::entry::{Entry, Site};
+use afs_wire::abort::{VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VOLSERFAILEDOP};
 use afs_wire::afsvol::{CreateVolume, DeleteVolume, EndTrans, SetFlags, SetInfo};
 use afs_wire::ids::{PartitionId, VolumeId};
-use afs_wire::vl::{CreateEntryN, GetEntryByIDN, GetNewVolumeId};
+use afs_wire::vl::{CreateEntryN, EntryFlags, GetEntryByIDN, GetNewVolumeId, SiteFlags};
 use rxgen::Rpc;
-use support::{SERVER, Script};
+use support::{Fate, SERVER, Script};
 
 /// The calls that make a volume whose ids come from the database.
 const ALL: [&str; 8] = [
@@ -73,6 +74,62 @@ fn a_volume_without_an_entry_is_removed_again() {
     assert_eq!((failure.step, failure.error.code()), (Step::MakeEntry(VolumeId(101)), VL_NAMEEXIST));
     assert_eq!(failure.left, None, "{failure}");
     assert_eq!(made.asked[6..], [CreateEntryN::NAME, DeleteVolume::NAME, EndTrans::NAME]);
+}
+
+/// The entry of a volume of this name.
+fn entry_of(name: &str) -> Entry {
+    let partition = PartitionId(0);
+    Entry {
+        name: name.to_owned(),
+        sites: vec![Site { server: SERVER, partition, flags: SiteFlags::RW_VOL }],
+        ids: [101, 102, 103].map(VolumeId),
+        clone_id: VolumeId(0),
+        flags: EntryFlags::RW_EXISTS,
+    }
+}
+
+/// A server of the database makes the entry and dies before it answers. The next one says that there is one, and the volume was deleted,
+/// while its entry stayed.
+#[test]
+fn a_volume_stays_if_its_entry_was_made_by_a_server_that_did_not_answer() {
+    for said in [Some(VL_IDEXIST), Some(VL_NAMEEXIST), None] {
+        let script = Script::refusing(&[]);
+        let made =
+            make(script.with_doubt(CreateEntryN::NAME, Fate::Made(said), &entry_of("user.alice")), None);
+        assert!(!made.asked.contains(&DeleteVolume::NAME), "{said:?}: {:?}", made.asked);
+        assert_eq!(made.result.unwrap().read_write, VolumeId(101), "{said:?}");
+        assert_eq!(made.told[1], "101 has its entry");
+    }
+}
+
+#[test]
+fn a_volume_is_removed_again_if_another_has_the_name_whatever_became_of_the_first_attempt() {
+    let script = Script::refusing(&[]);
+    let fate = Fate::Made(Some(VL_NAMEEXIST));
+    let made = make(script.with_doubt(CreateEntryN::NAME, fate, &entry_of("user.bob")), None);
+    let failure = made.result.unwrap_err();
+    assert_eq!((failure.error.code(), failure.left), (VL_NAMEEXIST, None), "{failure}");
+    assert!(made.asked.contains(&DeleteVolume::NAME));
+}
+
+#[test]
+fn a_volume_is_removed_again_once_it_is_certain_that_it_has_no_entry() {
+    let script = Script::refusing(&[(GetEntryByIDN::NAME, VL_NOENT)]);
+    let made = make(script.with_doubt(CreateEntryN::NAME, Fate::NotMade, &entry_of("user.alice")), None);
+    assert_eq!(made.result.unwrap_err().left, None);
+    let after = [GetNewVolumeId::NAME, GetEntryByIDN::NAME, DeleteVolume::NAME, EndTrans::NAME];
+    assert_eq!(made.asked[7..], after, "a change that is acknowledged comes before the look");
+}
+
+/// While etcd is silent, a server answers from memory that there is no entry. etcd makes it later.
+#[test]
+fn a_volume_stays_if_nobody_knows_whether_it_has_an_entry() {
+    let script = Script::refusing(&[(GetEntryByIDN::NAME, VL_NOENT)]);
+    let made = make(script.with_doubt(CreateEntryN::NAME, Fate::Open, &entry_of("user.alice")), None);
+    assert!(!made.asked.contains(&DeleteVolume::NAME), "{:?}", made.asked);
+    let failure = made.result.unwrap_err();
+    assert_eq!((failure.left, failure.may_have_entry), (Some(VolumeId(101)), true));
+    assert!(failure.to_string().contains("may have its entry"), "{failure}");
 }
 
 #[test]

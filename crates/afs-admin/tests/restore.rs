@@ -4,12 +4,13 @@ mod support;
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use afs_admin::Error;
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::restore::{DateOf, Dump, Event, Left, Order, RestoreFailure, Step, restore};
 use afs_admin::volumes::StreamError;
-use afs_wire::abort::{VL_NOENT, VNOVOL, VOLSERFAILEDOP};
+use afs_wire::abort::{VL_IDEXIST, VL_NOENT, VNOVOL, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
     CreateVolume, DeleteVolume, EndTrans, GetArrived, GetStatus, ListHalves, Restore, SetDate, SetFlags,
     SetIdsTypes, SetInfo, TransCreate,
@@ -22,7 +23,7 @@ use afs_wire::vl::{
 use bytes::Bytes;
 use rxgen::xdr::{Decoder, Xdr};
 use rxgen::{Abort, Rpc};
-use support::{SERVER, Script};
+use support::{Fate, SERVER, Script};
 
 const DUMP: &[u8] = include_bytes!("../../afs-dump/tests/samples/empty.dump");
 const HERE: PartitionId = PartitionId(0);
@@ -191,6 +192,30 @@ fn whichever_call_fails_a_volume_without_an_entry_is_not_left() {
     }
     let failure = run(&nowhere().and_refusing(EndTrans::NAME), order, DUMP).result.unwrap_err();
     assert_eq!((failure.step, failure.left), (Step::End(VolumeId(103)), Left::All(VolumeId(103))));
+}
+
+#[test]
+fn a_restored_volume_stays_if_it_has_its_entry_or_nobody_knows_whether_it_has() {
+    let order = Order { id: None, parent: None, ..FULL };
+    let restored = |fate| {
+        let mut script = nowhere();
+        script.refused.remove(GetEntryByIDN::NAME);
+        script.hook = Some(std::sync::Arc::new(|_, name, _| {
+            (Duration::ZERO, (name == GetEntryByIDN::NAME).then_some(Err(VL_NOENT)))
+        }));
+        run(&script.with_doubt(CreateEntryN::NAME, fate, &entry(SERVER, HERE)), order, DUMP)
+    };
+    let open = restored(Fate::Open);
+    let failure = open.result.unwrap_err();
+    assert!(matches!(failure.left, Left::Unrecorded(_)), "{failure}");
+    assert!(!open.asked.contains(&DeleteVolume::NAME), "{:?}", open.asked);
+    for said in [None, Some(VL_IDEXIST)] {
+        let made = restored(Fate::Made(said));
+        assert!(made.result.is_ok() && !made.asked.contains(&DeleteVolume::NAME), "{:?}", made.asked);
+    }
+    let not_made = restored(Fate::NotMade);
+    assert_eq!(not_made.result.unwrap_err().left, Left::Nothing);
+    assert!(not_made.asked.contains(&DeleteVolume::NAME));
 }
 
 #[test]

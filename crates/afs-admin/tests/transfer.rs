@@ -8,20 +8,22 @@ use std::net::Ipv4Addr;
 use afs_admin::Error;
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::release::{self, ReleaseFailure, release};
+use afs_admin::transfer::copy::{self, copy};
 use afs_admin::transfer::relocate::{Moved, Order, move_volume};
 use afs_admin::transfer::{Left, Place, Step, TransferFailure};
-use afs_wire::abort::VOLSERFAILEDOP;
+use afs_wire::abort::{VL_IDEXIST, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
     Clone, CreateVolume, DeleteVolume, EndTrans, Forward, ForwardMultiple, GetName, GetStatus, ListOneVolume,
     ReClone, SetFlags, SetIdsTypes, TransCreate,
 };
 use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{
-    EntryFlags, GetEntryByIDN, GetNewVolumeId, ReleaseLock, ReleaseType, ReplaceEntryN, SetLock, SiteFlags,
+    CreateEntryN, EntryFlags, GetEntryByIDN, GetNewVolumeId, ReleaseLock, ReleaseType, ReplaceEntryN,
+    SetLock, SiteFlags,
 };
 use rxgen::Rpc;
 use rxgen::xdr::{Decoder, Xdr};
-use support::{SERVER, Script, listed};
+use support::{Fate, SERVER, Script, listed};
 
 const VOLUME: VolumeId = VolumeId(500);
 const FROM: Place = Place { server: SERVER, partition: PartitionId(0) };
@@ -121,6 +123,61 @@ fn whichever_call_of_a_move_fails_the_volume_stays_where_its_entry_says_and_is_n
     }
     let failure = moved(&script(&here()).and_refusing(SetLock::NAME), false).0.unwrap_err();
     assert_eq!(failure.step, Step::Lock(VOLUME));
+}
+
+/// A server does not know whether etcd has made the change of the entry, and no other takes changes. The volume was removed at the new
+/// place, and then etcd made the change.
+#[test]
+fn a_move_removes_nothing_while_nobody_knows_which_place_the_entry_names() {
+    let there = entry(&[(TO.partition, SiteFlags::RW_VOL)]);
+    let in_doubt = |fate| moved(&script(&here()).with_doubt(ReplaceEntryN::NAME, fate, &there), false);
+    let removed_after = |asked: &[&'static str]| {
+        let changed = asked.iter().position(|name| *name == ReplaceEntryN::NAME).unwrap();
+        asked[changed..].contains(&DeleteVolume::NAME)
+    };
+    let (result, asked) = in_doubt(Fate::Open);
+    assert_eq!(result.unwrap_err().left, [Left::Either(FROM, TO, VOLUME)]);
+    assert!(!removed_after(&asked), "{asked:?}");
+    let (result, _) = in_doubt(Fate::Made(None));
+    assert_eq!(result.unwrap(), Moved::Here { has_replicas: false });
+    let (result, asked) = in_doubt(Fate::NotMade);
+    assert_eq!(result.unwrap_err().left, []);
+    assert!(removed_after(&asked), "{asked:?}");
+}
+
+#[test]
+fn a_copy_stays_if_it_has_its_entry_or_nobody_knows_whether_it_has() {
+    let copied = |fate| {
+        let made = Entry { name: "copy".to_owned(), ..entry(&[(TO.partition, SiteFlags::RW_VOL)]) };
+        let script = script(&here()).with_doubt(CreateEntryN::NAME, fate, &made);
+        let cancel = script.cancel.clone();
+        script.run(move |vldb, volumes| async move {
+            let order = copy::Order {
+                volume: VOLUME,
+                from: FROM,
+                to: TO,
+                name: "copy",
+                id: None,
+                kind: Kind::ReadWrite,
+                stays_offline: false,
+                is_live: true,
+                has_entry: true,
+                is_incremental: false,
+            };
+            copy(&vldb, &volumes, order, &cancel, |_| {}).await
+        })
+    };
+    let (result, asked) = copied(Fate::Open);
+    let failure = result.unwrap_err();
+    assert!(matches!(failure.left[..], [Left::Unrecorded(TO, _)]), "{failure}");
+    assert!(!asked.contains(&DeleteVolume::NAME), "{asked:?}");
+    for said in [None, Some(VL_IDEXIST)] {
+        let (result, asked) = copied(Fate::Made(said));
+        assert!(result.is_ok() && !asked.contains(&DeleteVolume::NAME), "{asked:?}");
+    }
+    let (result, asked) = copied(Fate::NotMade);
+    assert_eq!(result.unwrap_err().left, []);
+    assert!(asked.contains(&DeleteVolume::NAME), "{asked:?}");
 }
 
 #[test]

@@ -140,7 +140,11 @@ fn complain_of(vos: &Vos, name: &str, failure: &CreateFailure, code: Code) {
         }
         Step::MakeEntry(id) => {
             complain!(vos.printer, "Could not create a VLDB entry for the volume {name} {id}\n");
-            vos.tell(&format!("Deleting the newly created volume {id}\n"));
+            if failure.may_have_entry {
+                complain!(vos.printer, "vos: {failure}\n");
+            } else {
+                vos.tell(&format!("Deleting the newly created volume {id}\n"));
+            }
         }
         Step::End(id) => {
             complain!(vos.printer, "Failed to end the transaction on the volume {name} {id}\n");

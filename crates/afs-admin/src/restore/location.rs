@@ -9,6 +9,7 @@ use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, ReleaseType, SiteFlags};
 
 use super::{Event, Order, Step, Target};
+use crate::doubt::Fate;
 use crate::entry::{Entry, Kind, Site};
 use crate::error::Error;
 use crate::vldb::LocationDb;
@@ -28,7 +29,7 @@ pub(super) struct NotRecorded {
     pub(super) error: Error,
     /// The reason why the lock was not released after that.
     pub(super) not_unlocked: Option<Error>,
-    /// True if the entry may say it all the same: no server could be asked afterwards.
+    /// Whether the entry may say it all the same, now or soon: nobody knows.
     pub(super) is_unknown: bool,
 }
 
@@ -54,7 +55,7 @@ pub(super) async fn record(
             tell(Event::MakesEntry);
             let entry = new_entry(order, target, status);
             if let Err(error) = vldb.create_entry(&entry).await {
-                return settle(vldb, failed(Step::MakeEntry(id), error), order, id, entry, None).await;
+                return settle(vldb, failed(Step::MakeEntry(id), error), id, entry, None).await;
             }
             Ok(Recorded { entry, previous: None })
         }
@@ -75,9 +76,7 @@ async fn change(
     let replaced = match changed {
         Ok((entry, previous)) => match vldb.replace_entry(id, kind, &entry, ReleaseType::ALL).await {
             Ok(()) => return Ok(Recorded { entry, previous }),
-            Err(error) => {
-                settle(vldb, failed(Step::ReplaceEntry(id), error), order, id, entry, previous).await
-            }
+            Err(error) => settle(vldb, failed(Step::ReplaceEntry(id), error), id, entry, previous).await,
         },
         Err((step, error)) => Err(failed(step, error)),
     };
@@ -90,22 +89,18 @@ async fn change(
     }
 }
 
-/// Looks whether a change was made whose answer did not come.
+/// Finds out whether a change was made that has failed.
 async fn settle(
     vldb: &LocationDb,
     failure: NotRecorded,
-    order: &Order<'_>,
     id: VolumeId,
     entry: Entry,
     previous: Option<(Ipv4Addr, PartitionId)>,
 ) -> Result<Recorded, NotRecorded> {
-    if !matches!(failure.error, Error::NoServer { may_be_done: true, .. }) {
-        return Err(failure);
-    }
-    match vldb.entry_by_id(id, Some(order.kind)).await {
-        Ok(found) if found.sites == entry.sites => Ok(Recorded { entry, previous }),
-        Ok(_) => Err(failure),
-        Err(error) => Err(NotRecorded { is_unknown: error.code() != VL_NOENT, ..failure }),
+    match vldb.fate_of_entry(&failure.error, id, &entry).await {
+        Fate::Made => Ok(Recorded { entry, previous }),
+        Fate::NotMade => Err(failure),
+        Fate::Unknown => Err(NotRecorded { is_unknown: true, ..failure }),
     }
 }
 

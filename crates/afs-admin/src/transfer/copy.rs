@@ -1,13 +1,14 @@
 //! Copying a volume to another place under another name and id: `vos copy`; and shadowing it, where the copy has no entry and may be brought
-//! up to date: `vos shadow`. Nothing is locked. A failure removes a copy that has no entry.
+//! up to date: `vos shadow`. Nothing is locked. A failure removes a copy that has no entry, unless nobody knows whether it has one.
 
 use afs_wire::abort::{VL_NOENT, VOLSERBADOP};
 use afs_wire::afsvol::VolumeFlags;
 use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::vl::{EntryFlags, SiteFlags};
 
-use super::{Left, Place, Step, Transfer, TransferFailure, is_uncertain};
+use super::{Left, Place, Step, Transfer, TransferFailure};
 use crate::cancel::Cancel;
+use crate::doubt::Fate;
 use crate::entry::{Entry, Kind, Site};
 use crate::error::Error;
 use crate::steps::{Event, Failed, Steps, since};
@@ -190,19 +191,18 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         let vldb = self.vldb;
         let entry = entry(order, id);
         let made = self.take(Step::MakeEntry(id), vldb.create_entry(&entry)).await;
-        match made {
-            Ok(()) => {
+        let Err(failure) = made else {
+            self.made = None;
+            return Ok(());
+        };
+        match vldb.fate_of_entry(&failure.error, id, &entry).await {
+            Fate::Made => {
                 self.made = None;
                 Ok(())
             }
-            Err(failure) => {
-                // Its entry may be there although nobody has said so.
-                if is_uncertain(&failure.error)
-                    && vldb.entry_by_id(id, None).await.is_ok_and(|found| found.sites == entry.sites)
-                {
-                    self.made = None;
-                    return Ok(());
-                }
+            Fate::NotMade => Err(failure),
+            Fate::Unknown => {
+                self.unrecorded = self.made.take();
                 Err(failure)
             }
         }
@@ -210,7 +210,8 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
 
     async fn give_up(&mut self, failure: Failed<Step>) -> TransferFailure {
         self.let_go().await;
-        let mut left: Vec<Left> = self.undo_target().await.into_iter().collect();
+        let unrecorded = self.unrecorded.map(|id| Left::Unrecorded(self.to, id));
+        let mut left: Vec<Left> = self.undo_target().await.into_iter().chain(unrecorded).collect();
         if let Some(target) = self.target.take() {
             // A shadow that was there stays.
             let _ = self.servers.end(target).await;

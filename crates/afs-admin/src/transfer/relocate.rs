@@ -12,8 +12,9 @@ use afs_wire::afsvol::{AttachFlags, VOK, VolintInfo, VolumeFlags};
 use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, ReleaseType};
 
-use super::{Left, Place, Step, Transfer, TransferFailure, is_uncertain};
+use super::{Left, Place, Step, Transfer, TransferFailure};
 use crate::cancel::Cancel;
+use crate::doubt::Fate;
 use crate::entry::{Entry, Kind};
 use crate::error::Error;
 use crate::remove::remove;
@@ -315,16 +316,14 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         entry.set_exists(Kind::Backup, false);
         let replace = vldb.replace_entry(volume, Kind::ReadWrite, &entry, ReleaseType::ALL);
         let Err(failure) = self.transfer.take(step, replace).await else { return Ok(()) };
-        if !is_uncertain(&failure.error) {
-            return Err((failure, false));
-        }
-        match vldb.entry_by_id(volume, None).await {
-            Ok(found) => match self.is_at(&found, to).await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err((failure, false)),
-                Err(_) => Err((failure, true)),
-            },
-            Err(_) => Err((failure, true)),
+        let look = async {
+            let found = vldb.entry_by_id(volume, None).await?;
+            self.is_at(&found, to).await
+        };
+        match vldb.fate(&failure.error, look).await {
+            Fate::Made => Ok(()),
+            Fate::NotMade => Err((failure, false)),
+            Fate::Unknown => Err((failure, true)),
         }
     }
 

@@ -10,6 +10,7 @@ use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
 use afs_admin::{Cancel, Login};
 use afs_sim::Sim;
+use afs_wire::abort::{UNOQUORUM, VL_IO};
 use afs_wire::afsvol::{
     AfsVol, Clone, CreateVolume, EndTrans, ForwardMultiple, GetName, GetStatus, ListOneVolume, TransCreate,
     VOK,
@@ -17,6 +18,7 @@ use afs_wire::afsvol::{
 use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{GetEntryByIDN, GetNewVolumeId, Vl};
 use rx::{Endpoint, EndpointConfig, Runtime, ServerCall, ServiceConfig};
+use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
@@ -201,4 +203,42 @@ impl Script {
 fn bind(sim: &Sim, address: Ipv4Addr, port: u16) -> Endpoint {
     let config = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
     Endpoint::bind_with(Arc::new(sim.clone()), SocketAddr::from((address, port)), config).unwrap()
+}
+
+/// What has become of a change in a database whose servers do not know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "each test program uses a part of this")]
+pub(crate) enum Fate {
+    /// It was made: another server, which is asked next, refuses with this code as it is there already, or knows no more.
+    Made(Option<Abort>),
+    /// It was not made, as the next change shows.
+    NotMade,
+    /// The database takes no more changes, and answers from memory, where the change is not.
+    Open,
+}
+
+impl Script {
+    /// Has the database not know what became of this change, after which the entry is `after`.
+    #[allow(dead_code, reason = "each test program uses a part of this")]
+    pub(crate) fn with_doubt(mut self, change: &'static str, fate: Fate, after: &Entry) -> Self {
+        let mut wire = Vec::new();
+        after.to_wire().unwrap().encode(&mut wire);
+        let (earlier, asked) = (self.hook.take(), Arc::clone(&self.asked));
+        self.hook = Some(Arc::new(move |now, name, args| {
+            let count = asked.lock().unwrap().iter().filter(|asked| **asked == change).count();
+            let answer = match (name, fate) {
+                (name, Fate::Made(Some(_))) if name == change && count == 1 => Err(Abort(AbortCode::EOF.0)),
+                (name, Fate::Made(Some(code))) if name == change => Err(code),
+                (name, _) if name == change => Err(VL_IO),
+                (GetEntryByIDN::NAME, Fate::Made(_)) if count > 0 => Ok(wire.clone()),
+                (GetNewVolumeId::NAME, Fate::Open) if count > 0 => Err(UNOQUORUM),
+                _ => {
+                    let earlier = earlier.as_ref().map(|hook| hook(now, name, args));
+                    return earlier.unwrap_or((Duration::ZERO, None));
+                }
+            };
+            (Duration::ZERO, Some(answer))
+        }));
+        self
+    }
 }
