@@ -22,7 +22,7 @@ setsid nsenter --net=/run/netns/"$CLI" unshare --mount --propagation private -- 
     -chunksize 20 -daemons 6 -stat 20000 "$@" < /dev/null > "$AT"/log 2>&1 &
 pid=$!
 echo $pid > "$AT"/pid
-for _ in $(seq 150); do
+for _ in $(seq 600); do
     if grep -q " $AT/mnt fuse" /proc/$pid/mounts 2>/dev/null; then
         echo "ready /proc/$pid/root$AT/mnt"
         exit 0

@@ -48,7 +48,7 @@ start_host() {
     setsid nsenter --net=/run/netns/"$NS" unshare --mount --propagation private --uts --pid --fork --kill-child \
         --mount-proc "$HERE"/inside.sh "$NAME" "$HOST" "$ADDRESS" "$WITH" "$ROLES" < /dev/null > "$AT"/inside.out 2>&1 &
     local outer=$! inner=
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         # nsenter and unshare run in place, one after the other; the child is process 1
         inner=$(cat /proc/$outer/task/$outer/children 2>/dev/null || true)
         [ -z "${inner// /}" ] || break
@@ -74,7 +74,7 @@ serves() {
 
 # wait_for_host: until all its servers answer
 wait_for_host() {
-    for _ in $(seq 300); do
+    for _ in $(seq 1000); do
         [ -n "$(init_pid)" ] || die "the servers ended"
         serves && return
         sleep 0.2

@@ -114,7 +114,7 @@ bosserver=$!
 
 # The fileserver comes after the databases: one that finds no ptserver sleeps for 30 s. Where these are on another machine, the bosserver
 # here may not listen yet.
-for _ in $([ "$ROLES" = databases ] || seq 300); do
+for _ in $([ "$ROLES" = databases ] || seq 1000); do
     if vos listvldb -localauth > /dev/null 2>&1 && pts listentries -localauth > /dev/null 2>&1 &&
         bos start "$ADDRESS" dafs -localauth; then
         break

@@ -11,7 +11,7 @@ work() {
             begin; delete from t; rollback; vacuum;"
         for writer in 1 2 3 4; do
             for step in $(seq 8); do
-                sqlite3 -cmd '.timeout 60000' $mode.db "insert into t values(10000 * $writer + $step, 'writer');"
+                sqlite3 -cmd '.timeout 600000' $mode.db "insert into t values(10000 * $writer + $step, 'writer');"
             done &
         done
         wait

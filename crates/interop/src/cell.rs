@@ -21,13 +21,13 @@ const STATE_PREFIX: &str = "/run/afar-cell-";
 
 /// The longest time that a cell, or a machine of it, may take to come up: a few seconds, and 30 more where a file server misses its
 /// first look at the databases.
-const UP_TIMEOUT: Duration = Duration::from_secs(120);
+const UP_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The longest time that it may take to go.
-const DOWN_TIMEOUT: Duration = Duration::from_secs(60);
+const DOWN_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The longest time that a client which has crashed may take to end, and the time between two looks.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The longest time of a command that is run in a cell. The tools give a silent server some 60 s.
@@ -224,13 +224,17 @@ impl Cell {
         }
     }
 
-    /// Mounts it with Debian's afsd.fuse, on a machine that has clients only.
+    /// Mounts it with Debian's afsd.fuse, on a machine that has clients only. It crashes now and then, at its start too: then once more.
     ///
     /// # Errors
     ///
     /// When it is not mounted.
     pub fn mount(&self, client: &str) -> Result<Mount<'_>, String> {
-        let said = self.script("client-up.sh", vec![client.to_owned()], UP_TIMEOUT)?;
+        let up = || self.script("client-up.sh", vec![client.to_owned()], UP_TIMEOUT);
+        let said = up().or_else(|problem| match problem.contains("afsd.fuse does not mount") {
+            true => up(),
+            false => Err(problem),
+        })?;
         let path = said.lines().find_map(|line| line.strip_prefix("ready "));
         let path = path.ok_or_else(|| format!("client-up.sh says {said:?} instead of a folder"))?;
         Ok(Mount { cell: self, client: client.to_owned(), path: PathBuf::from(path) })

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The longest time that servers may take until a command that waits for them succeeds: OpenAFS's file server that comes before its
 /// ptserver waits for 30 s, and its volserver for it and ten more.
-const SERVERS_TIMEOUT: Duration = Duration::from_secs(120);
+const SERVERS_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The time after the last try after which such a command is run again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);

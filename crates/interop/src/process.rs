@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The longest time that a server may take until it serves, on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time between two looks whether a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(2);

@@ -26,6 +26,8 @@ pub enum Trouble {
     Skipped(String),
     /// It has failed.
     Failed(String),
+    /// It has failed in a way in which it can on a machine that stands still for some seconds.
+    Late(String),
 }
 
 impl From<String> for Trouble {
@@ -166,7 +168,7 @@ fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
             println!("test {name} ... SKIPPED: {reason}");
             note_skipped(&name, &reason);
         }
-        Err(Trouble::Failed(message)) => {
+        Err(Trouble::Failed(message) | Trouble::Late(message)) => {
             println!("test {name} ... FAILED ({seconds:.2}s): {message}");
             lock(failures).push((name, message));
         }

@@ -80,6 +80,11 @@ pub static RULES: &[Rule] = &[
         reason: "what a process of the server's is, and how often it was started, is the server's own affair",
         change: Change::Without(&["Command ", "Process last started"]),
     },
+    Rule {
+        name: "waits",
+        reason: "bos says it each five seconds until the salvager has ended, which on a busy machine may be twice or not at all",
+        change: Change::Without(&["waiting for salvage to complete."]),
+    },
 ];
 
 /// The rule of this name.
@@ -239,6 +244,8 @@ mod tests {
         );
         let mut lines: Vec<String> = ["b", "  Command 1 is 'x'", "a"].map(str::to_owned).to_vec();
         find("starts").unwrap().apply(&mut lines);
+        lines.push("bos: waiting for salvage to complete.".to_owned());
+        find("waits").unwrap().apply(&mut lines);
         find("sorted").unwrap().apply(&mut lines);
         assert_eq!(lines, ["a", "b"]);
     }

@@ -185,8 +185,8 @@ fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
     scene.make_users()?;
     let (machine, server) = FILES;
     scene.cell.join(5, &Machine::new(Servers::Stock))?;
-    scene.cell.expect("pts creategroup staff -owner admin -localauth")?;
-    scene.cell.expect("pts adduser alice staff -localauth")?;
+    scene.change("pts creategroup staff -owner admin")?;
+    scene.change("pts adduser alice staff")?;
     let root = fuse::make_volumes(&scene, server)?;
     let admin = ("system:administrators", AccessList::ALL);
     let of_staff =
@@ -207,7 +207,7 @@ fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
         fs::write(place(old.path()).join("after"), vec![2; BYTES]).map_err(told("a file, with two servers"))
     })?;
     for line in ["pts adduser bob staff", "pts createuser carol", &format!("vos create {server} a new")] {
-        scene.cell.expect(&format!("{line} -localauth"))?;
+        scene.change(line)?;
     }
     // The file server's own machine asks as well, and the file server asks for a user whom it does not know.
     let mut examine = scene.cell.command_at(machine, &["vos", "examine", "new", "-localauth"]);

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use crate::fuse::{self, Crashes};
 use crate::scene::{Scene, for_both, told};
 
-/// Moves: there and back five times.
+/// Moves: there and back five times. If a program has written less often by then, the moves go on, up to four times as many.
 const MOVES: usize = 10;
 
 /// Files of a program; behind that it writes them anew, so that a move does not take ever longer.
@@ -101,11 +101,12 @@ impl Program {
     }
 
     /// Works until it is told to end, and tells what it has written. afsd.fuse stores a file when it is closed, and not before.
-    fn run(mut self, has_ended: &AtomicBool) -> Result<Work, String> {
+    fn run(mut self, has_ended: &AtomicBool, written: &AtomicUsize) -> Result<Work, String> {
         let mut longest = Duration::ZERO;
         while !has_ended.load(Ordering::Acquire) {
             let begun = Instant::now();
             self.step()?;
+            written.store(self.rounds, Ordering::Release);
             longest = longest.max(begun.elapsed());
             thread::sleep(Duration::from_millis(20));
         }
@@ -156,10 +157,10 @@ fn move_under_programs(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdi
     let (our_scratch, stock_scratch) = (scratch(&ours.path()), scratch(stock.path()));
     let programs = [("ours", our_scratch.join("ours")), ("afsd.fuse", stock_scratch.join("stock"))];
     let work = || {
-        while_programs_work(programs, MOVES, |has_ended| {
-            for number in 0..MOVES {
+        while_programs_work(programs, MOVES, |progress| {
+            for number in 0..4 * MOVES {
                 thread::sleep(BETWEEN);
-                if has_ended() {
+                if progress().is_none_or(|written| number >= MOVES && written >= MOVES) {
                     break;
                 }
                 let (from, to) = if number % 2 == 0 { (ADDRESS, other) } else { (other, ADDRESS) };
@@ -183,29 +184,33 @@ fn move_under_programs(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdi
     Ok(ours.stop()?)
 }
 
-/// Has programs, each with a folder that it makes, write and read files while something is done, which is told whether one of them has failed.
-/// Gives what they have written, in so many rounds at least.
+/// Has programs, each with a folder that it makes, write and read files while something is done, which can ask how often each of them has written
+/// at least, and hears nothing once one has failed. Gives what they have written, in so many rounds at least.
 pub(crate) fn while_programs_work<const N: usize>(
     programs: [(&'static str, PathBuf); N],
     rounds: usize,
-    doing: impl FnOnce(&dyn Fn() -> bool) -> Verdict,
+    doing: impl FnOnce(&dyn Fn() -> Option<usize>) -> Verdict,
 ) -> Result<Vec<Work>, Trouble> {
     let programs = programs.map(|(name, folder)| Program::new(name, folder));
     let programs =
         programs.into_iter().collect::<io::Result<Vec<_>>>().map_err(told("a folder in the mount"))?;
     let has_ended = AtomicBool::new(false);
+    let written = [const { AtomicUsize::new(0) }; N];
     let works = thread::scope(|scope| {
-        let work = |program: Program| {
-            scope.spawn(|| {
-                let done = program.run(&has_ended);
+        let work = |(program, written)| {
+            let (program, written): (Program, &AtomicUsize) = (program, written);
+            let has_ended = &has_ended;
+            scope.spawn(move || {
+                let done = program.run(has_ended, written);
                 if done.is_err() {
                     has_ended.store(true, Ordering::Release);
                 }
                 done
             })
         };
-        let running: Vec<_> = programs.into_iter().map(work).collect();
-        let done = doing(&|| has_ended.load(Ordering::Acquire));
+        let running: Vec<_> = programs.into_iter().zip(&written).map(work).collect();
+        let least = || written.iter().map(|written| written.load(Ordering::Acquire)).min();
+        let done = doing(&|| least().filter(|_| !has_ended.load(Ordering::Acquire)));
         has_ended.store(true, Ordering::Release);
         let mut works = Vec::new();
         for running in running {
@@ -348,6 +353,9 @@ const SMALL_FILES: usize = 8;
 /// Releases under readers.
 const RELEASES: u8 = 6;
 
+/// How long a reader may take to see the last one.
+const SEEN_WITHIN: Duration = Duration::from_secs(60);
+
 /// A volume of our server `fs3` is released to the machine `srv` too, OpenAFS's or ours, and changed before each release, while programs read it
 /// through two mounts of ours, each of which prefers another server: each file that they read is of one release in all of its bytes.
 fn releases(lab: &Lab, servers: &Servers) -> Verdict {
@@ -388,9 +396,10 @@ fn releases(lab: &Lab, servers: &Servers) -> Verdict {
     });
     let mounts = mounts.into_iter().collect::<Result<Vec<_>, Trouble>>()?;
     let has_ended = AtomicBool::new(false);
-    let read = |mount: &OurMount| -> Result<(usize, u8), String> {
+    let newest = [const { AtomicU8::new(0) }; 2];
+    let read = |mount: &OurMount, newest: &AtomicU8| -> Result<usize, String> {
         let folder = mount.path().join(CELL_NAME).join("scratch/replica");
-        let (mut count, mut newest) = (0, 0);
+        let mut count = 0;
         while !has_ended.load(Ordering::Acquire) {
             for n in 0..SMALL_FILES {
                 let bytes = fs::read(folder.join(file(n))).map_err(|error| format!("reading: {error}"))?;
@@ -398,13 +407,15 @@ fn releases(lab: &Lab, servers: &Servers) -> Verdict {
                 if bytes.len() != 200_000 + n || bytes.iter().any(|byte| *byte != release) {
                     return Err(format!("file{n} has {} bytes of several releases", bytes.len()));
                 }
-                (count, newest) = (count + 1, newest.max(release));
+                count += 1;
+                newest.fetch_max(release, Ordering::Release);
             }
         }
-        Ok((count, newest))
+        Ok(count)
     };
     let seen = thread::scope(|scope| {
-        let readers: Vec<_> = mounts.iter().map(|mount| scope.spawn(|| read(mount))).collect();
+        let start = |(mount, newest)| scope.spawn(move || read(mount, newest));
+        let readers: Vec<_> = mounts.iter().zip(&newest).map(start).collect();
         let mut released = Ok(());
         for release in 2..=RELEASES {
             thread::sleep(BETWEEN);
@@ -413,7 +424,13 @@ fn releases(lab: &Lab, servers: &Servers) -> Verdict {
                 break;
             }
         }
-        thread::sleep(BETWEEN);
+        let until = Instant::now() + SEEN_WITHIN;
+        let waits = |(newest, reader): (&AtomicU8, &thread::ScopedJoinHandle<'_, _>)| {
+            newest.load(Ordering::Acquire) < RELEASES && !reader.is_finished()
+        };
+        while released.is_ok() && newest.iter().zip(&readers).any(waits) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(50));
+        }
         has_ended.store(true, Ordering::Release);
         let seen: Result<Vec<_>, _> = readers
             .into_iter()
@@ -422,9 +439,10 @@ fn releases(lab: &Lab, servers: &Servers) -> Verdict {
         released?;
         Ok::<_, Trouble>(seen?)
     })?;
-    for (mount, (count, newest)) in mounts.iter().zip(seen) {
+    for ((mount, count), newest) in mounts.iter().zip(seen).zip(newest) {
+        let newest = newest.into_inner();
         println!("a reader has read {count} files, and the releases up to {newest}");
-        if newest < RELEASES - 1 {
+        if newest < RELEASES {
             return Err(format!("a reader has seen no release after {newest}: {}", mount.said()).into());
         }
     }

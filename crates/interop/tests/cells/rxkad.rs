@@ -70,7 +70,7 @@ fn bind(port: u16) -> Result<Endpoint, Trouble> {
 /// Binds a port that was just closed. A program that another case starts at that moment has a copy of the closed socket until
 /// its exec, and the port is taken for as long.
 fn bind_again(port: u16) -> Result<Endpoint, Trouble> {
-    for _ in 0..100 {
+    for _ in 0..1500 {
         if let Ok(endpoint) = bind(port) {
             return Ok(endpoint);
         }

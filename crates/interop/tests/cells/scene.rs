@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use afar_interop::cell::{ADDRESS, CELL_NAME, CLIENT_ADDRESS, Cell, Machine, Servers};
 use afar_interop::lab::Lab;
@@ -10,8 +12,13 @@ use afs_testclient::{AccessList, Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 
+use crate::databases::TIMEOUT;
+
 /// Users that every scene has; `admin` is an administrator.
 const USERS: &[(&str, i32)] = &[("admin", 1), ("alice", 1001), ("bob", 1002)];
+
+/// What Debian's tools say if no server takes changes (UNOQUORUM).
+const NO_QUORUM: &str = "no quorum elected";
 
 /// A cell with users.
 pub(crate) struct Scene {
@@ -52,10 +59,24 @@ impl Scene {
     /// Makes the users, which [`Self::new`] does by itself.
     pub(crate) fn make_users(&self) -> Verdict {
         for (user, id) in USERS {
-            self.cell.expect(&format!("pts createuser {user} -id {id} -localauth"))?;
+            self.change(&format!("pts createuser {user} -id {id}"))?;
         }
-        self.cell.expect("pts adduser admin system:administrators -localauth")?;
+        self.change("pts adduser admin system:administrators")?;
         Ok(())
+    }
+
+    /// Has Debian's tools change a database, and does so again while the servers have nobody who takes changes: etcd's members
+    /// choose a new leader if a busy machine was late. Nothing was done then.
+    pub(crate) fn change(&self, line: &str) -> Result<String, Trouble> {
+        let until = Instant::now() + 2 * TIMEOUT;
+        loop {
+            match self.cell.expect(&format!("{line} -localauth")) {
+                Err(problem) if problem.contains(NO_QUORUM) && Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(200));
+                }
+                done => return Ok(done?),
+            }
+        }
     }
 
     /// Makes a volume on a server and gives its root directory an access list.
@@ -65,7 +86,7 @@ impl Scene {
         name: &str,
         list: &AccessList,
     ) -> Result<VolumeId, Trouble> {
-        let said = self.cell.expect(&format!("vos create {server} a {name} -maxquota 0 -localauth"))?;
+        let said = self.change(&format!("vos create {server} a {name} -maxquota 0"))?;
         let number = said.split_whitespace().nth(1).and_then(|word| word.parse().ok());
         let volume = VolumeId(number.ok_or_else(|| format!("vos create {name} says {said:?}"))?);
         self.at_clients(async || {

@@ -44,7 +44,7 @@ fn executes(lab: &Lab) -> Verdict {
     let cell = format!("interop-{}-executes", std::process::id());
     let mut command = Command::new("bash");
     command.args(["-c", EXECUTES, "bash"]).arg(&scripts).arg(cell);
-    let finished = process::run(&mut command, Duration::from_secs(60))?;
+    let finished = process::run(&mut command, Duration::from_secs(600))?;
     match finished.stdout.trim() {
         "500 of 500; ended:" => Ok(()),
         said => Err(format!("{said}\n{}", finished.stderr).into()),

@@ -382,7 +382,10 @@ fn use_a_little(mount: &Path) -> Verdict {
     Ok(())
 }
 
-/// Debian's cmdebug and ours have to print the same of a client in the cell.
+/// How often a client is asked until it has not changed from one of Debian's questions to the next.
+const ATTEMPTS: usize = 5;
+
+/// Debian's cmdebug and ours have to print the same of a client in the cell, which may not change meanwhile.
 fn cmdebugs_agree(lab: &Lab, scene: &Scene, port: &str) -> Verdict {
     let program = PathBuf::from(lab.afar()?.get_program());
     let program = program.canonicalize().map_err(told("our program"))?.display().to_string();
@@ -395,7 +398,26 @@ fn cmdebugs_agree(lab: &Lab, scene: &Scene, port: &str) -> Verdict {
             let output = scene.cell.command(&words).output().map_err(told("cmdebug"))?;
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         };
-        let (debians, ours) = (run(&["cmdebug"])?, run(&[&program, "cmdebug"])?);
+        let mut changes = String::new();
+        let same = (0..ATTEMPTS).find_map(|_| {
+            let attempt =
+                || Ok::<_, Trouble>((run(&["cmdebug"])?, run(&[&program, "cmdebug"])?, run(&["cmdebug"])?));
+            match attempt() {
+                Ok((before, ours, after)) if before == after => Some(Ok((before, ours))),
+                Ok((before, _, after)) => {
+                    changes = format!("{before}\nand then\n{after}");
+                    None
+                }
+                Err(trouble) => Some(Err(trouble)),
+            }
+        });
+        let Some(same) = same else {
+            return failed(format!(
+                "Debian's cmdebug {} says each time something else: {changes}",
+                words.join(" ")
+            ));
+        };
+        let (debians, ours) = same?;
         if debians != ours {
             return failed(format!("cmdebug {}: ours\n{ours}\nDebian's\n{debians}", words.join(" ")));
         }

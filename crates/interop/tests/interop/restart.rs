@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afar_interop::lab::Lab;
 use afar_interop::network::{Kind, Network};
@@ -11,6 +11,7 @@ use afar_interop::proxy::Proxy;
 use afar_interop::service::{self, Pattern, Request};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use rx::EndpointConfig;
+use rx_proto::config::CallLimits;
 use rx_proto::security::Null;
 use tokio::time::sleep;
 
@@ -68,6 +69,8 @@ fn stock_unnoticed(lab: &Lab) -> Verdict {
     network.at_ours(async || {
         let endpoint = bind(&network, EndpointConfig::default())?;
         let connection = endpoint.connect(proxy.address(), service::SERVICE, Box::new(Null));
+        // A server that starts on a busy machine may be away for longer than a call waits by default.
+        connection.set_limits(CallLimits { dead: Duration::from_secs(60), ..CallLimits::default() });
         let pattern = Pattern::default();
         let calls = async {
             let (mut before, mut behind) = (0, 0);
@@ -119,7 +122,14 @@ fn ours_unnoticed(lab: &Lab) -> Verdict {
         first.shut_down();
         drop(first);
         sleep(Duration::from_secs(1)).await;
-        let second = serve(address.port())?;
+        // The first one's sockets are closed when its tasks have ended.
+        let until = Instant::now() + TIMEOUT;
+        let second = loop {
+            match serve(address.port()) {
+                Err(_) if Instant::now() < until => sleep(Duration::from_millis(50)).await,
+                served => break served?,
+            }
+        };
         proxy.set_cut(false);
         let finished = client.finish(TIMEOUT)?;
         expect_said(REQUEST, &finished, &REQUEST.outcome().times(20_000))?;
