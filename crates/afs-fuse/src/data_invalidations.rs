@@ -165,7 +165,7 @@ mod tests {
             }
             lock(&of.told).push(node.0);
         });
-        (invalidations.patience, invalidations.least) = (Duration::from_millis(50), Duration::from_secs(1));
+        (invalidations.patience, invalidations.least) = (Duration::from_millis(50), Duration::from_secs(5));
         (kernel, open, invalidations)
     }
 

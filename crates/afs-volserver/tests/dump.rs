@@ -11,7 +11,7 @@ use afs_wire::afsvol::{AttachFlags, Dump, DumpFlags, DumpV2, GetSize};
 use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeId, VolumeType};
 use rx_proto::abort::AbortCode;
 use support::dumps::{FULL, Read, filled, read, stamp, store};
-use support::{BACKUP, Lab, RW};
+use support::{BACKUP, Lab, RW, TIMEOUT};
 
 /// Which vnodes are there with all that they have.
 fn whole(stream: &[u8]) -> Vec<u32> {
@@ -105,12 +105,12 @@ async fn a_client_that_goes_away_leaves_the_transaction_to_be_ended() {
     call.recv().await.unwrap();
     drop(call);
     // The server hears of it some time.
-    for _ in 0..1000 {
-        if lab.call(GetSize { from_trans: trans, from_date: FULL }).await.is_ok() {
-            break;
+    let is_over = async {
+        while lab.call(GetSize { from_trans: trans, from_date: FULL }).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    };
+    tokio::time::timeout(TIMEOUT, is_over).await.expect("the call ends in time");
     lab.end(trans).await;
     assert_eq!(lab.state(RW), VolumeState::Online);
     assert_eq!(lab.service.transaction_count(), 0);

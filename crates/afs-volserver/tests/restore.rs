@@ -229,13 +229,13 @@ async fn a_client_that_goes_away_in_the_middle_leaves_the_volume_as_it_was() {
     call.write_all(&good[..good.len() / 2]).await.unwrap();
     lab.wait_until_read(trans).await;
     drop(call);
-    for _ in 0..1000 {
-        // While the call is on its way to its end the transaction is in use.
-        if lab.call(GetStatus { trans }).await.is_ok() {
-            break;
+    // While the call is on its way to its end the transaction is in use.
+    let is_over = async {
+        while lab.call(GetStatus { trans }).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    };
+    tokio::time::timeout(TIMEOUT, is_over).await.expect("the call ends in time");
     assert_eq!(lab.volume(NEW).header().vnode_count, 0);
     assert_eq!(lab.restore(trans, &good).await, Ok(()));
     lab.finish(trans).await;

@@ -390,8 +390,9 @@ async fn what_is_not_served_is_refused_as_by_servers_without_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_nobody_uses_ends() {
-    let lab = Lab::with(|config| config.idle_limit = Duration::from_secs(1));
-    lab.create(RW, "user.x").await;
+    let first = Lab::new();
+    first.create(RW, "user.x").await;
+    let lab = first.beside(|config| config.idle_limit = Duration::from_secs(1));
     let trans = lab.begin(RW, AttachFlags::BUSY).await;
     let ended = async {
         while lab.service.transaction_count() > 0 {

@@ -117,7 +117,7 @@ fn a_terminated_emulator_cleans_up_by_itself() {
     let link = UpLink::new("term");
     let pid = text(&link.verb("up", &[]).stdout).to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    let gone = (0..250).any(|_| {
+    let gone = (0..1500).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         !link.is_there()
     });

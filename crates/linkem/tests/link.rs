@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use linkem::{ADDRESS_A, ADDRESS_B, ADDRESS6_A, ADDRESS6_B, Error, Link};
 
+/// How long something may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// False, with the reason printed, where no link can be made.
 fn can_run() -> bool {
     linkem::available().inspect_err(|why| eprintln!("skipped: {why}")).is_ok()
@@ -19,7 +22,7 @@ fn is_named(namespace: &str) -> bool {
     Path::new("/run/netns").join(namespace).exists()
 }
 
-/// A socket at each end, connected to each other; reads wait up to five seconds.
+/// A socket at each end, connected to each other; reads wait up to a minute.
 fn sockets(link: &Link, a: impl Into<IpAddr>, b: impl Into<IpAddr>) -> (UdpSocket, UdpSocket) {
     let (a, b) = (a.into(), b.into());
     let a = link.a().run_in(|| UdpSocket::bind((a, 0))).unwrap().unwrap();
@@ -27,7 +30,7 @@ fn sockets(link: &Link, a: impl Into<IpAddr>, b: impl Into<IpAddr>) -> (UdpSocke
     a.connect(b.local_addr().unwrap()).unwrap();
     b.connect(a.local_addr().unwrap()).unwrap();
     for socket in [&a, &b] {
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
     }
     (a, b)
 }
@@ -83,7 +86,7 @@ fn ping_runs_inside_the_namespace() {
         return;
     }
     let link = Link::builder().rtt(Duration::from_millis(20)).start().unwrap();
-    let ping = link.a().command("ping").args(["-q", "-c", "5", "-i", "0.1", "10.99.0.2"]).output();
+    let ping = link.a().command("ping").args(["-q", "-c", "20", "-i", "0.1", "10.99.0.2"]).output();
     let Ok(ping) = ping else {
         eprintln!("skipped: there is no ping here");
         return;
@@ -150,13 +153,17 @@ fn full_loss_passes_nothing_and_a_change_lets_it_pass_again() {
     for _ in 0..100 {
         a.send(b"lost").unwrap();
     }
+    let until = Instant::now() + PATIENCE;
+    while link.counters().a_to_b.drop_loss < 100 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     b.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert!(again(|| b.recv(&mut [0; 10])).is_err());
     let counters = link.counters();
     assert_eq!((counters.a_to_b.drop_loss, counters.a_to_b.packets_out), (100, 0));
 
     link.set(|direction| direction.loss = 0.0).unwrap();
-    b.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    b.set_read_timeout(Some(PATIENCE)).unwrap();
     round_trips(&a, &b, 3);
     link.set_each(|link| link.b_to_a.blackout = true).unwrap();
     a.send(b"through").unwrap();
@@ -220,7 +227,15 @@ fn namespaces_of_a_dead_process_are_removed_and_those_of_a_live_one_stay() {
     let live = Link::builder().start().unwrap();
     // Our process id, but the start time of another process: a dead one whose id was given again.
     let stale = format!("linkem-{}-1-0-a", std::process::id());
-    assert!(Command::new("ip").args(["netns", "add", &stale]).status().unwrap().success());
+    // A test beside this one may remove the name while the command makes it, which then fails.
+    let made = (0..50).any(|_| {
+        let status = Command::new("ip").args(["netns", "add", &stale]).status().unwrap();
+        status.success() || {
+            std::thread::sleep(Duration::from_millis(20));
+            false
+        }
+    });
+    assert!(made, "no namespace {stale}");
     let next = Link::builder().start().unwrap();
     assert!(!is_named(&stale));
     assert!(is_named(live.a().name()) && is_named(next.b().name()));
@@ -283,11 +298,11 @@ fn the_counters_tell_when_the_device_is_taken_away() {
     assert!(status.success());
     let unreachable = link.a().run_in(|| UdpSocket::bind("0.0.0.0:0")?.send_to(b"x", address)).unwrap();
     assert!(unreachable.is_err());
-    let invalid = (0..100).find_map(|_| {
+    let invalid = (0..3000).find_map(|_| {
         std::thread::sleep(Duration::from_millis(20));
         link.counters().check().err()
     });
-    let invalid = invalid.expect("noticed within two seconds").to_string();
+    let invalid = invalid.expect("noticed within a minute").to_string();
     assert!(invalid.contains("reading from wan0"), "{invalid}");
     assert!(matches!(link.set(|_| ()), Err(Error::EmulatorEnded)));
 }

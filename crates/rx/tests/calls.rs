@@ -265,7 +265,7 @@ async fn a_deadline_ends_the_waiting_and_the_call() {
     call.set_timeout(Duration::from_millis(100));
     let error = soon(call.recv()).await.unwrap_err();
     assert!(matches!(error, CallError::DeadlinePassed { .. }), "{error:?}");
-    assert!((100..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    assert!((100..10_000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
     soon(ended.notified()).await;
 }
 
@@ -452,7 +452,7 @@ async fn calls_end_at_once_while_services_are_away_and_go_on_when_they_are_back(
             let mut call = connection.call().await.unwrap();
             call.finish().unwrap();
             assert!(is_dead(call.read_exact(&mut [0; 1]).await.unwrap_err()), "a new one");
-            assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         }
         // What it calls itself is no matter of this.
         let other = echo_server(EndpointConfig::default());

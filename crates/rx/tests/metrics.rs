@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use metrics::Unit;
-use rx::{Abort, EndpointConfig, ServerCall, ServiceConfig};
+use rx::{Abort, EndpointConfig, ServerCall, ServiceConfig, WeakEndpoint};
 use rx_proto::ids::ServiceId;
 use support::recorder::Kept;
 use support::{ECHO, bind_with, connect, echo, service, small_packets, soon};
@@ -17,11 +17,16 @@ fn quiet() -> EndpointConfig {
 }
 
 const SLOW: ServiceId = ServiceId(2);
+/// Long enough that no wait on a busy machine is taken for it.
+const SLOW_TIME: Duration = Duration::from_secs(3);
 const REFUSING: ServiceId = ServiceId(3);
 
-async fn slow(mut call: ServerCall) -> Result<(), Abort> {
-    // Long enough that no wait on a busy machine is taken for it.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+/// Begins its time when another call waits for the handler: however late that call comes, it waits for all of it.
+async fn slow(endpoint: WeakEndpoint, mut call: ServerCall) -> Result<(), Abort> {
+    while endpoint.upgrade().is_some_and(|endpoint| endpoint.metrics().calls_waited == 0) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(SLOW_TIME).await;
     call.write_all(b"late").await.map_err(support::abort)
 }
 
@@ -35,7 +40,9 @@ async fn calls_arrive_as_counters_and_histograms_with_role_service_and_result() 
     let _guard = metrics::set_default_local_recorder(&kept);
     let server = bind_with(quiet());
     server.add_service(ServiceConfig::new(service(ECHO), echo));
-    server.add_service(ServiceConfig { max_calls: 1, ..ServiceConfig::new(service(SLOW), slow) });
+    let endpoint = server.downgrade();
+    let slow = ServiceConfig::new(service(SLOW), move |call| slow(endpoint.clone(), call));
+    server.add_service(ServiceConfig { max_calls: 1, ..slow });
     server.add_service(ServiceConfig::new(service(REFUSING), refuse));
     let client = bind_with(quiet());
 
@@ -72,11 +79,11 @@ async fn calls_arrive_as_counters_and_histograms_with_role_service_and_result() 
     assert_eq!(kept.number("rx_calls_ended result=aborted role=server service=3"), 1.0);
     assert_eq!(kept.samples("rx_call_seconds result=ok role=client service=1").len(), 3);
     let slow = kept.samples("rx_call_seconds result=ok role=server service=2");
-    assert!(slow.len() == 2 && slow.iter().all(|s| (1.0..30.0).contains(s)), "{slow:?}");
+    assert!(slow.len() == 2 && slow.iter().all(|s| (3.0..60.0).contains(s)), "{slow:?}");
     let mut waits = kept.samples("rx_handler_wait_seconds service=2");
     waits.sort_by(f64::total_cmp);
     assert!(
-        waits.len() == 2 && waits[0] < 0.5 && waits[1] >= 0.5,
+        waits.len() == 2 && waits[0] < 3.0 && waits[1] >= 3.0,
         "the second waited for the first: {waits:?}"
     );
     assert_eq!(kept.samples("rx_send_wait_seconds role=client service=1").len(), 3);

@@ -75,7 +75,7 @@ async fn a_port_that_nobody_has_fails_fast() {
     call.finish().unwrap();
     let error = soon(call.recv()).await.unwrap_err();
     assert_eq!(error.code(), AbortCode::CALL_DEAD, "{error}");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(client.metrics().icmp_errors > 0);
 }
 

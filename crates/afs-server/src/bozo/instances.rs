@@ -510,7 +510,7 @@ mod tests {
         assert_eq!(all.get(b"ptserver").unwrap().state().status(), BnodeStatus::NORMAL);
         let mut call = connection.call().await.unwrap();
         call.finish().unwrap();
-        tokio::time::timeout(Duration::from_secs(20), has_begun.recv()).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(60), has_begun.recv()).await.unwrap().unwrap();
     }
 
     /// A stop goes by its clock, which fails.
@@ -557,7 +557,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(Duration::from_secs(20), is_stopped).await.expect("it is stopped in time");
+            tokio::time::timeout(Duration::from_secs(60), is_stopped).await.expect("it is stopped in time");
             all.wait().await;
             all.set("ptserver", true, false).await.unwrap();
             assert_eq!(status(), BnodeStatus::NORMAL);

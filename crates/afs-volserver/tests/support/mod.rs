@@ -80,7 +80,7 @@ pub(crate) struct Lab {
     pub(crate) told: Arc<Changed>,
     _server: Endpoint,
     /// Dropped last: partitions write when they close.
-    _folder: Folder,
+    folder: Arc<Folder>,
 }
 
 impl Lab {
@@ -106,6 +106,15 @@ impl Lab {
             (id, open(&path))
         };
         let partitions = Partitions::new([open(A), open(B)]);
+        Self::of(change, partitions, Arc::new(folder))
+    }
+
+    /// A further server of the same volumes, otherwise configured. What is made at the first one does not go by these limits.
+    pub(crate) fn beside(&self, change: impl FnOnce(&mut Config)) -> Self {
+        Self::of(change, self.partitions.clone(), Arc::clone(&self.folder))
+    }
+
+    fn of(change: impl FnOnce(&mut Config), partitions: Partitions, folder: Arc<Folder>) -> Self {
         let bind = || Endpoint::bind("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap();
         let (server, client) = (bind(), bind());
         let everybody = Arc::new(Everybody(AtomicBool::new(true)));
@@ -118,7 +127,7 @@ impl Lab {
             VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), peers, runtime, config);
         server.add_service(service.config(vec![Arc::new(Null)]));
         let connection = client.connect(server.local_addr(), ServiceId(4), Box::new(Null));
-        Self { connection, partitions, service, everybody, told, _server: server, _folder: folder }
+        Self { connection, partitions, service, everybody, told, _server: server, folder }
     }
 
     /// As another server has it to send to.

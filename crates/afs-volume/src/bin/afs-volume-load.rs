@@ -1,10 +1,10 @@
 //! A load to be killed: threads that make, write, rename and remove files in a volume, and say on stdout what was
 //! acknowledged, a line each, before they go on. For `tests/kill.rs`.
 //!
-//!     afs-volume-load FOLDER THREADS FIRST
+//!     afs-volume-load FOLDER THREADS FIRST [FILES]
 //!
 //! Each thread works in a directory of its own, `tN`. File `n` of a thread has `n % 7` times 5,000 bytes, all of them
-//! `n % 251`; every fifth is renamed to `rN`, every seventh removed.
+//! `n % 251`; every fifth is renamed to `rN`, every seventh removed. Once so many FILES are made, the process kills itself.
 #![forbid(unsafe_code)]
 
 use afs_volume::{
@@ -12,10 +12,12 @@ use afs_volume::{
 };
 use afs_volume::{VnodeId, VolumeState};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
+use rustix::process::{Signal, getpid, kill_process};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const VOLUME: VolumeId = VolumeId(536_870_912);
 
@@ -29,7 +31,8 @@ fn say(what: &str, thread: u32, n: u32) {
     let _ = writeln!(out, "{what} {thread} {n}").and_then(|()| out.flush());
 }
 
-fn work(volume: &Arc<Volume>, thread: u32, first: u32) -> Result<(), VolumeError> {
+/// `left` is how many files all threads make until the process kills itself.
+fn work(volume: &Arc<Volume>, thread: u32, first: u32, left: &AtomicU32) -> Result<(), VolumeError> {
     let set = SetStatus::default();
     let name = format!("t{thread}").into_bytes();
     let directory = match volume.lookup(VnodeId::ROOT, &name) {
@@ -45,6 +48,9 @@ fn work(volume: &Arc<Volume>, thread: u32, first: u32) -> Result<(), VolumeError
         store.write(&data)?;
         store.commit(&set, stamp(n), false)?;
         say("made", thread, n);
+        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
+        }
         if n % 5 == 0 {
             volume.rename(directory, &name, directory, format!("r{n}").as_bytes(), stamp(n))?;
             say("renamed", thread, n);
@@ -56,7 +62,7 @@ fn work(volume: &Arc<Volume>, thread: u32, first: u32) -> Result<(), VolumeError
     Ok(())
 }
 
-fn run(folder: &Path, threads: u32, first: u32) -> Result<(), VolumeError> {
+fn run(folder: &Path, threads: u32, first: u32, files: u32) -> Result<(), VolumeError> {
     let partition =
         Partition::open(folder, Config { reserve_kib: 0, log_bytes: 1 << 20, ..Config::default() })?;
     let volume = match partition.volume(VOLUME) {
@@ -80,14 +86,15 @@ fn run(folder: &Path, threads: u32, first: u32) -> Result<(), VolumeError> {
     };
     assert_eq!(volume.state(), VolumeState::Online);
     say("ready", 0, 0);
+    let left = AtomicU32::new(files);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|t| {
                 (
                     t,
                     scope.spawn({
-                        let volume = &volume;
-                        move || work(volume, t, first)
+                        let (volume, left) = (&volume, &left);
+                        move || work(volume, t, first, left)
                     }),
                 )
             })
@@ -100,10 +107,11 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize| args.get(i).and_then(|a| a.parse().ok());
     let (Some(folder), Some(threads), Some(first)) = (args.get(1), number(2), number(3)) else {
-        eprintln!("Usage: afs-volume-load FOLDER THREADS FIRST");
+        eprintln!("Usage: afs-volume-load FOLDER THREADS FIRST [FILES]");
         return ExitCode::from(2);
     };
-    match run(Path::new(folder), threads, first) {
+    let files = number(4).unwrap_or(u32::MAX);
+    match run(Path::new(folder), threads, first, files) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("afs-volume-load: {error}");

@@ -229,7 +229,7 @@ mod tests {
         let file = Scratch::new("read", 1_000_000);
         assert_eq!(read(&file.0, Duration::from_secs(10)).unwrap()["bytes"], json!(1_000_000));
         assert_eq!(read(&file.0, Duration::ZERO).unwrap()["bytes"], json!(0));
-        let again = repeat(&file.0, Duration::from_millis(50)).unwrap();
-        assert!(again["passes"].as_u64().unwrap() > 1);
+        let passes = || repeat(&file.0, Duration::from_millis(50)).unwrap()["passes"].as_u64().unwrap();
+        assert!((0..20).any(|_| passes() > 1), "a busy machine takes the time for one pass now and then");
     }
 }

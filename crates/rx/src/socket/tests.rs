@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::batch::BUFFER_BYTES;
 use super::*;
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn v4_loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
