@@ -27,7 +27,8 @@ impl LocationDb {
     /// store makes none that rests on an older state of the database (decision 8); it is the same with a write at a sync site of Ubik. The
     /// server that has acknowledged it is the one that is asked next, and its answer is not older than that.
     ///
-    /// This does not hold for a server that was stopped before it began with the change, and runs on after all this: it begins then.
+    /// This does not hold for a server that has the change in its queue, or plans it again after a conflict, and was stopped or cut off
+    /// meanwhile: it may make the change after all this.
     pub(crate) async fn fate(&self, error: &Error, look: impl Future<Output = Result<bool, Error>>) -> Fate {
         if !error.may_be_done() {
             return Fate::NotMade;
