@@ -194,10 +194,10 @@ impl Scene {
         let mut command = self.command(who, Path::new("bash"));
         command.args(["-c", "exec 3< \"$1/large\" && echo open && exec sleep 1000", "bash"]).arg(folder);
         command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
+        let mut running = Running(command.spawn().unwrap());
         let mut said = [0; 5];
-        child.stdout.as_mut().unwrap().read_exact(&mut said).ok()?;
-        Some(Running(child))
+        running.0.stdout.as_mut().unwrap().read_exact(&mut said).ok()?;
+        Some(running)
     }
 
     /// A folder like /etc/pam.d in which `su` lets anybody in, with the module. In place of a ticket, a login has the cell's key and is alice.
