@@ -122,7 +122,8 @@ pub struct Path {
     takes_ranges: bool,
     pub(crate) reordering: Reordering,
     peer_packet_len: usize,
-    /// Largest window the peer offered lately: a new call starts with it.
+    /// The window that a new call starts with: what the peer offered in the newest first ACK of a call, or more that it has offered
+    /// since.
     window_hint: u32,
     /// The longest datagrams that have come from it in this second of the clock, and in the last in which any came.
     longest: u16,
