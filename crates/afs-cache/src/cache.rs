@@ -346,7 +346,7 @@ impl Cache {
         self.inner.shared.put_aside(file, why)
     }
 
-    /// Lists what was put aside, the oldest first.
+    /// Lists what was put aside, first the file that came into the cache first.
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {
         lock(&self.inner.shared.index).conflicts.values().cloned().collect()

@@ -5,8 +5,8 @@
 //! | --- | --- |
 //! | 1, name of a cell | the number that stands for it in keys |
 //! | 2, [`FileKey`] | [`FileRow`] |
-//! | 3, number of a backing file, start | end of a range that is dirty |
-//! | 4, number of a backing file | [`crate::Conflict`], as text |
+//! | 3, number of a cached file, start | end of a range that is dirty |
+//! | 4, number of a cached file | [`crate::Conflict`], as text |
 //!
 //! Each row ends with a checksum of its key and of what is before: a row that a disk has changed must not pass for one that says
 //! which bytes are whose.
@@ -81,7 +81,7 @@ pub(crate) fn is_other_there(
 /// The facts that are remembered of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FileRow {
-    /// The backing file.
+    /// The file's number, which names its slot or backing file.
     pub(crate) number: u64,
     /// The version of the data that the server has.
     pub(crate) version: u64,
@@ -272,7 +272,7 @@ pub(crate) fn all_dirty() -> Vec<u8> {
     vec![table::DIRTY]
 }
 
-/// The backing file and the range of a dirty row.
+/// The number of the cached file and the range of a dirty row.
 pub(crate) fn dirty_row(key: &Key, row: &[u8]) -> Option<(u64, Range<u64>)> {
     let row = unsealed(key, row)?;
     let mut f = Fields::new("a dirty range's key", key.0.get(1..)?);
@@ -283,7 +283,7 @@ pub(crate) fn dirty_row(key: &Key, row: &[u8]) -> Option<(u64, Range<u64>)> {
     (start < end && end <= LENGTH_MAX).then_some((number, start..end))
 }
 
-/// The backing file that the key of a dirty row is of.
+/// The number of the cached file that the key of a dirty row is of.
 pub(crate) fn dirty_number(key: &Key) -> Option<u64> {
     Some(u64::from_be_bytes(*key.0.get(1..)?.first_chunk()?))
 }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Files that were put aside may take the cache's limit divided by this. Beyond that the oldest go, but never the one that was put aside
-/// last: a program that tries again and again to write to a full volume must not fill the disk.
+/// Files that were put aside may take the cache's limit divided by this. Beyond that those go that came into the cache first, but
+/// never the one that was put aside last: a program that tries again and again to write to a full volume must not fill the disk.
 const ASIDE_PART: u64 = 4;
 
 impl Shared {
