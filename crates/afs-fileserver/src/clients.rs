@@ -214,7 +214,15 @@ impl Clients {
         }
         let admitted = tables.hosts.handle_delivery(self.now(), delivery, outcome);
         self.end_forgotten(&mut tables);
+        self.wake_if_due(&tables);
         admitted
+    }
+
+    /// Has [`Self::run`] look again, if something became due at once.
+    fn wake_if_due(&self, tables: &Tables) {
+        if tables.hosts.poll_timeout().is_some_and(|at| at <= self.now()) {
+            self.due.notify_one();
+        }
     }
 
     /// The client gives up these promises.
@@ -378,6 +386,7 @@ impl Clients {
                         clients.forget_remembered(delivery.host);
                     }
                     clients.end_forgotten(&mut tables);
+                    clients.wake_if_due(&tables);
                 }
                 if outcome == Outcome::NoAnswer {
                     tracing::info!(client = %delivery.address, "a client did not answer: it will be told later");

@@ -386,7 +386,9 @@ impl Hosts {
                     }
                     Message::Probe => {}
                 }
-                self.schedule(id, now + PROBE_AFTER);
+                // What was broken while it was told waits for it: its promise is gone, so nobody else tells it.
+                let has_more = self.hosts.get(&id).is_some_and(Host::has_pending);
+                self.schedule(id, if has_more { now } else { now + PROBE_AFTER });
             }
             Outcome::NoAnswer => {
                 let has_moved = was_doubted && host.has_moved;

@@ -361,6 +361,19 @@ fn breaks_for_a_host_that_is_down_are_remembered_and_delivered() {
     assert_eq!(show(hosts.handle_call(later, address(1), EPOCH)), "ready");
 }
 
+/// It was told when it called the next time, or after a quarter of an hour, and showed old data until then.
+#[test]
+fn what_changes_while_a_client_is_told_of_another_change_is_told_at_once() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    let id = down(&mut hosts, NOW, 1, fid(2));
+    let later = NOW + SECOND;
+    let told = hosts.poll_deliveries(later);
+    assert!(hosts.breaks(&[id], fid(4)).is_empty(), "nobody waits for who does not answer");
+    hosts.handle_delivery(later, &told[0], Outcome::Delivered);
+    assert_eq!(hosts.poll_timeout(), Some(later));
+    assert_eq!(hosts.poll_deliveries(later)[0].message, Message::Break(vec![fid(4)]));
+}
+
 #[test]
 fn too_many_remembered_breaks_become_a_reset() {
     let limits = HostLimits { delayed_breaks: 3, ..HostLimits::default() };
