@@ -83,6 +83,17 @@ impl PtService {
         &self,
         call: ServerCall<'_, R>,
         what: impl std::fmt::Display + Send,
+        plan: impl FnMut(&Ptdb, &Rules, &Caller, u32, &mut Rows) -> Result<T, PtError> + Send + 'static,
+    ) -> Result<T, Abort> {
+        let what = what.to_string();
+        self.change_and_tell(call, move |_| what, plan).await
+    }
+
+    /// The same, if the log is to have something of what came of it.
+    async fn change_and_tell<R: Rpc, T: Send + 'static>(
+        &self,
+        call: ServerCall<'_, R>,
+        what: impl FnOnce(Option<&T>) -> String + Send,
         mut plan: impl FnMut(&Ptdb, &Rules, &Caller, u32, &mut Rows) -> Result<T, PtError> + Send + 'static,
     ) -> Result<T, Abort> {
         let (caller, now) = (self.caller(&call), (self.clock)());
@@ -95,7 +106,8 @@ impl PtService {
             Identity::Cell => "the cell",
             Identity::Local(name) | Identity::Foreign(name) => name,
         };
-        tracing::info!(target: "audit", rpc = R::NAME, %what, caller, %peer, code, "PTDB change");
+        let what = what(result.as_ref().ok());
+        tracing::info!(target: "audit", rpc = R::NAME, what, caller, %peer, code, "PTDB change");
         result.map_err(aborts)
     }
 }
@@ -166,7 +178,7 @@ macro_rules! serves {
 serves! {
     change INewEntry(self, call, args) {
         let new = NewPrincipal { name: lower(&args.name), flag: 0, id: None, owner: args.owner.0 };
-        let what = text(&new.name);
+        let what = format!("{} {}", text(&new.name), args.id.0);
         self.change(call, what, move |ptdb, rules, caller, now, rows| {
             ptdb.new_entry_with_id(rules, caller, &new, args.id.0, now, rows)
         })
@@ -175,9 +187,13 @@ serves! {
     }
     change NewEntry(self, call, args) {
         let new = NewPrincipal { name: lower(&args.name), flag: args.flag, id: None, owner: args.owner.0 };
-        let what = text(&new.name);
+        let name = text(&new.name);
+        // Who restores an old copy of the database has to know which numbers were given out since.
+        let what = move |id: Option<&i32>| id.map_or_else(|| name.clone(), |id| format!("{name} {id}"));
         let id = self
-            .change(call, what, move |ptdb, rules, caller, now, rows| ptdb.new_entry(rules, caller, &new, now, rows))
+            .change_and_tell(call, what, move |ptdb, rules, caller, now, rows| {
+                ptdb.new_entry(rules, caller, &new, now, rows)
+            })
             .await?;
         Ok(reply::NewEntry { id: ViceId(id) })
     }
