@@ -104,13 +104,18 @@ impl fmt::Display for CreateFailure {
             Step::TakeId(_) => write!(f, "no id for the volume: {error}")?,
             Step::Make(id) => write!(f, "volume {id} was not made: {error}")?,
             Step::BringOnline(id) => write!(f, "volume {id} did not come online: {error}")?,
+            Step::MakeEntry(id) if self.may_have_entry => {
+                write!(
+                    f,
+                    "it is not known whether volume {id} got its entry in the location database: {error}"
+                )?;
+            }
             Step::MakeEntry(id) => write!(f, "volume {id} got no entry in the location database: {error}")?,
             Step::End(id) => write!(f, "the transaction on volume {id} was not ended: {error}")?,
         }
         match self.left {
-            Some(id) if self.may_have_entry => write!(
-                f,
-                "; the server keeps volume {id}, which may have its entry all the same: when the database is in order, look with vos listvldb, and if there is none, remove the volume with vos zap"
+            Some(_) if self.may_have_entry => f.write_str(
+                "; the server keeps it: when the database is in order, look with vos listvldb, and if there is no entry, remove the volume with vos zap",
             ),
             Some(id) => write!(f, "; the server keeps volume {id}: remove it with vos zap"),
             None => Ok(()),

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use afs_failover::{Candidate, Rotation, Step, Verdict, verdict};
+use afs_wire::abort;
 use rx::{Endpoint, Peer, PeerLimits, RpcError, Runtime};
 use rx_proto::ids::ServiceId;
 use rx_proto::time::Instant;
-use rxgen::{Interface, Rpc};
+use rxgen::{Abort, Interface, Rpc};
 
 use crate::error::{Error, is_undecided};
 use crate::login::Login;
@@ -68,7 +69,7 @@ impl DatabaseServers {
     pub async fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Error> {
         let mut rotation = Rotation::new(self.runtime.now(), TIMEOUT);
         let mut failures: Vec<(usize, RpcError)> = Vec::new();
-        let mut has_undecided = false;
+        let (mut has_undecided, mut may_have_begun) = (false, false);
         loop {
             let now = self.runtime.now();
             let server = match rotation.step(now, &self.candidates(&failures)) {
@@ -100,12 +101,14 @@ impl DatabaseServers {
             let is_silent = verdict == Verdict::Down;
             self.state().down_since[at] = is_silent.then_some(now);
             if verdict == Verdict::Fail {
-                let was_attempted = rotation.is_ambiguous() || has_undecided;
+                let was_attempted = rotation.is_ambiguous() || has_undecided || may_have_begun;
                 return Err(if was_attempted { Error::Repeated(error) } else { Error::Call(error) });
             }
             tracing::debug!(server = %self.peers[at].address(), %error, ?verdict, "a database server failed");
             rotation.note(now, server, verdict);
             has_undecided |= is_undecided(&error);
+            // Ours have not begun then, but a sync site of Ubik that loses its quorum during the change says it too.
+            may_have_begun |= Abort(error.code().0) == abort::UNOQUORUM;
             failures.retain(|(of, _)| *of != at);
             failures.push((at, error));
         }

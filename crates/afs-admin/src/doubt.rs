@@ -29,6 +29,7 @@ impl LocationDb {
     ///
     /// This does not hold for a server that has the change in its queue, or plans it again after a conflict, and was stopped or cut off
     /// meanwhile: it may make the change after all this.
+    /// And UNOQUORUM of all servers is taken for a change that nobody has made, which Ubik does not promise.
     pub(crate) async fn fate(&self, error: &Error, look: impl Future<Output = Result<bool, Error>>) -> Fate {
         if !error.may_be_done() {
             return Fate::NotMade;

@@ -40,7 +40,8 @@ const UNDECIDED: [Abort; 2] = [abort::VL_IO, abort::PRDBFAIL];
 
 /// Whether this is the answer of a server of a database that does not know whether it has carried out the call.
 pub(crate) fn is_undecided(error: &RpcError) -> bool {
-    UNDECIDED.contains(&Abort(error.code().0))
+    // A reply that nobody understands comes after the call was carried out.
+    matches!(error, RpcError::Reply { .. }) || UNDECIDED.contains(&Abort(error.code().0))
 }
 
 impl Error {

@@ -216,7 +216,7 @@ impl fmt::Display for Left {
             }
             Self::Unrecorded(id) => write!(
                 f,
-                "the server keeps volume {id}, and it is not known whether that has its entry: when the database is in order, look with vos listvldb, and if there is none, remove the volume with vos zap"
+                "the server keeps volume {id}, and it is not known whether its entry names that place: when the database is in order, look with vos listvldb, and if it does not, remove the volume there with vos zap"
             ),
             Self::Restored(id) => {
                 write!(f, "volume {id} has the contents of the dump, and may be offline: restore it again")

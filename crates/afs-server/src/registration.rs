@@ -61,7 +61,9 @@ impl Vl {
             }
             Self::Remote(vldb) => match vldb.register(registration.uuid, addresses).await {
                 Ok(()) => Ok(()),
-                Err(Error::Call(error)) if error.code().0 > 0 => Err(said(error.code().0)),
+                Err(Error::Call(error) | Error::Repeated(error)) if error.code().0 > 0 => {
+                    Err(said(error.code().0))
+                }
                 Err(error) => Err(error.to_string()),
             },
         }

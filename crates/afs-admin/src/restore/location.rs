@@ -80,13 +80,10 @@ async fn change(
         },
         Err((step, error)) => Err(failed(step, error)),
     };
-    match replaced {
-        Err(failure) => {
-            let not_unlocked = vldb.release_lock(id, Some(kind)).await.err();
-            Err(NotRecorded { not_unlocked, ..failure })
-        }
-        recorded => recorded,
-    }
+    // Also if the entry says it: an entry that has not changed, as the volume keeps its place, looks the same where it was not replaced,
+    // and then its lock is still there.
+    let not_unlocked = vldb.release_lock(id, Some(kind)).await.err();
+    replaced.map_err(|failure| NotRecorded { not_unlocked, ..failure })
 }
 
 /// Finds out whether a change was made that has failed.
