@@ -13,7 +13,6 @@ use std::time::Duration;
 use afs_failover::{Verdict, verdict};
 use afs_wire::rxafs::{GetCapabilities, Rxafs};
 use afs_wire::vl::{ProbeServer, Vl};
-use futures_util::future::join_all;
 use rx::{RpcError, Runtime};
 
 use crate::servers::connections::Connections;
@@ -161,8 +160,11 @@ async fn keep_in_touch(liveness: Weak<Liveness>) {
             server.kind == ServerKind::File && candidate.has_answered && candidate.down_since.is_none()
         });
         if round.is_multiple_of(PINGS_PER_PROBE) {
-            let probes = servers.iter().map(|server| liveness.ask_once(server, true));
-            join_all(probes).await;
+            // Nobody waits for the one that does not answer.
+            for server in servers {
+                let this = Arc::clone(&liveness);
+                liveness.runtime.spawn(Box::pin(async move { this.ask_once(&server, true).await }));
+            }
         } else {
             let best = servers.iter().filter_map(|server| server.best());
             best.for_each(|address| liveness.probe.ping_nat(address.socket));
