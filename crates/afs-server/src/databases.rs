@@ -201,8 +201,8 @@ pub(crate) fn warn_if_not_shared(config: &Config) -> Result<(), StartError> {
     if !servers.is_empty() {
         tracing::warn!(
             ?servers,
-            "CellServDB names other database servers, which do not share the databases in the file here: each would give out the same \
-             ids again. Set databases.etcd on all of them, or take them out of CellServDB"
+            "CellServDB or databases.servers names other database servers, which do not share the databases in the file here: each would \
+             give out the same ids again. Set databases.etcd on all of them, or take them out there"
         );
     }
     Ok(())

@@ -52,7 +52,8 @@ impl Session {
         // What is wrong with the cell is said now and not at each line; that there is no token, too.
         let pts = open(given)?;
         let mut kept = kept(given);
-        if !pts.is_authenticated && !given.has("noauth") {
+        if !pts.is_authenticated {
+            kept.retain(|word| word != "-localauth" && word != "-noauth");
             kept.push("-noauth".into());
         }
         Ok(Self { kept, has_quit: false })
