@@ -5,14 +5,18 @@
 # of packaging/run, which ends with such a line.
 # A test that cannot run here appends a line "NAME: REASON" to the file $AFAR_SKIP_LOG and returns; cargo counts it as
 # passed, this script as skipped. A failed lint counts as one failure, and one without its tool as skipped.
+# A test that begins anew because the machine was late appends such a line to $AFAR_LATE_LOG. The end of the output says
+# how often each did ("BEGUN ANEW"); what counts is its last result.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p target
 export AFAR_SKIP_LOG=$PWD/target/skipped-tests.log
+export AFAR_LATE_LOG=$PWD/target/late-tests.log
 export CARGO_TERM_COLOR=never
 lint_record=$PWD/target/lint-record
 output=$PWD/target/test-output.log
 : > "$AFAR_SKIP_LOG"
+: > "$AFAR_LATE_LOG"
 : > "$lint_record"
 # When cargo's tests have to have ended, in seconds from the start, of CI's 90 minutes: where nobody sees that a test hangs, the others are
 # counted. The output says which runs for long.
@@ -26,6 +30,7 @@ finish() {
     local line
     echo
     [ ${#notes[@]} = 0 ] || printf '%s\n' "${notes[@]}"
+    sort "$AFAR_LATE_LOG" | uniq -c | sed 's/^ */BEGUN ANEW: /'
     sort -u "$AFAR_SKIP_LOG" | while read -r line; do echo "SKIPPED: $line"; done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]
@@ -95,8 +100,8 @@ scripts/tools.sh || fail "scripts/tools.sh"
 
 echo "=== tests"
 before=$failed
-limit=()
-[ -t 0 ] || limit=(timeout --kill-after=60 "$((tests_end - SECONDS))")
+limit=() left=$((tests_end - SECONDS))
+[ -t 0 ] || limit=(timeout --kill-after=60 "$((left > 60 ? left : 60))")
 scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-fast 2>&1 | tee "$output"
 status=${PIPESTATUS[0]}
 sum_cargo "$output"

@@ -306,8 +306,12 @@ fn removing_a_file_that_is_locked_writes_no_warning() {
         fs::remove_file(place.join("l")).unwrap();
         drop(file);
         assert!(!place.join("l").exists());
+        // The lock is given back after the close. A mount that is so late that it ends before that says so.
+        std::thread::sleep(Duration::from_millis(500));
         assert!(mount.stop().success());
-        assert!(!cell.log("one").contains("WARN"), "{}", cell.log("one"));
+        let log = cell.log("one");
+        let is_warning = |line: &&str| line.contains("WARN") && !line.contains("the client is ending");
+        assert_eq!(log.lines().find(is_warning), None, "{log}");
     });
 }
 

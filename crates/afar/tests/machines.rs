@@ -251,27 +251,35 @@ fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_
             scope.spawn(move || work(folder, stops, rounds))
         };
         let workers: Vec<_> = folders.iter().map(PathBuf::as_path).zip(&rounds).map(begin).collect();
-        let all_go_on = || {
+        // Waits until each program has done so many rounds more.
+        let all_do = |more: u64| {
             let before = rounds.each_ref().map(|rounds| rounds.count.load(Ordering::Relaxed));
             let until = Instant::now() + 3 * TIMEOUT;
             while rounds
                 .iter()
                 .zip(before)
-                .any(|(rounds, before)| rounds.count.load(Ordering::Relaxed) < before + 20)
+                .any(|(rounds, before)| rounds.count.load(Ordering::Relaxed) < before + more)
             {
                 assert!(Instant::now() < until, "a program stands still");
                 std::thread::sleep(Duration::from_millis(10));
             }
         };
         let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            all_go_on();
+            all_do(20);
             let begun = Instant::now();
             let away = [1, 2, 3].map(|machine| {
                 let away = restart(machine, &state);
-                all_go_on();
+                all_do(20);
                 away
             });
+            // A round is told of when it has ended.
+            all_do(1);
             let longest = rounds.each_ref().map(Rounds::take_longest);
+            // What had begun before that is of neither time.
+            all_do(1);
+            for rounds in &rounds {
+                rounds.take_longest();
+            }
             // As long without a restart.
             std::thread::sleep(begun.elapsed());
             let usual = rounds.each_ref().map(Rounds::take_longest).into_iter().max();

@@ -34,7 +34,7 @@ fn is_locked(said: &str) -> bool {
 /// Gives the command again, as an administrator would who reads what it says.
 fn give_again(cell: &TwoServers, name: &str, line: &str) -> (bool, String) {
     let mut all = String::new();
-    for _ in 0..5 {
+    for attempt in 0..5 {
         let output = cell.vos(line).output().unwrap();
         let said = words(&output);
         all.push_str(&said);
@@ -44,8 +44,10 @@ fn give_again(cell: &TwoServers, name: &str, line: &str) -> (bool, String) {
         if is_locked(&said) {
             cell.does(&format!("unlock {name}"));
         }
-        // Those of a command that was killed may still hold it.
-        cell.end_transactions();
+        // Those of a command that was killed may still hold it. At first that has to be said.
+        if said.contains("volume is busy") || attempt > 0 {
+            cell.end_transactions();
+        }
     }
     (false, all)
 }

@@ -265,7 +265,7 @@ async fn goes_on(as_input: bool) {
     let cell = Cell::new();
     let first = cell.create("first");
     let mut written = Vec::new();
-    for length in [0, 5000, 300_000, 1_500_000, 3_000_000] {
+    for length in [0, 5000, 1_000_000, 1_500_000, 3_000_000] {
         written.push((cell.write(first, &format!("file{length}"), &pattern(length)).await, pattern(length)));
     }
     let file = cell.state.path().join("dump");

@@ -28,6 +28,8 @@ pub enum Trouble {
     Failed(String),
     /// It has failed in a way in which it can on a machine that stands still for some seconds.
     Late(String),
+    /// It has failed in a way in which it cannot for that reason.
+    Early(String),
 }
 
 impl From<String> for Trouble {
@@ -168,7 +170,7 @@ fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
             println!("test {name} ... SKIPPED: {reason}");
             note_skipped(&name, &reason);
         }
-        Err(Trouble::Failed(message) | Trouble::Late(message)) => {
+        Err(Trouble::Failed(message) | Trouble::Late(message) | Trouble::Early(message)) => {
             println!("test {name} ... FAILED ({seconds:.2}s): {message}");
             lock(failures).push((name, message));
         }

@@ -1,10 +1,13 @@
 //! The servers of a cell, which can be killed and started again, and mounts of it in processes of their own.
 
 use super::{Folder, Process, SERVERS_LOG, TIMEOUT, afar, open, own_address, up};
+use afs_testclient::skipped::begun_anew;
+use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::net::Ipv4Addr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// What a mount says when it has answered a server although its kernel had not forgotten yet, after a second.
@@ -13,18 +16,49 @@ const LATE: &str = "answered before the kernel's copies are gone";
 /// What is logged when a machine had no processor for a mount in time: from then on the mount may show for a moment what was changed.
 const LATENESS: [&str; 3] = [LATE, "a client did not answer", "the client was suspended"];
 
+thread_local! {
+    /// The folder of the cell with which this thread tries something.
+    static TRIED: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
+
+    /// Whether a mount of it had been late when that failed.
+    static WAS_LATE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Has each panic look for lateness before it goes up: the mounts are killed by that, and who is killed does not answer either. A panic in
+/// a thread that the test has started becomes one of the test's own thread, by `thread::scope` or `join`, while they still live.
+fn look_at_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            before(panic);
+            if let Some(folder) = TRIED.take() {
+                WAS_LATE.set(has_been_late(&folder, 0));
+            }
+        }));
+    });
+}
+
 /// Does something with a cell of its own, and stops its servers. It is begun anew, three times in all, if it fails when a mount was late:
 /// what fails otherwise fails at once.
 pub(crate) fn at_once(name: &str, work: impl Fn(&mut Cell)) {
+    look_at_panics();
     for round in 1..=3 {
         let mut cell = Cell::new(name);
-        match catch_unwind(AssertUnwindSafe(|| work(&mut cell))) {
+        TRIED.set(Some(cell.folder.0.clone()));
+        WAS_LATE.set(false);
+        let tried = catch_unwind(AssertUnwindSafe(|| work(&mut cell)));
+        TRIED.set(None);
+        match tried {
             Ok(()) => {
                 assert!(cell.servers.stop().success());
                 return;
             }
-            Err(_) if round < 3 && cell.has_been_late(0) => {
+            Err(_) if round < 3 && WAS_LATE.get() => {
                 println!("{name}: a mount was late in try {round}");
+                // Its thread has the test's name.
+                let why = format!("a mount of the cell {name:?} was late");
+                begun_anew(std::thread::current().name().unwrap_or(name), &why);
             }
             Err(panic) => resume_unwind(panic),
         }
@@ -35,8 +69,34 @@ pub(crate) fn at_once(name: &str, work: impl Fn(&mut Cell)) {
 pub(crate) fn answers_in_time(name: &str, work: impl Fn(&mut Cell)) {
     at_once(name, |cell| {
         work(cell);
-        assert!(!cell.all_logs().contains(LATE), "{}", cell.all_logs());
+        let logs = all_logs(&cell.folder.0);
+        assert!(!logs.contains(LATE), "{logs}");
     });
+}
+
+/// What all mounts and the servers have logged of the cell in a folder. It is read while something panics, and what cannot be read is left
+/// out.
+fn all_logs(folder: &Path) -> String {
+    let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_log =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"log-"));
+    let text = |path: PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    paths.filter(is_log).map(text).collect()
+}
+
+/// How often a mount of the cell in a folder was late, by what was logged.
+fn lateness(folder: &Path) -> usize {
+    let is_late = |line: &&str| LATENESS.iter().any(|text| line.contains(text));
+    all_logs(folder).lines().filter(is_late).count()
+}
+
+/// Whether a mount was late more often than that. Who has been told of a change is told so before the server says of whom it was not.
+fn has_been_late(folder: &Path, before: usize) -> bool {
+    let until = Instant::now() + Duration::from_secs(5);
+    while lateness(folder) <= before && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    lateness(folder) > before
 }
 
 /// The servers of a cell, which can be killed and started again, and mounts of it.
@@ -97,29 +157,14 @@ impl Cell {
         fs::read_to_string(self.log_file(name)).unwrap()
     }
 
-    /// What all mounts and the servers have logged.
-    fn all_logs(&self) -> String {
-        let paths = fs::read_dir(self.folder.join(".")).unwrap().map(|entry| entry.unwrap().path());
-        let is_log = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"log-"))
-        };
-        let text = |path: PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
-        paths.filter(is_log).map(text).collect()
-    }
-
-    /// How often a mount was late, by what was logged.
+    /// How often a mount was late until now.
     pub(crate) fn lateness(&self) -> usize {
-        let is_late = |line: &&str| LATENESS.iter().any(|text| line.contains(text));
-        self.all_logs().lines().filter(is_late).count()
+        lateness(&self.folder.0)
     }
 
-    /// Whether a mount was late more often than that. Who has been told of a change is told so before the server says of whom it was not.
+    /// Whether a mount was late more often than that. Its mounts still have to be there: who is killed does not answer either.
     pub(crate) fn has_been_late(&self, before: usize) -> bool {
-        let until = Instant::now() + Duration::from_secs(5);
-        while self.lateness() <= before && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        self.lateness() > before
+        has_been_late(&self.folder.0, before)
     }
 
     /// Waits for a line of a mount's log with all of these in it.

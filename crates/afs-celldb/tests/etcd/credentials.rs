@@ -205,10 +205,13 @@ async fn a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long() {
 fn etcd_with_slow_logins(test: &str, seconds: u32) -> Option<(Etcd, Arc<EtcdStore>)> {
     for cost in 12.. {
         let (etcd, store) = etcd_with_passwords(test, cost, seconds)?;
-        let begun = Instant::now();
-        let (is_done, said) = etcd.control(&["--user", "root:secret", "get", "x"]);
-        assert!(is_done, "{said}");
-        if begun.elapsed() > Duration::from_millis(1300) {
+        let login = |_| {
+            let begun = Instant::now();
+            let (is_done, said) = etcd.control(&["--user", "root:secret", "get", "x"]);
+            assert!(is_done, "{said}");
+            begun.elapsed()
+        };
+        if (0..3).map(login).min() > Some(Duration::from_millis(1300)) {
             return Some((etcd, store));
         }
     }

@@ -267,15 +267,19 @@ async fn while_two_of_three_members_hang_nobody_waits_for_them() {
         for server in [&ours, &theirs, &forgetful] {
             eventually("it is noticed", async || !server.freshness().unwrap().has_quorum).await;
         }
-        let begun = Instant::now();
+        let mut took = Vec::new();
         for _ in 0..10 {
+            let begun = Instant::now();
             assert!(has_at_first(&ours, id).await && has_at_first(&theirs, id).await);
             assert_eq!(forgetful.catch_up().await, Err(NoQuorum));
             for server in [&ours, &theirs, &forgetful] {
                 assert_eq!(take(server).await, Err(VlError::NoQuorum));
             }
+            took.push(begun.elapsed());
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        took.sort();
+        // A machine that stands still makes some of them long, and not eight of ten.
+        assert!(took[2] < Duration::from_secs(1), "{took:?}");
         for member in 0..2 {
             etcd.stop((member + round) % 3, false);
         }

@@ -48,7 +48,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
         for (condition, drop_every, stock) in conditions {
             let lab = Arc::clone(lab);
             let name = format!("facts/{side}/{condition}");
-            cases.push(Case::new(name, Weight::Waiting, move || thrice(|| check(&lab, drop_every, stock))));
+            cases.push(thrice(name, Weight::Waiting, move || check(&lab, drop_every, stock)));
         }
     }
     cases

@@ -54,7 +54,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     ];
     let case = |(name, check): &(&str, Check)| {
         let (lab, check) = (Arc::clone(lab), *check);
-        Case::new(format!("limits/{name}"), Weight::Waiting, move || thrice(|| check(&lab).map_err(late)))
+        thrice(format!("limits/{name}"), Weight::Waiting, move || check(&lab).map_err(late))
     };
     checks.iter().map(case).collect()
 }
@@ -105,8 +105,8 @@ fn our_call_outlives_its_dead_time_by_pings(lab: &Lab) -> Verdict {
         let client = Client::new(&network, &server, DEAD_ONLY)?;
         client.expect_success(Request::Sleep { ms: 8000 }).await?;
         match client.endpoint.stats().pings_sent {
-            2..=20 => Ok(()),
-            pings => failed(format!("{pings} pings in 8 s, expected about one a second")),
+            5..=20 => Ok(()),
+            pings => failed(format!("{pings} pings in 8 s, expected one a second")),
         }
     })
 }

@@ -143,7 +143,7 @@ fn show(lab: &Lab, check: fn(&Scene<'_>) -> Verdict) -> Verdict {
     let mut verdict = Ok(());
     for _ in 0..SCENES {
         verdict = network.at_ours(async || check(&Scene::new(lab, &network).await?));
-        if !matches!(verdict, Err(Trouble::Failed(_))) {
+        if !matches!(verdict, Err(Trouble::Failed(_) | Trouble::Late(_))) {
             break;
         }
     }

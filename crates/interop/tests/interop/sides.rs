@@ -6,7 +6,8 @@ use afar_interop::lab::Lab;
 use afar_interop::network::Network;
 use afar_interop::process::{self, Finished, Running, Server};
 use afar_interop::service::{Outcome, Request};
-use afar_interop::suite::{Trouble, Verdict};
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use afs_testclient::skipped::begun_anew;
 use rx::{Endpoint, EndpointConfig};
 
 /// What a call may take on a busy machine, unless the case is about time. It ends what hangs, and no more.
@@ -83,19 +84,30 @@ pub(crate) fn expect_time(what: &str, took: Duration, least: f64, most: f64) -> 
         return Ok(());
     }
     let problem = format!("{what} took {took:?}, expected {least} to {most} s");
-    Err(if took.as_secs_f64() > most { Trouble::Late(problem) } else { Trouble::Failed(problem) })
+    Err(if took.as_secs_f64() > most { Trouble::Late(problem) } else { Trouble::Early(problem) })
 }
 
-/// Does a check up to three times, while it fails only in a way in which it may on a machine that stands still for some
-/// seconds. A busy machine is late now and then, and not three times.
-pub(crate) fn thrice(check: impl Fn() -> Verdict) -> Verdict {
-    let mut verdict = Ok(());
-    for _ in 0..3 {
-        verdict = check();
-        let Err(Trouble::Late(problem)) = &verdict else { break };
-        println!("late: {problem}");
-    }
-    verdict
+/// A case whose check is done up to three times while it fails only in a way in which it may on a machine
+/// that stands still for some seconds. A busy machine is late now and then, and not three times.
+pub(crate) fn thrice(
+    name: impl Into<String>,
+    weight: Weight,
+    check: impl Fn() -> Verdict + Send + 'static,
+) -> Case {
+    let name = name.into();
+    let case = name.clone();
+    Case::new(name, weight, move || {
+        for _ in 0..2 {
+            match check() {
+                Err(Trouble::Late(problem)) => {
+                    println!("late: {problem}");
+                    begun_anew(&case, &problem);
+                }
+                verdict => return verdict,
+            }
+        }
+        check()
+    })
 }
 
 /// The trouble of a case that is about time, in all that it does: whatever fails in it may be late.
