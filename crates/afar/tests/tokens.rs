@@ -77,9 +77,11 @@ fn commands_call_with_the_token_of_who_runs_them_and_as_nobody_without_one() {
     let owned = works(&scene, BOB, "pts examine alice:friends");
     assert!(owned.contains("owner: alice") && owned.contains("creator: alice"), "{owned}");
 
-    // Commands that are read from a file are those of the same user, until one says otherwise.
+    // Commands that are read from a file are those of the same user, until one says otherwise: of the cell too, then.
     let lines = scene.realm.join("lines");
-    fs::write(&lines, "cg alice:first\ncg alice:second -noauth\ncg alice:third\n").unwrap();
+    let config = scene.cell.public_config().display().to_string();
+    let text = format!("cg alice:first\ncg alice:second -noauth -config {config}\ncg alice:third\n");
+    fs::write(&lines, text).unwrap();
     let (_, said) = run(&scene, ALICE, &format!("pts source {}", lines.display()));
     assert_eq!(said.matches("denied").count(), 2, "{said}");
     assert!(works(&scene, ALICE, "pts examine alice:first").contains("creator: alice"));
