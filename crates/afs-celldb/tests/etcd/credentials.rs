@@ -207,8 +207,8 @@ fn etcd_with_slow_logins(test: &str, seconds: u32) -> Option<(Etcd, Arc<EtcdStor
         let (etcd, store) = etcd_with_passwords(test, cost, seconds)?;
         let login = |_| {
             let begun = Instant::now();
-            let (is_done, said) = etcd.control(&["--user", "root:secret", "get", "x"]);
-            assert!(is_done, "{said}");
+            // It gives a login up after 2 s.
+            let _ = etcd.control(&["--user", "root:secret", "get", "x"]);
             begun.elapsed()
         };
         if (0..3).map(login).min() > Some(Duration::from_millis(1300)) {
