@@ -265,7 +265,7 @@ async fn goes_on(as_input: bool) {
     let cell = Cell::new();
     let first = cell.create("first");
     let mut written = Vec::new();
-    for length in [0, 5000, 1_000_000, 1_500_000, 3_000_000] {
+    for length in [0, 5000, 300_000, 1_500_000, 3_000_000] {
         written.push((cell.write(first, &format!("file{length}"), &pattern(length)).await, pattern(length)));
     }
     let file = cell.state.path().join("dump");
@@ -297,7 +297,7 @@ async fn goes_on(as_input: bool) {
     // The last file has come in part. A dump that can be read once has to send all of it.
     let rest = if as_input { 3_000_000 } else { 3_000_000 - (1 << 20) };
     // On a busy machine packets are sent again.
-    assert!(sent < rest + 800_000, "{sent} bytes were sent, and {rest} were missing");
+    assert!(sent < rest + 280_000, "{sent} bytes were sent, and {rest} were missing");
     assert_eq!(id_told(&restored), id_told(&cut), "the id that was taken is the volume's");
     assert!(cell.does("listvol SERVER a -half").contains("partition /vicepa: 0 \n"));
     let second = cell.volume("second");
