@@ -251,6 +251,18 @@ fn whichever_call_fails_a_volume_that_was_there_is_not_removed_nor_its_entry_lef
     }
 }
 
+/// An entry that stays as it was looks the same where it was not replaced: then it stayed locked, and nobody said so.
+#[test]
+fn no_entry_stays_locked_though_nobody_knows_whether_it_was_replaced() {
+    for place in [HERE, PartitionId(1)] {
+        let script = there(place).with_doubt(ReplaceEntryN::NAME, Fate::Made(None), &entry(SERVER, HERE));
+        let restored = run(&script, FULL, DUMP);
+        restored.result.as_ref().unwrap();
+        // Where it has changed, the lock went with that, and another may have been set since.
+        assert_eq!(restored.asked.contains(&ReleaseLock::NAME), place == HERE, "{:?}", restored.asked);
+    }
+}
+
 #[test]
 fn a_volume_at_another_place_is_removed_when_the_entry_names_the_new_one() {
     let elsewhere = PartitionId(1);

@@ -72,7 +72,8 @@ async fn change(
     let kind = order.kind;
     let locked = vldb.set_lock(id, Some(kind), EntryFlags::OP_DUMP).await;
     locked.map_err(|error| failed(Step::LockEntry(id), error))?;
-    let changed = changed_entry(vldb, order, old).await.map_err(|error| (Step::CompareSites(id), error));
+    let changed =
+        changed_entry(vldb, order, old.clone()).await.map_err(|error| (Step::CompareSites(id), error));
     let replaced = match changed {
         Ok((entry, previous)) => match vldb.replace_entry(id, kind, &entry, ReleaseType::ALL).await {
             Ok(()) => return Ok(Recorded { entry, previous }),
@@ -80,8 +81,12 @@ async fn change(
         },
         Err((step, error)) => Err(failed(step, error)),
     };
-    // Also if the entry says it: an entry that has not changed, as the volume keeps its place, looks the same where it was not replaced,
-    // and then its lock is still there.
+    // The lock went with the change, if the entry shows that. One that was to stay as it was, as the volume keeps its place, shows nothing.
+    if let Ok(Recorded { entry, .. }) = &replaced
+        && (&entry.name, &entry.sites) != (&old.name, &old.sites)
+    {
+        return replaced;
+    }
     let not_unlocked = vldb.release_lock(id, Some(kind)).await.err();
     replaced.map_err(|failure| NotRecorded { not_unlocked, ..failure })
 }
