@@ -214,15 +214,9 @@ impl Clients {
         }
         let admitted = tables.hosts.handle_delivery(self.now(), delivery, outcome);
         self.end_forgotten(&mut tables);
-        self.wake_if_due(&tables);
+        // What is to be told next may be due before `run` looks again: at once, or when this is tried again.
+        self.due.notify_one();
         admitted
-    }
-
-    /// Has [`Self::run`] look again, if something became due at once.
-    fn wake_if_due(&self, tables: &Tables) {
-        if tables.hosts.poll_timeout().is_some_and(|at| at <= self.now()) {
-            self.due.notify_one();
-        }
     }
 
     /// The client gives up these promises.
@@ -379,17 +373,19 @@ impl Clients {
                     let _telling = Telling::begin(&clients, &delivery);
                     clients.tell(&delivery, clients.break_wait).await
                 };
-                {
+                let is_more_due = {
                     let mut tables = clients.tables();
                     tables.hosts.handle_break(clients.now(), &delivery, outcome);
                     if outcome == Outcome::Delivered && delivery.message == Message::Reset {
                         clients.forget_remembered(delivery.host);
                     }
                     clients.end_forgotten(&mut tables);
-                    clients.wake_if_due(&tables);
-                }
+                    tables.hosts.poll_timeout().is_some_and(|at| at <= clients.now())
+                };
                 if outcome == Outcome::NoAnswer {
                     tracing::info!(client = %delivery.address, "a client did not answer: it will be told later");
+                }
+                if outcome == Outcome::NoAnswer || is_more_due {
                     clients.due.notify_one();
                 }
                 drop(told);

@@ -135,6 +135,8 @@ pub struct Delivery {
     pub uuid: Option<Uuid>,
     /// The message.
     pub message: Message,
+    /// Whether calls of the host wait until its outcome is there, and nothing else is sent meanwhile.
+    pub is_waited_for: bool,
 }
 
 /// A message to a client.
@@ -361,7 +363,9 @@ impl Hosts {
     ) -> Option<Admitted> {
         let id = delivery.host;
         let host = self.hosts.get_mut(&id)?;
-        host.is_being_told = false;
+        if delivery.is_waited_for {
+            host.is_being_told = false;
+        }
         let was_doubted = std::mem::take(&mut host.is_doubted);
         match outcome {
             Outcome::Delivered => {
@@ -484,8 +488,7 @@ impl Hosts {
                 continue;
             }
             host.is_being_told = host.has_pending();
-            let message = host.message();
-            deliveries.push(Delivery { host: id, address: host.address, uuid: host.uuid, message });
+            deliveries.push(host.delivery(id, host.message(), host.is_being_told));
             self.schedule(id, now + PROBE_AFTER);
         }
         deliveries
@@ -517,13 +520,7 @@ impl Hosts {
         let may_try = host.down.as_ref().is_none_or(|down| now >= down.retry_at);
         if (host.has_pending() || host.down.is_some()) && may_try {
             host.is_being_told = true;
-            let message = host.message();
-            return Admission::Deliver(Delivery {
-                host: id,
-                address: host.address,
-                uuid: host.uuid,
-                message,
-            });
+            return Admission::Deliver(host.delivery(id, host.message(), true));
         }
         Admission::Ready(host.admitted(id))
     }

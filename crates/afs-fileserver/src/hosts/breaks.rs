@@ -22,7 +22,7 @@ impl Hosts {
                 continue;
             }
             let message = if host.reset_pending { Message::Reset } else { Message::Break(vec![fid]) };
-            deliveries.push(Delivery { host: *id, address: host.address, uuid: host.uuid, message });
+            deliveries.push(host.delivery(*id, message, false));
         }
         deliveries
     }
@@ -38,13 +38,7 @@ impl Hosts {
                 }
                 self.note_silence(now, delivery.host);
             }
-            _ => {
-                let is_being_told = host.is_being_told;
-                self.handle_delivery(now, delivery, outcome);
-                if let Some(host) = self.hosts.get_mut(&delivery.host) {
-                    host.is_being_told = is_being_told;
-                }
-            }
+            _ => drop(self.handle_delivery(now, delivery, outcome)),
         }
     }
 

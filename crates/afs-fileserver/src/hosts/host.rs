@@ -9,7 +9,7 @@ use afs_wire::ids::{AfsFid, VolumeId};
 use rx_proto::ids::Epoch;
 use rx_proto::time::Instant;
 
-use super::{Admitted, HostId, Message};
+use super::{Admitted, Delivery, HostId, Message};
 
 /// The number of clients at a silent address that the server still asks when they first call. Usually there is one: a client that has just
 /// begun where another has ended. More are an attack.
@@ -85,6 +85,10 @@ impl Host {
             (false, false) => Message::Break(self.delayed.iter().copied().collect()),
             (false, true) => Message::Probe,
         }
+    }
+
+    pub(super) fn delivery(&self, id: HostId, message: Message, is_waited_for: bool) -> Delivery {
+        Delivery { host: id, address: self.address, uuid: self.uuid, message, is_waited_for }
     }
 
     pub(super) fn admitted(&self, id: HostId) -> Admitted {

@@ -368,10 +368,27 @@ fn what_changes_while_a_client_is_told_of_another_change_is_told_at_once() {
     let id = down(&mut hosts, NOW, 1, fid(2));
     let later = NOW + SECOND;
     let told = hosts.poll_deliveries(later);
-    assert!(hosts.breaks(&[id], fid(4)).is_empty(), "nobody waits for who does not answer");
+    assert!(hosts.breaks(&[id], fid(4)).is_empty(), "nobody waits for a client that does not answer");
     hosts.handle_delivery(later, &told[0], Outcome::Delivered);
     assert_eq!(hosts.poll_timeout(), Some(later));
     assert_eq!(hosts.poll_deliveries(later)[0].message, Message::Break(vec![fid(4)]));
+}
+
+/// Such a client was told to forget everything a second time, and its server forgot a promise that it had given between the two.
+#[test]
+fn the_answer_to_a_probe_sends_nothing_beside_a_reset_under_way() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    let id = up(&mut hosts, NOW, 1);
+    let later = NOW + 16 * 60 * SECOND;
+    let probe = hosts.poll_deliveries(later);
+    assert_eq!(probe[0].message, Message::Probe);
+    hosts.set_reset_pending(later, id);
+    let reset = hosts.poll_deliveries(later);
+    assert_eq!(reset[0].message, Message::Reset);
+    hosts.handle_delivery(later, &probe[0], Outcome::Delivered);
+    assert!(hosts.poll_deliveries(later).is_empty());
+    hosts.handle_delivery(later, &reset[0], Outcome::Delivered);
+    assert_eq!(show(hosts.handle_call(later, address(1), EPOCH)), "ready");
 }
 
 #[test]
