@@ -157,6 +157,15 @@ fn text(name: &[u8]) -> String {
     name.escape_ascii().to_string()
 }
 
+/// Returns what the log says of a new entry: its name and, if it was made, its number. An administrator who restores an old copy of the
+/// database needs the numbers that were given out since; one that was refused must not be taken for one of them.
+fn with_id(name: String) -> impl FnOnce(Option<&i32>) -> String + Send {
+    move |id| match id {
+        Some(id) => format!("{name} {id}"),
+        None => name,
+    }
+}
+
 macro_rules! serves {
     ($($kind:ident $rpc:ident($self:ident, $call:ident, $args:ident) $body:block)*) => { $(
         impl Serve<$rpc> for PtService {
@@ -178,23 +187,20 @@ macro_rules! serves {
 serves! {
     change INewEntry(self, call, args) {
         let new = NewPrincipal { name: lower(&args.name), flag: 0, id: None, owner: args.owner.0 };
-        let what = format!("{} {}", text(&new.name), args.id.0);
-        self.change(call, what, move |ptdb, rules, caller, now, rows| {
-            ptdb.new_entry_with_id(rules, caller, &new, args.id.0, now, rows)
-        })
-        .await?;
+        let (what, id) = (with_id(text(&new.name)), args.id.0);
+        let plan = move |ptdb: &Ptdb, rules: &Rules, caller: &Caller, now, rows: &mut Rows| {
+            ptdb.new_entry_with_id(rules, caller, &new, id, now, rows).map(|()| id)
+        };
+        self.change_and_tell(call, what, plan).await?;
         Ok(reply::INewEntry {})
     }
     change NewEntry(self, call, args) {
         let new = NewPrincipal { name: lower(&args.name), flag: args.flag, id: None, owner: args.owner.0 };
-        let name = text(&new.name);
-        // Who restores an old copy of the database has to know which numbers were given out since.
-        let what = move |id: Option<&i32>| id.map_or_else(|| name.clone(), |id| format!("{name} {id}"));
-        let id = self
-            .change_and_tell(call, what, move |ptdb, rules, caller, now, rows| {
-                ptdb.new_entry(rules, caller, &new, now, rows)
-            })
-            .await?;
+        let what = with_id(text(&new.name));
+        let plan = move |ptdb: &Ptdb, rules: &Rules, caller: &Caller, now, rows: &mut Rows| {
+            ptdb.new_entry(rules, caller, &new, now, rows)
+        };
+        let id = self.change_and_tell(call, what, plan).await?;
         Ok(reply::NewEntry { id: ViceId(id) })
     }
     look WhereIsIt(self, call, args) {
