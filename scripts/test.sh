@@ -30,7 +30,8 @@ finish() {
     local line
     echo
     [ ${#notes[@]} = 0 ] || printf '%s\n' "${notes[@]}"
-    sort "$AFAR_LATE_LOG" | uniq -c | sed 's/^ */BEGUN ANEW: /'
+    awk '{ name = $0; sub(/: .*/, "", name); count[name]++; why[name] = $0 }
+        END { for (name in count) print "BEGUN ANEW: " count[name] " times, last " why[name] }' "$AFAR_LATE_LOG" | sort
     sort -u "$AFAR_SKIP_LOG" | while read -r line; do echo "SKIPPED: $line"; done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]
@@ -53,7 +54,7 @@ sum_cargo() {
 }
 
 # note_failures FILE: a note for each test that failed in FILE, the output of a cargo test: its program, its name, and the
-# last lines it printed, from its panic on. Who reads only the end of a long log sees them.
+# last lines it printed, from its panic on: for those who see only the end of a long log.
 note_failures() {
     local line
     while IFS= read -r line; do notes+=("$line"); done < <(awk -v most=12 '
@@ -69,8 +70,13 @@ note_failures() {
         /^ +Doc-tests / { program = "documentation of " $2 }
         /^failures:$/ { tell(); inside = 1; next }
         /^test result: / { tell(); inside = 0 }
-        inside && /^---- .+ ----$/ { tell(); name = $2; count = panic = 0; next }
-        name != "" && NF { lines[++count] = $0; if (/ panicked at /) panic = count }' "$1")
+        inside && /^---- .+ ----$/ { tell(); name = $2; count = panic = before = 0; next }
+        name != "" && NF {
+            lines[++count] = $0
+            # The panic of a thread comes before that of the test which waits for it.
+            if (/ panicked at /) { before = panic; panic = count }
+            else if (before && panic == count - 1 && /^a scoped thread panicked|Any \{ \.\. \}/) panic = before
+        }' "$1")
 }
 
 scripts/packages.sh || fail "scripts/packages.sh"
@@ -106,7 +112,8 @@ scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-
 status=${PIPESTATUS[0]}
 sum_cargo "$output"
 note_failures "$output"
-[ "$status" != 124 ] || fail "the tests had not ended $tests_end s after the start"
+# 137 if it took more than a signal to end.
+case $status in 124 | 137) fail "the tests had not ended $tests_end s after the start" ;; esac
 # A test program that died has no result line.
 [ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
 

@@ -2,11 +2,13 @@
 
 mod mounted;
 
+use afs_testclient::skipped::begun_anew;
 use mounted::{Folder, Process, can_mount, is_root, needs, own_address, script, wait_for};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -371,7 +373,7 @@ fn what_one_mount_writes_an_open_in_another_sees() {
         write_and_see(&here, &there, 200);
         assert!(one.stop().success() && two.stop().success());
     });
-    // The mount of `afar up` is one process with the servers. It says nothing of being late: a fault shows three times.
+    // The mount of `afar up` is one process with the servers. Nothing says whether it was late: a fault shows three times.
     let try_up = || {
         let cell = Cell::new("up-and-two");
         let mount = cell.folder.join("second");
@@ -383,7 +385,13 @@ fn what_one_mount_writes_an_open_in_another_sees() {
         assert!(second.stop().success());
         cell.end();
     };
-    assert!((0..3).any(|_| std::panic::catch_unwind(try_up).is_ok()));
+    for round in 1..=3 {
+        match panic::catch_unwind(try_up) {
+            Ok(()) => break,
+            Err(_) if round < 3 => begun_anew(NAME, "the mount of afar up may have been late"),
+            Err(problem) => panic::resume_unwind(problem),
+        }
+    }
 }
 
 /// The data of the mapping came to the server when the file was gone already. They were put aside, with an error each, for nobody.

@@ -587,7 +587,6 @@ impl Path {
     pub(crate) fn handle_packet_len(&mut self, len: usize) {
         self.controller.set_packet_len(len);
     }
-
     /// The time when time alone changes something here.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let probe = self.mtu.deadline(self.rtt.timeout(self.peer_delay()));

@@ -24,7 +24,7 @@ thread_local! {
     static WAS_LATE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Has each panic look for lateness before it goes up: the mounts are killed by that, and who is killed does not answer either. A panic in
+/// Has each panic look for lateness before it goes up: the mounts are killed by that, and a killed mount does not answer either. A panic in
 /// a thread that the test has started becomes one of the test's own thread, by `thread::scope` or `join`, while they still live.
 fn look_at_panics() {
     static ONCE: Once = Once::new();
