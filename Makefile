@@ -27,25 +27,25 @@ test:
 	@scripts/test.sh
 
 nightly:
-	FAULT_SEEDS=100000 FAIR_SEEDS=100000 $(RUST) cargo test --release -p rx-proto --test faults --test fairness
+	FAULT_SEEDS=100000 FAIR_SEEDS=100000 $(RUST) cargo test --release -p rx-proto --test rx_proto_tests -- faults:: fairness::
 	@scripts/packages.sh
 	@scripts/tools.sh
 	$(RUST) cargo build --release -p afar
-	AFAR_FSX_OPERATIONS=100000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test posix random_operations
-	AFAR_CELL_SEEDS=3000 $(RUST) cargo test --release -p afs-client --test whole_cell
+	AFAR_FSX_OPERATIONS=100000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests posix::random_operations
+	AFAR_CELL_SEEDS=3000 $(RUST) cargo test --release -p afs-client --test afs_client_tests whole_cell::
 	AFAR_IS_BUILT=1 AFAR_FSX_OPERATIONS=100000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar-interop --test cells programs/fsx
-	AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar --test work a_file_of_a_gibibyte
+	AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar --test afar_tests work::a_file_of_a_gibibyte
 	AFAR_IS_BUILT=1 AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar-interop --test cells programs/a_large_file
-	AFAR_ROUNDS=10000 $(RUST) cargo test --release -p afar --test rounds
-	AFAR_MEMORY_ROUNDS=500 $(RUST) cargo test --release -p afar --test memory work_that
-	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test motion_killed -- --nocapture
+	AFAR_ROUNDS=10000 $(RUST) cargo test --release -p afar --test afar_tests rounds::
+	AFAR_MEMORY_ROUNDS=500 $(RUST) cargo test --release -p afar --test afar_tests memory::work_that
+	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests -- motion_killed:: --nocapture
 	AFAR_IS_BUILT=1 AFAR_UBIK=1 $(RUST) cargo test --release -p afar-interop --test cells migration/two
-	AFAR_RANDOM_SECONDS=7200 $(RUST) cargo test --release -p afar --test random_files
-	AFAR_AWAY_SECONDS=1,60,300 $(RUST) cargo test --release -p afar --test faults reads_and_writes
-	AFAR_KILLS=500 $(RUST) cargo test --release -p afar --test killed
-	AFAR_BUILD_SECONDS=3600 $(RUST) cargo test --release -p afar --test token_ends
+	AFAR_RANDOM_SECONDS=7200 $(RUST) cargo test --release -p afar --test afar_tests random_files::
+	AFAR_AWAY_SECONDS=1,60,300 $(RUST) cargo test --release -p afar --test afar_tests faults::reads_and_writes
+	AFAR_KILLS=500 $(RUST) cargo test --release -p afar --test afar_tests -- killed:: --skip motion_killed
+	AFAR_BUILD_SECONDS=3600 $(RUST) cargo test --release -p afar --test afar_tests token_ends::
 	AFAR_POWER_SEEDS=500 $(RUST) cargo test --release -p afs-celldb power
-	AFAR_ETCD_SECONDS=600 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --features etcd --test etcd_faults --test etcd_history -- --nocapture
+	AFAR_ETCD_SECONDS=600 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --features etcd --test afar_tests -- etcd_faults:: etcd_history:: --nocapture
 	@scripts/fresh-debian.sh
 
 lint:

@@ -64,6 +64,18 @@ if [ -f ARCHITECTURE.md ]; then
         fi
     done < <(names ARCHITECTURE.md)
 fi
+# A crate's tests are one program, and a file that tests/main.rs does not name is never run.
+for main in crates/*/tests/main.rs; do
+    for file in "${main%main.rs}"*.rs "${main%main.rs}"*/mod.rs; do
+        [ -f "$file" ] && [ "$file" != "$main" ] || continue
+        name=${file#"${main%main.rs}"}
+        name=${name%/mod.rs}
+        if ! grep -q "^mod ${name%.rs};$" "$main"; then
+            echo "repository.sh: $main does not name $file, so its tests never run" >&2
+            status=1
+        fi
+    done
+done
 # A newcomer reads it in one go (CONTRIBUTING.md, "How text is written").
 lines=$(wc -l < README.md)
 if [ "$lines" -gt 150 ]; then

@@ -1,12 +1,11 @@
 //! What `aklog` and `klog` make of cells, paths and tickets; whether the token is that of OpenAFS's `aklog`; and what somebody tries who
 //! has an account, a debugger and the wish for another's tokens. What tickets are good for is in `tests/kerberos.rs`.
 
-mod mounted;
-
+use crate::mounted;
+use crate::mounted::realm::{ALICE, BOB, Local, ROOT, SERVICE, Scene, fail};
+use crate::mounted::{Process, Running, succeed};
 use afs_testclient::kdc;
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
-use mounted::realm::{ALICE, BOB, Local, ROOT, SERVICE, Scene, fail};
-use mounted::{Process, Running, succeed};
 use rxgen::xdr::{Decoder, Opaque, Xdr, XdrString};
 use rxgen::{decode_reply, encode_request};
 use std::fs;

@@ -1,20 +1,17 @@
 //! What superusers change and order with `bos` at a server of ours: database servers, logs, which roles run, and that it starts
 //! again.
 
-mod server_process;
-mod two_servers;
-
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::server_process::{ServerProcess, StateFolder};
+use crate::two_servers::{DATABASES, TwoServers};
 use afs_testclient::{Client, Credentials};
 use afs_wire::ids::AfsFid;
 use rustix::process::{Pid, Signal, kill_process};
 use rx_security::keys::{EncType, Key, KeySet};
-use server_process::{ServerProcess, StateFolder};
-use two_servers::{DATABASES, TwoServers};
 
 struct Site {
     state: StateFolder,

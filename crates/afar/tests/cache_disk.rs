@@ -1,9 +1,8 @@
 //! A mount whose cache's disk is full or slow, with real programs.
 
-mod mounted;
-
-use mounted::cell::Cell;
-use mounted::{Process, can_mount, is_root, needs, text_of};
+use crate::mounted;
+use crate::mounted::cell::Cell;
+use crate::mounted::{Process, can_mount, is_root, needs, text_of};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};

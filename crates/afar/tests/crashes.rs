@@ -1,10 +1,9 @@
 //! Mounts that are killed while programs have files open in them that they have written: what was written is stored when the mount
 //! is started again, or kept aside and told of if somebody else has changed the file meanwhile.
 
-mod mounted;
-
-use mounted::cell::Cell;
-use mounted::{TIMEOUT, can_mount, is_root, needs};
+use crate::mounted;
+use crate::mounted::cell::Cell;
+use crate::mounted::{TIMEOUT, can_mount, is_root, needs};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

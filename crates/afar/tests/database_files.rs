@@ -1,8 +1,7 @@
 //! `afar import` and `afar export`: what they say, refuse and leave behind. What is read of the files is `afs_celldb`'s and tested there;
 //! that OpenAFS's servers take what is written, in `crates/interop`.
 
-mod mounted;
-
+use crate::mounted;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -2,8 +2,6 @@
 //! served meanwhile and afterwards. Each test has a mount namespace with a small tmpfs in it, so that
 //! nothing is left behind; where that is not allowed, they are skipped.
 
-mod server_process;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -11,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::server_process::{ServerProcess, StateFolder, own_address};
 use afs_testclient::skipped::skip;
 use afs_testclient::{Client, Credentials, FileServer};
 use afs_wire::abort::{self, VDISKFULL, VNOVNODE, VOFFLINE, VOVERQUOTA};
@@ -18,7 +17,6 @@ use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use afs_wire::rxafs::{AfsStoreVolumeStatus, SetVolumeStatus, StoreVolumeMask};
 use rx_security::KeySet;
-use server_process::{ServerProcess, StateFolder, own_address};
 
 const VOLUME: VolumeId = VolumeId(536_870_915);
 const OTHER: VolumeId = VolumeId(536_870_918);

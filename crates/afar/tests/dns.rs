@@ -2,10 +2,9 @@
 //!
 //! The name server listens on an address of its own. The client sees it in /etc/resolv.conf, which is another file in its mount namespace.
 
-mod mounted;
-
-use mounted::cell::Cell;
-use mounted::{Folder, Process, Running, TIMEOUT, can_mount, is_root, own_address, run};
+use crate::mounted;
+use crate::mounted::cell::Cell;
+use crate::mounted::{Folder, Process, Running, TIMEOUT, can_mount, is_root, own_address, run};
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;

@@ -1,13 +1,14 @@
 //! Database servers over an etcd as processes: what they see of each other, what tools show, and what is refused.
 
-mod etcd_cell;
-mod server_process;
-
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::etcd_cell::{
+    EtcdCell, NO_QUORUM, TIMEOUT, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
+};
+use crate::server_process::{ServerProcess, StateFolder, command, own_address, run};
 use afs_testclient::etcd::Etcd;
 use afs_testclient::skipped::skip;
 use afs_testclient::{Client, Credentials};
@@ -16,11 +17,7 @@ use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::rxafs::GetVolumeInfo;
 use afs_wire::ubik::vote::{Debug, Vote};
 use afs_wire::vl::{CreateEntryN, GetEntryByNameN, GetNewVolumeId, VlName};
-use etcd_cell::{
-    EtcdCell, NO_QUORUM, TIMEOUT, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
-};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
-use server_process::{ServerProcess, StateFolder, command, own_address, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_server_takes_changes_and_all_show_them_at_once() {

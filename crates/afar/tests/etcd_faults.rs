@@ -1,22 +1,19 @@
 //! A cell of three database servers over an etcd of three members, all of them processes, that are killed and stopped while clients look up
 //! and change. The faults come from a seed, which is printed.
 
-mod etcd_cell;
-mod server_process;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::etcd_cell::{EtcdCell, faults::number, is_here, volume_entry};
 use afs_testclient::etcd::Etcd;
 use afs_testclient::{Client, Credentials, Server};
 use afs_wire::abort::{PREXIST, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::vl::{CreateEntryN, GetEntryByIDN, GetNewVolumeId};
-use etcd_cell::{EtcdCell, faults::number, is_here, volume_entry};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};

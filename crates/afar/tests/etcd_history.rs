@@ -7,9 +7,6 @@
 //! within 20 ms at different servers fit to each other while a change is not acknowledged yet is not promised (docs/decisions/0008-etcd.md).
 //! When all faults are over, every name is looked up at every server once more.
 
-mod etcd_cell;
-mod server_process;
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,14 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::etcd_cell::faults::{Apart, number};
+use crate::etcd_cell::{EtcdCell, is_here, volume_entry};
 use afs_testclient::skipped::skip;
 use afs_testclient::{Client, Credentials, Server};
 use afs_wire::abort::{PREXIST, PRNOENT, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{Delete, NameToID, NewEntry, PRUSER};
 use afs_wire::vl::{CreateEntryN, DeleteEntry, GetEntryByNameN, GetNewVolumeId, VlName};
-use etcd_cell::faults::{Apart, number};
-use etcd_cell::{EtcdCell, is_here, volume_entry};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};

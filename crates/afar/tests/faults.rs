@@ -2,10 +2,9 @@
 //!
 //! AFAR_AWAY_SECONDS says for how long servers are away in the midst of reads and writes (default 1,6).
 
-mod mounted;
-
-use mounted::cell::Cell;
-use mounted::{can_mount, needs, text_of, wait_for};
+use crate::mounted;
+use crate::mounted::cell::Cell;
+use crate::mounted::{can_mount, needs, text_of, wait_for};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;

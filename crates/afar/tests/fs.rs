@@ -1,9 +1,7 @@
 //! `afar fs` and `afar tokens` in a mount of `afar up`: what they print, line by line, and that it has happened.
 
-mod server_process;
-
+use crate::server_process::{StateFolder, own_address};
 use afs_testclient::skipped::skip;
-use server_process::{StateFolder, own_address};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;

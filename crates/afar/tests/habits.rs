@@ -1,9 +1,8 @@
 //! What programs are used to from local file systems, and lean on without looking: in a mounted cell, each in the words of a short program.
 
-mod mounted;
-
-use mounted::cell::{self, Cell};
-use mounted::{can_mount, needs, script};
+use crate::mounted;
+use crate::mounted::cell::{self, Cell};
+use crate::mounted::{can_mount, needs, script};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};

@@ -1,14 +1,12 @@
 //! Ctrl-C in the middle of what `vos` does: databases and partitions say one thing afterwards, and nobody has to wait.
 
-mod server_process;
-
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::server_process::{ServerProcess, StateFolder};
 use rustix::process::{Pid, Signal, kill_process};
-use server_process::{ServerProcess, StateFolder};
 
 /// How often a command is interrupted, each time later in what it does.
 const ROUNDS: u32 = 30;

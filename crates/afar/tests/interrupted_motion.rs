@@ -1,15 +1,12 @@
 //! Ctrl-C in the middle of what `vos` does with the volumes of two servers: no entry stays locked, no transaction stays open, and the database
 //! and the partitions say one thing. The server of the volume stands still when the signal comes, so that it comes in the middle of a call.
 
-mod server_process;
-mod two_servers;
-
 use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::two_servers::{TwoServers, fill, has, words};
 use rustix::process::{Pid, Signal, kill_process};
-use two_servers::{TwoServers, fill, has, words};
 
 /// How often each command is interrupted, each time later in what it does.
 const ROUNDS: u32 = 12;

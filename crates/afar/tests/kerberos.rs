@@ -1,11 +1,10 @@
 //! Users with the tickets of a real KDC: `aklog`, `tokens` and `unlog` at a mount of our client, in a cell whose servers have the key
 //! that the KDC has.
 
-mod mounted;
-
+use crate::mounted;
+use crate::mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
+use crate::mounted::{Process, Running, TIMEOUT, open, succeed};
 use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
-use mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
-use mounted::{Process, Running, TIMEOUT, open, succeed};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;

@@ -4,8 +4,7 @@
 //!
 //! AFAR_KILLS says how often (default 50), AFAR_SEED with which seed.
 
-mod server_process;
-
+use afs_testclient::cpu::cpu;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
@@ -13,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::server_process::{ServerProcess, StateFolder};
 use afs_testclient::{Client, Credentials, Error, FileServer, Heard};
 use afs_wire::Uuid;
 use afs_wire::abort::VNOVNODE;
@@ -22,7 +22,6 @@ use afs_wire::rxafs::{AfsStoreVolumeStatus, SetVolumeStatus, StoreVolumeMask};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rx_security::KeySet;
-use server_process::{ServerProcess, StateFolder};
 
 const VOLUME: VolumeId = VolumeId(536_870_912);
 /// Clients that write at the same time, each in a directory of its own.
@@ -365,6 +364,7 @@ impl Lasting {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_kill_after_kill() {
+    let _cpu = cpu();
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let (kills, seed) = (number("AFAR_KILLS").unwrap_or(50), number("AFAR_SEED").unwrap_or(1));
     println!("{kills} kills, seed {seed}");

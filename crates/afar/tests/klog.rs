@@ -1,10 +1,9 @@
 //! Passwords: `klog` at a mount, and a cell of `afar up` that has a realm of its own.
 
-mod mounted;
-
+use crate::mounted;
+use crate::mounted::realm::{ALICE, BOB, Scene, fail};
+use crate::mounted::{Folder, Process, can_mount, is_root, own_address, succeed};
 use afs_testclient::kdc::{self, PASSWORD};
-use mounted::realm::{ALICE, BOB, Scene, fail};
-use mounted::{Folder, Process, can_mount, is_root, own_address, succeed};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::chown;

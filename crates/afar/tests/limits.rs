@@ -1,9 +1,9 @@
 //! What is limited in a mount: a volume by its quota, which programs are told of; the cache by its size, also where there is none.
 
-mod mounted;
-
-use mounted::cell::{self, Cell};
-use mounted::{Folder, Process, can_mount, needs, own_address, script, skip};
+use crate::mounted;
+use crate::mounted::cell::{self, Cell};
+use crate::mounted::{Folder, Process, can_mount, needs, own_address, script, skip};
+use afs_testclient::cpu::cpu;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -192,6 +192,7 @@ fn a_mount_without_a_cache_on_the_disk_does_as_one_with_it() {
 /// A copy ended with ENOSPC when the file had filled the cache's disk, though its server had room; and then the client did not start.
 #[test]
 fn a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again() {
+    let _cpu = cpu();
     const NAME: &str = "a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again";
     if !can_mount(NAME) {
         return;

@@ -1,8 +1,8 @@
 //! A mount whose servers are behind a bad link, emulated between two network namespaces: what is written and read over it is the same.
 
-mod mounted;
-
-use mounted::{Folder, Process, TIMEOUT, can_mount, needs, script};
+use crate::mounted;
+use crate::mounted::{Folder, Process, TIMEOUT, can_mount, needs, script};
+use afs_testclient::cpu::cpu;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -40,6 +40,7 @@ fn make_repository(folder: &Path) {
 
 #[test]
 fn a_clone_and_a_tree_of_files_are_whole_over_a_link_that_loses_one_datagram_in_twenty() {
+    let _cpu = cpu();
     const NAME: &str = "a_clone_and_a_tree_of_files_are_whole_over_a_link_that_loses_one_datagram_in_twenty";
     if !can_mount(NAME) || !needs(NAME, &["git", "tar"]) {
         return;

@@ -1,7 +1,5 @@
 //! `afar up --machines 3`: a cell of three machines, of which any may die.
 
-mod mounted;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mounted::{Folder, Process, afar, can_mount, is_root, run, script, skip};
+use crate::mounted::{Folder, Process, afar, can_mount, is_root, run, script, skip};
 use serde_json::Value;
 
 /// How long it may take until something is there again.

@@ -1,9 +1,8 @@
 //! The memory of an `afar up` and of a mount: each cache stays within its share, and work that leaves nothing behind leaves no memory
 //! behind either. AFAR_MEMORY_ROUNDS says how many rounds of work (default 12).
 
-mod mounted;
-
-use mounted::{Folder, Process, TIMEOUT, afar, can_mount, number, own_address, up};
+use crate::mounted::{Folder, Process, TIMEOUT, afar, can_mount, number, own_address, up};
+use afs_testclient::cpu::cpu;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -81,6 +80,7 @@ fn path_of(scratch: &Path, number: u64) -> PathBuf {
 
 #[test]
 fn the_kernel_knows_no_more_files_than_there_is_memory_for() {
+    let _cpu = cpu();
     if !can_mount("the_kernel_knows_no_more_files_than_there_is_memory_for") {
         return;
     }
@@ -156,6 +156,7 @@ fn round(here: &Path, there: &Path, number: u64) {
 
 #[test]
 fn work_that_leaves_nothing_behind_takes_no_more_memory_each_time() {
+    let _cpu = cpu();
     if !can_mount("work_that_leaves_nothing_behind_takes_no_more_memory_each_time") {
         return;
     }

@@ -1,9 +1,8 @@
 //! What Prometheus and Grafana are given, `packaging/prometheus` and `packaging/grafana`: promtool tries the alerts, and each metric that alerts
 //! and dashboard name is one that a cell has.
 
-mod mounted;
-
-use mounted::{Folder, Process, can_mount, own_address, up};
+use crate::mounted;
+use crate::mounted::{Folder, Process, can_mount, own_address, up};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

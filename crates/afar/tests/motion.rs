@@ -1,11 +1,8 @@
 //! `vos move`, `copy`, `shadow`, `release` and `convertROtoRW` between two servers: what the database says is there, with all that was written,
 //! and nothing else.
 
-mod server_process;
-mod two_servers;
-
+use crate::two_servers::{TwoServers, fill, has};
 use afs_wire::ids::{AfsFid, VolumeId};
-use two_servers::{TwoServers, fill, has};
 
 const LENGTHS: [usize; 4] = [0, 1, 5000, 3_000_000];
 

@@ -2,18 +2,17 @@
 //! and the partitions must agree, the files must be those that were written, and the partitions must be undamaged. `AFAR_KILLS` is the number of
 //! kills, `AFAR_SEED` the seed.
 
-mod server_process;
-mod two_servers;
-
+use crate::server_process;
+use afs_testclient::cpu::cpu;
 use std::env;
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::two_servers::{DATABASES, TwoServers, fill, has, words};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use two_servers::{DATABASES, TwoServers, fill, has, words};
 
 /// What is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +53,7 @@ fn give_again(cell: &TwoServers, name: &str, line: &str) -> (bool, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again() {
+    let _cpu = cpu();
     let (seed, kills) = (setting("AFAR_SEED", 1), setting("AFAR_KILLS", 10));
     println!("seed {seed}, {kills} kills");
     let mut rng = StdRng::seed_from_u64(seed);

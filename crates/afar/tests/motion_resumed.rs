@@ -1,16 +1,13 @@
 //! Moves and releases that are given again after something was killed in their middle: what has arrived is not sent again. Counted are the
 //! bytes that the sending server's volume service has sent to the receiving one's, as `rxdebug` tells them.
 
-mod server_process;
-mod two_servers;
-
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::two_servers::{DATABASES, TwoServers, fill, has, words};
 use afs_wire::afsvol::PACKET_BYTES;
 use afs_wire::ids::AfsFid;
-use two_servers::{DATABASES, TwoServers, fill, has, words};
 
 /// Files, and the bytes of each.
 const FILES: usize = 176;

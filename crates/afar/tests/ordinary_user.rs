@@ -1,9 +1,8 @@
 //! Tests of `afar up` and `afar mount` for a user without any privilege, who mounts through Debian's `fusermount3`: everything works, only
 //! this user can reach it, and it ends. Other tests look at what a crash leaves, and at the messages when it cannot start.
 
-mod mounted;
-
-use mounted::{Folder, Process, TIMEOUT, can_mount, is_root, needs, own_address, run};
+use crate::mounted;
+use crate::mounted::{Folder, Process, TIMEOUT, can_mount, is_root, needs, own_address, run};
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, chown};

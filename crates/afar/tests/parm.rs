@@ -1,16 +1,14 @@
 //! Options of OpenAFS's servers, from the `parm` lines of a BosConfig, in a server that runs: what it answers differs from what
 //! one without them answers. That each option of OpenAFS's is known is checked in `crates/interop`, what each sets in `afs_server`.
 
-mod server_process;
-
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::process::{Command, Output};
 
+use crate::server_process::{ServerProcess, StateFolder, command, own_address};
 use afs_testclient::{Client, Credentials};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
-use server_process::{ServerProcess, StateFolder, command, own_address};
 
 const CELL: &str = "parm.test";
 const VOLUME: VolumeId = VolumeId(536_870_915);

@@ -2,9 +2,9 @@
 //! knows what must come of them, and pjdfstest, which asks for POSIX, case by case. Both are from crates.io; `scripts/tools.sh` builds
 //! them.
 
-mod mounted;
-
-use mounted::{Folder, Process, can_mount, is_root, own_address, skip};
+use crate::mounted;
+use crate::mounted::{Folder, Process, can_mount, is_root, own_address, skip};
+use afs_testclient::cpu::cpu;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -21,6 +21,7 @@ fn tool(test: &str, name: &str) -> Option<PathBuf> {
 
 #[test]
 fn random_operations_on_a_file_give_what_they_must() {
+    let _cpu = cpu();
     const NAME: &str = "random_operations_on_a_file_give_what_they_must";
     if !can_mount(NAME) || tool(NAME, "fsx").is_none() {
         return;
@@ -33,6 +34,7 @@ fn random_operations_on_a_file_give_what_they_must() {
 
 #[test]
 fn what_posix_wants_and_afs_can_do_is_done() {
+    let _cpu = cpu();
     const NAME: &str = "what_posix_wants_and_afs_can_do_is_done";
     let (true, Some(pjdfstest)) = (can_mount(NAME), tool(NAME, "pjdfstest")) else { return };
     if !is_root() {

@@ -9,12 +9,12 @@
 //! AFAR_RANDOM_SECONDS says for how long (default 60), AFAR_SEED from which seed. Each seed is a run of its own in folders of its own, and
 //! a failure prints its seed and what was done.
 
-mod mounted;
-
+use crate::mounted;
+use crate::mounted::cell::Cell;
+use crate::mounted::{can_mount, map, needs};
+use afs_testclient::cpu::cpu;
 use afs_testclient::skipped::begun_anew;
 use memmap2::MmapMut;
-use mounted::cell::Cell;
-use mounted::{can_mount, map, needs};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl};
@@ -532,6 +532,7 @@ impl Run {
 
 #[test]
 fn random_operations_in_two_mounts_give_what_a_local_folder_gives() {
+    let _cpu = cpu();
     const NAME: &str = "random_operations_in_two_mounts_give_what_a_local_folder_gives";
     if !can_mount(NAME) || !needs(NAME, &[]) {
         return;

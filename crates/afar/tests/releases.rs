@@ -3,9 +3,8 @@
 //! `releases/state-VERSION.tar.gz` was made by that release: `afar up --mount` with what [`check`] looks for, stopped by SIGTERM.
 //! Its cache has all of it, and was closed in order: the machine has another boot id now. A new release adds its own and changes none.
 
-mod mounted;
-
-use mounted::{Folder, Process, afar, can_mount, own_address, run, script, up};
+use crate::mounted::{Folder, Process, afar, can_mount, own_address, run, script, up};
+use afs_testclient::cpu::cpu;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -74,6 +73,7 @@ fn check(scratch: &Path, release: &str) {
 
 #[test]
 fn a_state_folder_of_an_older_release_is_read_whole() {
+    let _cpu = cpu();
     if !can_mount("a_state_folder_of_an_older_release_is_read_whole") {
         return;
     }

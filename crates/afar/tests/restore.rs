@@ -1,7 +1,5 @@
 //! `vos restore` against a server: what was dumped is there again, and a dump that is damaged changes nothing.
 
-mod server_process;
-
 use std::fs;
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -10,11 +8,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::server_process::{ServerProcess, StateFolder};
 use afs_testclient::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 use serde_json::Value;
-use server_process::{ServerProcess, StateFolder};
 
 const CELL: &str = "restore.test";
 

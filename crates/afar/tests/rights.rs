@@ -1,9 +1,8 @@
 //! Users with different rights in one mount: no data and no names are shown to somebody whose rights do not allow it, whatever of them
 //! the kernel and the cache have for somebody else.
 
-mod mounted;
-
-use mounted::{Folder, LOOKS, Process, can_mount, is_root, own_address};
+use crate::mounted;
+use crate::mounted::{Folder, LOOKS, Process, can_mount, is_root, own_address};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};

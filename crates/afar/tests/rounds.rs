@@ -5,11 +5,11 @@
 //! older than it has seen, and for no longer than until the server has told it. (`crates/afs-client/tests/rounds.rs` has the same
 //! without a kernel, in virtual time.) AFAR_ROUNDS says how many rounds (default 200), AFAR_SEED from which seed.
 
-mod mounted;
-
-use mounted::cell::Cell;
-use mounted::proxy::{Proxy, Weather};
-use mounted::{Process, can_mount, is_root, needs, own_address};
+use crate::mounted;
+use crate::mounted::cell::Cell;
+use crate::mounted::proxy::{Proxy, Weather};
+use crate::mounted::{Process, can_mount, is_root, needs, own_address};
+use afs_testclient::cpu::cpu;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -374,6 +374,7 @@ impl Rounds {
 
 #[test]
 fn an_open_sees_what_another_mount_closed_with_files_mapped_callbacks_lost_and_servers_killed() {
+    let _cpu = cpu();
     const NAME: &str =
         "an_open_sees_what_another_mount_closed_with_files_mapped_callbacks_lost_and_servers_killed";
     if !can_mount(NAME) || !needs(NAME, &["python3"]) {

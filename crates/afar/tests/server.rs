@@ -1,7 +1,5 @@
 //! `afar server` as a process: it starts, stops, starts again, and says what to do when it cannot.
 
-mod server_process;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
@@ -11,6 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::server_process::{ServerProcess, StateFolder, command, own_address, run};
 use afs_testclient::{AccessList, Client, Credentials};
 use afs_wire::abort::{PRPERM, VL_NOENT, VL_PERM, VOLSERBAD_ACCESS};
 use afs_wire::afsvol::{AfsVol, Monitor, NukeVolume};
@@ -29,7 +28,6 @@ use rx_security::{KeySet, Level};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 use rxgen::{Interface, Rpc};
 use serde_json::Value;
-use server_process::{ServerProcess, StateFolder, command, own_address, run};
 
 fn client() -> Client {
     Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()

@@ -1,10 +1,9 @@
 //! Two mounts of one cell whose users change the same directories at the same time: what one has done the other sees, and neither
 //! waits for the other's kernel, which holds a directory's lock until a change of it is answered.
 
-mod mounted;
-
-use mounted::can_mount;
-use mounted::cell::{self, Cell};
+use crate::mounted;
+use crate::mounted::can_mount;
+use crate::mounted::cell::{self, Cell};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};

@@ -3,10 +3,9 @@
 //!
 //! `AFAR_BUILD_SECONDS` is how long it works (60 without it, with tickets of 20 s; an hour has tickets of 5 minutes).
 
-mod mounted;
-
-use mounted::TIMEOUT;
-use mounted::realm::{ALICE, Scene};
+use crate::mounted;
+use crate::mounted::TIMEOUT;
+use crate::mounted::realm::{ALICE, Scene};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

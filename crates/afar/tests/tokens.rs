@@ -1,8 +1,7 @@
 //! The token of whoever runs `vos`, `pts`, `bos` or `afsio`: they call servers with it, and give it to nobody else.
 
-mod mounted;
-
-use mounted::realm::{ALICE, BOB, Local, ROOT, Scene};
+use crate::mounted;
+use crate::mounted::realm::{ALICE, BOB, Local, ROOT, Scene};
 use std::fs;
 use std::process::{Command, Output};
 

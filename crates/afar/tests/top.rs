@@ -1,8 +1,7 @@
 //! `afar top` at a cell under load: what it prints for scripts, and that it can be used in a terminal.
 
-mod mounted;
-
-use mounted::{Folder, Process, can_mount, own_address, up};
+use crate::mounted;
+use crate::mounted::{Folder, Process, can_mount, own_address, up};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,8 +1,6 @@
 //! The packaged way to run `afar server`: the systemd unit is one that systemd takes, and with the user, the capabilities and
 //! the restrictions that it gives the server works; without any capability, too.
 
-mod server_process;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -10,10 +8,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::server_process::{ServerProcess, StateFolder, own_address};
 use afs_testclient::{Client, Credentials, skipped};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
-use server_process::{ServerProcess, StateFolder, own_address};
 
 /// A user that nobody is.
 const UID: u32 = 61_234;

@@ -1,9 +1,8 @@
 //! `afar up`: what it makes, that it goes on with it, how it ends, and what it says when it cannot start; and what `afar doctor` finds
 //! beforehand.
 
-mod mounted;
-
-use mounted::{Folder, Process, afar, can_mount, is_root, own_address, run, script, skip, up};
+use crate::mounted;
+use crate::mounted::{Folder, Process, afar, can_mount, is_root, own_address, run, script, skip, up};
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;

@@ -1,9 +1,9 @@
 //! What programs do in a mounted cell: the same as on a local file system, as far as AFS can (docs/semantics.md).
 
-mod mounted;
-
+use crate::mounted;
+use crate::mounted::{Folder, Process, can_mount, is_root, needs, own_address, script, wait_for};
+use afs_testclient::cpu::cpu;
 use afs_testclient::skipped::begun_anew;
-use mounted::{Folder, Process, can_mount, is_root, needs, own_address, script, wait_for};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -146,17 +146,20 @@ fn programs(test: &str, scripts: &[&str], programs: &[&str]) {
 
 #[test]
 fn git_and_git_annex_do_as_on_a_local_disk() {
+    let _cpu = cpu();
     programs("git_and_git_annex_do_as_on_a_local_disk", &["git", "annex"], &["git", "git-annex"]);
 }
 
 #[test]
 fn a_build_mappings_and_renames_over_open_files_do_as_on_a_local_disk() {
+    let _cpu = cpu();
     const NAME: &str = "a_build_mappings_and_renames_over_open_files_do_as_on_a_local_disk";
     programs(NAME, &["build", "mapped", "renamed"], &["make", "gcc"]);
 }
 
 #[test]
 fn tar_rsync_and_sqlite_do_as_on_a_local_disk() {
+    let _cpu = cpu();
     programs(
         "tar_rsync_and_sqlite_do_as_on_a_local_disk",
         &["tar", "rsync", "sqlite"],
@@ -166,11 +169,13 @@ fn tar_rsync_and_sqlite_do_as_on_a_local_disk() {
 
 #[test]
 fn a_file_of_a_gibibyte_is_as_on_a_local_disk() {
+    let _cpu = cpu();
     programs("a_file_of_a_gibibyte_is_as_on_a_local_disk", &["large"], &["gcc"]);
 }
 
 #[test]
 fn many_at_once_do_not_disturb_each_other() {
+    let _cpu = cpu();
     if !can_mount("many_at_once_do_not_disturb_each_other") {
         return;
     }

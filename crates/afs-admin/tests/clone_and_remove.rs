@@ -1,7 +1,6 @@
 //! Cloning and removing a volume: which calls they take, and what is said when one of them fails.
 
-mod support;
-
+use crate::support::{SERVER, Script};
 use afs_admin::clone::{self, CloneFailure, Source, make_clone};
 use afs_admin::entry::Kind;
 use afs_admin::remove::{self, RemoveFailure, remove};
@@ -10,7 +9,6 @@ use afs_wire::abort::{VNOVOL, VOLSERFAILEDOP};
 use afs_wire::afsvol::{Clone, DeleteVolume, EndTrans, ReClone, SetFlags, TransCreate};
 use afs_wire::ids::{PartitionId, VolumeId};
 use rxgen::Rpc;
-use support::{SERVER, Script};
 
 const VOLUME: VolumeId = VolumeId(500);
 

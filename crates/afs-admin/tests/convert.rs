@@ -1,7 +1,6 @@
 //! Converting a read-only volume: which calls an order makes that is given again. The servers are scripted, in virtual time.
 
-mod support;
-
+use crate::support::{SERVER, Script, listed};
 use afs_admin::convert::{ConvertFailure, Order, Step, convert};
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::transfer::Place;
@@ -10,7 +9,6 @@ use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, GetEntryByIDN, ReplaceEntryN, SiteFlags};
 use rxgen::xdr::Xdr;
 use rxgen::{Abort, Rpc};
-use support::{SERVER, Script, listed};
 
 const READ_WRITE: VolumeId = VolumeId(500);
 const READ_ONLY: VolumeId = VolumeId(501);

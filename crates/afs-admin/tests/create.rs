@@ -1,8 +1,7 @@
 //! Making a volume: which calls it takes, what is told meanwhile, and what is left behind when one of them fails. The servers are
 //! scripted, in virtual time.
 
-mod support;
-
+use crate::support::{Fate, SERVER, Script};
 use afs_admin::Error;
 use afs_admin::create::{CreateFailure, Event, Ids, NewVolume, Step, create};
 use afs_admin::entry::{Entry, Site};
@@ -11,7 +10,6 @@ use afs_wire::afsvol::{CreateVolume, DeleteVolume, EndTrans, SetFlags, SetInfo};
 use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{CreateEntryN, EntryFlags, GetEntryByIDN, GetNewVolumeId, SiteFlags};
 use rxgen::Rpc;
-use support::{Fate, SERVER, Script};
 
 /// The calls that make a volume whose ids come from the database.
 const ALL: [&str; 8] = [

@@ -1,8 +1,7 @@
 //! Operations that are to stop, at each of their calls in turn: they end what they have begun, and remove what they have made. The servers are
 //! scripted, in virtual time.
 
-mod support;
-
+use crate::support::{SERVER, Script};
 use afs_admin::Error;
 use afs_admin::clone::{CloneFailure, Source, make_clone};
 use afs_admin::convert::{self, convert};
@@ -18,7 +17,6 @@ use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{CreateEntryN, EntryFlags, GetEntryByIDN, ReleaseLock, ReplaceEntryN, SetLock, SiteFlags};
 use rxgen::Rpc;
 use rxgen::xdr::{Decoder, Xdr};
-use support::{SERVER, Script};
 
 const VOLUME: VolumeId = VolumeId(500);
 const READ_ONLY: VolumeId = VolumeId(501);

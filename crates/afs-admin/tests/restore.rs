@@ -1,16 +1,15 @@
 //! Restoring a volume: which calls it takes, and what is left behind when each of them fails. The servers are scripted, in virtual time.
 
-mod support;
-
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use crate::support::{Fate, SERVER, Script};
 use afs_admin::Error;
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::restore::{DateOf, Dump, Event, Left, Order, RestoreFailure, Step, restore};
 use afs_admin::volumes::StreamError;
-use afs_wire::abort::{VL_IDEXIST, VL_NOENT, VNOVOL, VOLSERFAILEDOP};
+use afs_wire::abort::{VL_IDEXIST, VL_NOENT, VNOVOL};
 use afs_wire::afsvol::{
     CreateVolume, DeleteVolume, EndTrans, GetArrived, GetStatus, ListHalves, Restore, SetDate, SetFlags,
     SetIdsTypes, SetInfo, TransCreate,
@@ -23,7 +22,6 @@ use afs_wire::vl::{
 use bytes::Bytes;
 use rxgen::xdr::{Decoder, Xdr};
 use rxgen::{Abort, Rpc};
-use support::{Fate, SERVER, Script};
 
 const DUMP: &[u8] = include_bytes!("../../afs-dump/tests/samples/empty.dump");
 const HERE: PartitionId = PartitionId(0);
@@ -129,11 +127,6 @@ impl Script {
         let words = [ID.0, 0, kind, parent.0, clone, backup, 0, 0, 0, 0, created, 0, updated, 0, 0, 0];
         self.replies
             .insert(GetStatus::NAME, words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect());
-        self
-    }
-
-    fn and_refusing(mut self, name: &'static str) -> Self {
-        self.refused.insert(name, VOLSERFAILEDOP);
         self
     }
 }

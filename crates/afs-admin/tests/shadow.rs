@@ -1,7 +1,6 @@
 //! Shadows: what they may replace. The servers are scripted, in virtual time.
 
-mod support;
-
+use crate::support::{SERVER, Script, listed};
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::transfer::copy::{Order, copy};
 use afs_admin::transfer::{Place, Step, TransferFailure};
@@ -11,7 +10,6 @@ use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, GetEntryByIDN, SiteFlags};
 use rxgen::Rpc;
 use rxgen::xdr::Xdr;
-use support::{SERVER, Script, listed};
 
 const SOURCE: VolumeId = VolumeId(500);
 const OTHER: VolumeId = VolumeId(600);

@@ -1,10 +1,9 @@
 //! Releasing a volume to sites whose transactions end before they get it. The servers are scripted, in virtual time.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{Hook, SERVER, Script, listed, words};
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::release::{Order, ReleaseFailure, release};
 use afs_wire::abort::VNOVOL;
@@ -16,7 +15,6 @@ use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, GetEntryByIDN, SiteFlags};
 use rxgen::xdr::{Decoder, Xdr};
 use rxgen::{Abort, Rpc};
-use support::{Hook, SERVER, Script, listed, words};
 
 const VOLUME: VolumeId = VolumeId(500);
 const READ_ONLY: VolumeId = VolumeId(501);

@@ -1,10 +1,9 @@
 //! Moving and releasing a volume: which calls they take, what each failure undoes, and what the entry says then. The servers are scripted,
 //! in virtual time.
 
-mod support;
-
 use std::net::Ipv4Addr;
 
+use crate::support::{Fate, SERVER, Script, listed};
 use afs_admin::Error;
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::release::{self, ReleaseFailure, release};
@@ -23,7 +22,6 @@ use afs_wire::vl::{
 };
 use rxgen::Rpc;
 use rxgen::xdr::{Decoder, Xdr};
-use support::{Fate, SERVER, Script, listed};
 
 const VOLUME: VolumeId = VolumeId(500);
 const FROM: Place = Place { server: SERVER, partition: PartitionId(0) };
@@ -55,11 +53,6 @@ fn script(entry: &Entry) -> Script {
 }
 
 impl Script {
-    fn and_refusing(mut self, name: &'static str) -> Self {
-        self.refused.insert(name, VOLSERFAILEDOP);
-        self
-    }
-
     fn replaced(&self) -> (Entry, ReleaseType) {
         let requests = self.requests.lock().unwrap();
         let order = ReplaceEntryN::decode(&mut Decoder::new(&requests[ReplaceEntryN::NAME])).unwrap();

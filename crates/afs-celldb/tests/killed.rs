@@ -64,7 +64,11 @@ async fn a_killed_process_has_what_it_reported_and_gives_no_id_twice() {
     let (mut taken, mut made) = (Vec::<u32>::new(), Vec::<u32>::new());
     for kill in 0..KILLS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_killed_process_has_what_it_reported_and_gives_no_id_twice", "--nocapture"])
+            .args([
+                "--exact",
+                "killed::a_killed_process_has_what_it_reported_and_gives_no_id_twice",
+                "--nocapture",
+            ])
             .env(FILE, &file)
             .stdout(Stdio::piped())
             .spawn()

@@ -1,10 +1,11 @@
 //! Data of files: what is written is read, here and elsewhere, whatever other clients and servers do.
 
-mod support;
-
+use crate::support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
+use crate::support::{ALICE, NOBODY, ROOT_CELL, World, cell_root, content};
 use afs_client::{Client, Error, OpenFile, OpenFlags, SetStatus};
 use afs_wire::Errno;
 use afs_wire::ids::AfsTime;
@@ -12,8 +13,6 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx::Runtime;
-use support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
-use support::{ALICE, NOBODY, ROOT_CELL, World, cell_root, content};
 
 #[test]
 fn what_is_written_is_read_here_at_once_and_elsewhere_after_the_close() {

@@ -1,14 +1,12 @@
 //! What becomes of data when the client dies with them: its folder is what the next one starts from.
 
-mod support;
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::data::{READ, WRITE, make, read_all, with_folder};
+use crate::support::{NOBODY, World, content};
 use bytes::Bytes;
-use support::data::{READ, WRITE, make, read_all, with_folder};
-use support::{NOBODY, World, content};
 
 /// The folder as it is at a moment, which is how kill -9 leaves it.
 fn copy(from: &Path, to: &Path) {

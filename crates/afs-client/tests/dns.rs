@@ -1,19 +1,18 @@
 //! Cells that no file knows, and a scripted DNS does.
 
-mod support;
-
+use crate::support;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{NOBODY, World, names};
 use afs_client::{Client, Error};
 use afs_dns::{Answer, Asking, NoAnswer, Question, Record, Resolver};
 use afs_sim::Sim;
 use afs_wire::Errno;
 use futures_util::future::join_all;
 use rx::Runtime;
-use support::{NOBODY, World, names};
 
 const SRV: &str = "SRV of _afs3-vlserver._udp.far.test";
 const ADDRESS: &str = "A of db.far.test";

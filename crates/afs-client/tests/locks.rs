@@ -1,16 +1,14 @@
 //! Locks that a client may be unable to prolong in time: its machine sleeps, their server starts anew, or another server is silent. A lock
 //! ends after five minutes then, and another client may have it.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::laptop::Laptop;
+use crate::support::{ALICE, ROOT_CELL, USER_VOLUME, World, cell_root};
 use afs_client::{Client, Error, Fid, LockKind};
 use afs_sim::{Fate, Sim};
 use rx::Runtime;
-use support::laptop::Laptop;
-use support::{ALICE, ROOT_CELL, USER_VOLUME, World, cell_root};
 
 async fn sleep(sim: &Sim, seconds: u64) {
     sim.sleep_until(sim.now() + Duration::from_secs(seconds)).await;

@@ -1,21 +1,19 @@
 //! Volumes that move between two servers while clients work in them: a move costs a pause, and no error, no byte and no
 //! lock. The volume's server says VBUSY, VOFFLINE, VMOVED and at last VNOVOL, each for a while.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::data::{READ, WRITE, make, open, random_bytes, read_all};
+use crate::support::moving::Mover;
+use crate::support::{ALICE, NOBODY, ROOT_CELL, World, cell_root, content, names};
 use afs_client::{Client, Error, Fid, LockKind};
 use afs_sim::Sim;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx::Runtime;
-use support::data::{READ, WRITE, make, open, random_bytes, read_all};
-use support::moving::Mover;
-use support::{ALICE, NOBODY, ROOT_CELL, World, cell_root, content, names};
 
 /// Moves in one test: there and back.
 const MOVES: usize = 4;

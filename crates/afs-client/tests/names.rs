@@ -1,19 +1,17 @@
 //! Names, status and directories, against our own servers: what is seen, what is kept, and what others' changes do to it.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::data::READ;
+use crate::support::{
+    ALICE, BOB, CELL, NOBODY, ROOT_CELL, ROOT_CELL_RO, USER_VOLUME, World, cell_root, content, names, put,
+};
 use afs_client::{Error, Kind, SetStatus};
 use afs_volume::VolumeState;
 use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, ViceId};
 use afs_wire::rights::Rights;
 use afs_wire::vl::SiteFlags;
-use support::data::READ;
-use support::{
-    ALICE, BOB, CELL, NOBODY, ROOT_CELL, ROOT_CELL_RO, USER_VOLUME, World, cell_root, content, names, put,
-};
 
 /// An open file is removed by giving it a hidden name, for which there is no room: so it is removed for good.
 #[test]

@@ -1,11 +1,11 @@
 //! Servers that are away for a while in the middle of reads and writes, links that lose, servers that never answer: operations
 //! wait and go on by themselves, no byte is wrong, and whoever does not want to wait is let go.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::data::{READ, WRITE, make, open, random_bytes, read_all};
+use crate::support::{NOBODY, World, cell_root, content, names};
 use afs_client::{Client, Error, OpenFile};
 use afs_sim::{Fate, Sim};
 use bytes::Bytes;
@@ -17,8 +17,6 @@ use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 use rx_proto::time::Instant;
-use support::data::{READ, WRITE, make, open, random_bytes, read_all};
-use support::{NOBODY, World, cell_root, content, names};
 
 /// What is read and written: some round trips, so that an outage within them is in the middle.
 const BYTES: usize = 4 << 20;

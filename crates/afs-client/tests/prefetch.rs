@@ -1,13 +1,11 @@
 //! What is fetched before anybody asks for it, and how few round trips programs wait for that read files one after the other.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::data::{READ, WRITE, make, open, read_all};
+use crate::support::{NOBODY, World, cell_root};
 use afs_client::{Client, SetStatus};
 use bytes::Bytes;
-use support::data::{READ, WRITE, make, open, read_all};
-use support::{NOBODY, World, cell_root};
 
 #[test]
 fn who_reads_on_has_all_that_the_way_carries_after_some_round_trips() {

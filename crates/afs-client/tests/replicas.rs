@@ -1,12 +1,13 @@
 //! Read-only volumes at several servers: a reader goes on at another server when its own is silent, never reads bytes of
 //! two releases, and with all servers away what is cached is told.
 
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::data::{READ, WRITE, make, random_bytes, read_all};
+use crate::support::moving::Mover;
+use crate::support::{CELL, NOBODY, ROOT_CELL, World, cell_root, names};
 use afs_client::{Client, Fid, OpenFile, ServerKind};
 use afs_sim::{Fate, Sim};
 use afs_volume::disk::{Cut, SimulatedDisk};
@@ -16,9 +17,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx::Runtime;
 use rx_proto::time::Instant;
-use support::data::{READ, WRITE, make, random_bytes, read_all};
-use support::moving::Mover;
-use support::{CELL, NOBODY, ROOT_CELL, World, cell_root, names};
 
 /// What is read: many calls.
 const BYTES: usize = 16 << 20;

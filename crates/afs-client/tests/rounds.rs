@@ -4,8 +4,6 @@
 //! A client that cannot be told of a change goes on with what it was promised: it may see the version before, but a whole one,
 //! never one older than it has seen, and for no longer than until the server has told it.
 
-mod support;
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,14 +12,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::World;
+use crate::support::data::{READ, WRITE, make, open, random_bytes, read_all, with_folder};
 use afs_client::{Client, OpenFile};
 use afs_sim::{Fate, Sim};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx::Runtime;
 use rx_proto::time::Instant;
-use support::World;
-use support::data::{READ, WRITE, make, open, random_bytes, read_all, with_folder};
 
 /// Files that are written by turns.
 const FILES: usize = 3;

@@ -1,17 +1,15 @@
 //! What servers do to a client: they are busy, move volumes, go away and come back, forget what they have promised.
 
-mod support;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::support::{ALICE, BOB, CELL, NOBODY, ROOT_CELL, World, cell_root, content, names, put};
 use afs_client::{LockKind, SetStatus};
 use afs_sim::Fate;
 use afs_volume::VolumeState;
 use afs_wire::Errno;
 use afs_wire::ids::VolumeId;
 use afs_wire::vl::SiteFlags;
-use support::{ALICE, BOB, CELL, NOBODY, ROOT_CELL, World, cell_root, content, names, put};
 
 const OTHER: VolumeId = VolumeId(0x2000_0020);
 

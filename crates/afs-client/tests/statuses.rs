@@ -1,9 +1,7 @@
 //! How few calls and round trips bring the statuses of many files, and of trees that are gone through.
 
-mod support;
-
+use crate::support::{NOBODY, World, cell_root};
 use afs_client::Kind;
-use support::{NOBODY, World, cell_root};
 
 #[test]
 fn many_statuses_come_with_few_calls() {

@@ -1,16 +1,14 @@
 //! Stores that are interrupted, whose server dies between, or whose data nobody vouches for: nothing is lost, and nothing lands in a
 //! version of somebody else's.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
+use crate::support::{NOBODY, World, content};
 use afs_client::SetStatus;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
-use support::{NOBODY, World, content};
 
 #[test]
 fn a_close_that_is_interrupted_is_stored_in_the_background() {

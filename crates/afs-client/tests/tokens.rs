@@ -1,12 +1,13 @@
 //! Tokens that servers refuse: what becomes of what their owners do meanwhile. Here nobody may do everything too, so that only the
 //! client keeps a user's data from being sent as nobody's, which is in the clear.
 
-mod support;
-
+use crate::support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support::data::{WRITE, make, with_folder};
+use crate::support::{ALICE, BOB, CELL, NOBODY, USER_VOLUME, World, cell_root, content, names};
 use afs_client::remote::{InMemory, StoreRange};
 use afs_client::users::Holder;
 use afs_client::{Client, Fid, SetStatus, User};
@@ -18,8 +19,6 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx_security::keys::{EncType, Key};
 use rx_security::{Identity, KeySet, Token, UnixTime, ticket};
-use support::data::{WRITE, make, with_folder};
-use support::{ALICE, BOB, CELL, NOBODY, USER_VOLUME, World, cell_root, content, names};
 
 /// A user who logs in.
 const CAROL: User = User::of(1003);

@@ -1,14 +1,12 @@
 //! Dumps that are damaged: cut off, lying, repeating themselves, or changed at random.
 
-mod support;
-
+use crate::support::{SAMPLES, attributes, begin, fid, read, small};
 use afs_dump::{DumpError, Event, Fault, Reader, VnodeKind, VnodeRecord};
 use afs_wire::acl::AclError;
 use afs_wire::directory::Directory;
 use afs_wire::ids::VnodeNumber;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use support::{SAMPLES, attributes, begin, fid, read, small};
 
 #[test]
 fn a_dump_that_is_cut_off_anywhere_is_told_by_its_length() {

@@ -1,10 +1,8 @@
 //! Whole dumps: OpenAFS's samples and our own, read in pieces and written again; tags of others.
 
-mod support;
-
+use crate::support::{Owned, SAMPLES, attributes, begin, fid, read, small};
 use afs_dump::{Event, Fault, Reader, VnodeKind, VnodeRecord, WriteError, Writer};
 use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
-use support::{Owned, SAMPLES, attributes, begin, fid, read, small};
 
 /// Writes what was read.
 fn write(events: &[Owned]) -> Vec<u8> {

@@ -1,15 +1,13 @@
 //! What an administrator who looks at a file server is told: who does what, and which calls wait for whom.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::client::mode;
+use crate::support::{Cell, ROOT, VOLUME};
 use afs_fileserver::activity::Wait;
 use afs_wire::rxafs;
 use afs_wire::status::AfsStoreStatus;
 use rx::Runtime;
-use support::client::mode;
-use support::{Cell, ROOT, VOLUME};
 
 const MS: Duration = Duration::from_millis(1);
 

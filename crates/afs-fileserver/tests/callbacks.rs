@@ -1,15 +1,14 @@
 //! Who is told of what, in which order, and how long a writer waits for it.
 
-mod support;
-
+use crate::support;
 use std::time::Duration;
 
+use crate::support::client::{Client, Heard, Kind, mode};
+use crate::support::{Cell, ROOT, VOLUME};
 use afs_wire::ids::AfsFid;
 use afs_wire::rxafs;
 use afs_wire::status::CallBackType;
 use rx::Runtime;
-use support::client::{Client, Heard, Kind, mode};
-use support::{Cell, ROOT, VOLUME};
 
 const MS: Duration = Duration::from_millis(1);
 

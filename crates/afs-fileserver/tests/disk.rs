@@ -1,11 +1,9 @@
 //! What callers are told when a disk is full or fails, and what is served of its volumes meanwhile and after the repair.
 
-mod support;
-
+use crate::support::*;
 use afs_volume::disk::{Cut, Disk, SimulatedDisk};
 use afs_wire::abort::{self, VDISKFULL, VOFFLINE, VOVERQUOTA};
 use afs_wire::errno::Errno;
-use support::*;
 
 /// Far more than a test writes.
 const LARGE: u64 = 1 << 30;

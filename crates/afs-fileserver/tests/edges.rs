@@ -1,17 +1,15 @@
 //! Edges of the protocol, as a stock server answered them: each request of a conversation with OpenAFS 1.8.9 is put to ours, and
 //! the answers compared: codes, statuses, access lists, promises.
 
-mod support;
-
 use std::collections::HashMap;
 
+use crate::support::{ALL, Cell, READ, VOLUME};
 use afs_wire::ids::{AfsFid, AfsTime, Uniquifier, ViceId, VnodeNumber};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, AfsOpaque};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync};
 use bytes::Bytes;
 use rxgen::{Decoder, Rpc, Xdr};
-use support::{ALL, Cell, READ, VOLUME};
 
 const CONVERSATION: &str = include_str!("edges.txt");
 

@@ -1,19 +1,17 @@
 //! The same server over real sockets, with the disk's work on threads of its own: data arrive whole, and many calls at once do not
 //! get into each other's way.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::support::client::{Client, Kind};
+use crate::support::{Folder, People, ROOT, VOLUME, make_volume};
 use afs_fileserver::{Config, FileServer, Volumes};
 use afs_volume::Partition;
 use afs_wire::Uuid;
 use afs_wire::ids::AfsFid;
 use rx::{Endpoint, EndpointConfig};
 use rx_proto::security::Null;
-use support::client::{Client, Kind};
-use support::{Folder, People, ROOT, VOLUME, make_volume};
 
 fn bind() -> Endpoint {
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap()

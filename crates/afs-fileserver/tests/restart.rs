@@ -1,14 +1,13 @@
 //! A server that ends and starts again: who held promises is told, and before a change that would have to be told to it.
 
-mod support;
-
+use crate::support;
 use std::time::Duration;
 
+use crate::support::client::Heard;
+use crate::support::{Cell, ROOT};
 use afs_volume::disk::Cut;
 use afs_wire::status::CallBackType;
 use rx::Runtime;
-use support::client::Heard;
-use support::{Cell, ROOT};
 
 /// Lets a clients' promises be, ends the server, and starts it again with these settings.
 fn restarted(configure: impl FnOnce(&mut afs_fileserver::Config)) -> (Cell, support::client::Client) {

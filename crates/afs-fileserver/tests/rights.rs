@@ -1,16 +1,14 @@
 //! What access lists, owners, administrators and groups allow at the procedures of the file service, and with which code the rest is
 //! refused.
 
-mod support;
-
 use std::sync::atomic::Ordering;
 
+use crate::support::client::{mode, owner, text};
+use crate::support::{ADMIN, ALL, Cell, FRIENDS, OTHER, READ, ROOT, USER, VOLUME, stamp};
 use afs_volume::{SetStatus, VnodeId};
 use afs_wire::ids::{AfsFid, HostAddr, ViceId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, ViceLockType};
-use support::client::{mode, owner, text};
-use support::{ADMIN, ALL, Cell, FRIENDS, OTHER, READ, ROOT, USER, VOLUME, stamp};
 
 const ACCESS: i32 = 49_733_388;
 const INVALID: i32 = 49_733_397;

@@ -1,12 +1,13 @@
 //! The procedures of the file service, from a client's end: what is stored comes back, what is not allowed is refused, and with
 //! which code.
 
-mod support;
-
+use crate::support;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::client::{Client, Kind, mod_time, mode, text};
+use crate::support::{Cell, MORNING, ROOT, USER, VOLUME};
 use afs_fileserver::Locations;
 use afs_wire::abort::VL_NOENT;
 use afs_wire::ids::{AfsFid, HostAddr, Name, PartitionId, Uniquifier, VnodeNumber, VolumeId};
@@ -17,8 +18,6 @@ use bytes::Bytes;
 use rx::Runtime;
 use rxgen::Abort;
 use rxgen::xdr::{CharVec, XdrString};
-use support::client::{Client, Kind, mod_time, mode, text};
-use support::{Cell, MORNING, ROOT, USER, VOLUME};
 
 const ACCESS: i32 = 49_733_388;
 const INVALID: i32 = 49_733_397;

@@ -3,11 +3,11 @@
 
 use afs_kerberos::services::codes;
 use afs_kerberos::{Kerberos, Principal, TicketLife, Unusable};
+use afs_testclient::address::own_address;
 use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
 use afs_testclient::skipped::skip;
 use rx_security::KeySet;
 use rx_security::ticket::{KVNO_TICKET, NameRules, open};
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,14 +27,18 @@ fn a_ticket_of_the_library_opens_with_the_services_key() {
     }
     let folder = std::env::temp_dir().join(format!("afs-kerberos-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let [_, _, b, c] = std::process::id().to_be_bytes();
-    let address = Ipv4Addr::new(127, 100, b, c.clamp(1, 254));
+
+    let address = own_address();
     let kdc = Kdc::start(&folder, &Realm { name: "LAB.TEST", address, more: "" }).unwrap();
     kdc.add_user("alice/admin").unwrap();
     kdc.add_service("afs/lab.test", "aes256-cts", &folder.join("keytab")).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     kdc.prepare(&mut command);
-    let output = command.env(INSIDE, &folder).args(["--exact", NAME, "--nocapture"]).output().unwrap();
+    let output = command
+        .env(INSIDE, &folder)
+        .args(["--exact", &format!("library::{NAME}"), "--nocapture"])
+        .output()
+        .unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
     drop(kdc);

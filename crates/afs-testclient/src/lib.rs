@@ -19,8 +19,10 @@
 #![forbid(unsafe_code)]
 
 mod access;
+pub mod address;
 mod callbacks;
 mod client;
+pub mod cpu;
 mod credentials;
 mod error;
 pub mod etcd;

@@ -1,17 +1,16 @@
 //! Dumps over loopback: what is in them, and that nobody waits for them.
 
-mod support;
-
+use crate::support;
 use std::sync::atomic::Ordering;
 
+use crate::support::dumps::{FULL, Read, filled, read, stamp, store};
+use crate::support::{BACKUP, Lab, RW, TIMEOUT};
 use afs_dump::VnodeKind;
 use afs_volume::{SetStatus, VnodeId, VolumeState};
 use afs_wire::abort::VOLSERBAD_ACCESS;
 use afs_wire::afsvol::{AttachFlags, Dump, DumpFlags, DumpV2, GetSize};
 use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeId, VolumeType};
 use rx_proto::abort::AbortCode;
-use support::dumps::{FULL, Read, filled, read, stamp, store};
-use support::{BACKUP, Lab, RW, TIMEOUT};
 
 /// Which vnodes are there with all that they have.
 fn whole(stream: &[u8]) -> Vec<u32> {

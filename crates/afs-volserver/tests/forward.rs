@@ -1,8 +1,8 @@
 //! Volumes sent from one server to others over loopback: all that a client was ever told is done arrives, or the volume there is as it was.
 
-mod support;
-
-use afs_volume::{SetStatus, VnodeId, VolumeError, VolumeState, fsck};
+use crate::support::dumps::{FULL, cookie, filled, read, stamp, store};
+use crate::support::{A, B, BACKUP, Lab, RO, RW, text};
+use afs_volume::{SetStatus, VnodeId, VolumeError, VolumeState};
 use afs_wire::abort::{VOLSERBAD_ACCESS, VOLSERREAD_DUMPERROR};
 use afs_wire::afsvol::{
     AttachFlags, Clone, CreateVolume, DeleteVolume, Dump, Forward, ForwardMultiple, Monitor, Replica,
@@ -11,39 +11,6 @@ use afs_wire::afsvol::{
 use afs_wire::ids::{AfsTime, TransId, VolumeId, VolumeType};
 use rxgen::xdr::{CharVec, XdrArray};
 use std::sync::atomic::Ordering;
-use support::dumps::{FULL, Read, filled, read, stamp, store};
-use support::{A, B, BACKUP, Lab, RO, RW, text};
-
-impl Lab {
-    /// A volume that is to be filled, as `vos move` begins.
-    async fn begin_copy(&self) -> TransId {
-        let kind = VolumeType::READ_WRITE;
-        let order = CreateVolume { partition: A, name: text("user.x"), kind, parent: RW, volid: RW };
-        self.call(order).await.unwrap().trans
-    }
-
-    async fn dumped(&self, volume: VolumeId) -> Read {
-        let trans = self.begin(volume, AttachFlags::BUSY).await;
-        let stream = self.stream(Dump { from_trans: trans, from_date: FULL }).await.unwrap();
-        self.end(trans).await;
-        read(&stream)
-    }
-
-    async fn settle(&self, trans: TransId) {
-        self.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
-        self.end(trans).await;
-    }
-
-    fn assert_whole(&self) {
-        let report = fsck::check(self.partitions.get(A).unwrap()).unwrap();
-        assert!(report.is_clean(), "{:?}", report.findings);
-    }
-}
-
-fn cookie() -> RestoreCookie {
-    let name = CharVec::from_text("user.x").unwrap();
-    RestoreCookie { name, kind: VolumeType::READ_WRITE, clone: VolumeId(0), parent: RW }
-}
 
 fn forward(from_trans: TransId, from: u32, to: &Lab, dest_trans: TransId) -> Forward {
     let (from_date, destination) = (AfsTime(from), to.destination());
@@ -72,7 +39,7 @@ async fn a_volume_is_sent_whole_and_then_what_changed() {
     here.end(trans).await;
     there.settle(target).await;
     assert!(there.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
-    there.assert_whole();
+    there.assert_whole("at the end");
 }
 
 /// A volume that moves: what clients change behind what was sent would be lost.
@@ -140,7 +107,7 @@ async fn what_the_other_server_says_is_what_the_caller_is_told() {
     here.everybody.0.store(false, Ordering::Relaxed);
     here.fails(forward(trans, 0, &there, target), VOLSERBAD_ACCESS).await;
     here.fails(SetForwarding { trans, new_site: 0 }, VOLSERBAD_ACCESS).await;
-    there.assert_whole();
+    there.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +155,7 @@ async fn clients_find_one_volume_while_it_goes_to_another_partition_and_wait_at_
     lab.call(clone(BACKUP)).await.unwrap();
     lab.fails(clone(RO), rxgen::Abort(18)).await;
     lab.end(trans).await;
-    lab.assert_whole();
+    lab.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,5 +187,5 @@ async fn readers_of_a_replica_see_the_last_release_until_they_see_the_new_one() 
     there.call(SetFlags { trans: target, flags: VolumeFlags::OUT_OF_SERVICE }).await.unwrap();
     there.end(target).await;
     assert!(matches!(there.state(RO), VolumeState::Offline(_)));
-    there.assert_whole();
+    there.assert_whole("at the end");
 }

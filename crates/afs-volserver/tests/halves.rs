@@ -1,52 +1,27 @@
 //! Volumes whose sending breaks off: what came is kept unseen, the next sending goes on from there, and what nobody wants goes.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support::dumps::{FULL, cookie, filled, read, stamp, store};
+use crate::support::{A, Lab, RO, RW, TIMEOUT, text};
 use afs_dump::{Arrival, END_MARK};
 use afs_volume::disk::SimulatedDisk;
-use afs_volume::{Partition, SetStatus, VnodeId, Volume, VolumeError, VolumeState, fsck};
+use afs_volume::{Partition, SetStatus, VnodeId, Volume, VolumeError, VolumeState};
 use afs_wire::abort::{VNOVOL, VOLSERBAD_ACCESS};
 use afs_wire::afsvol::{
     ArrivedFlags, AttachFlags, CreateVolume, DeleteVolume, Dump, Forward, ForwardMultiple, GetArrived,
     HalfVolume, ListHalves, Monitor, NukeVolume, PACKET_BYTES, Replica, Restore, RestoreCookie, RestoreFlags,
-    RestoreRest, SetFlags, VolumeFlags,
+    RestoreRest,
 };
 use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeId, VolumeType};
 use rxgen::xdr::{CharVec, XdrArray};
-use support::dumps::{FULL, Read, filled, read, stamp, store};
-use support::{A, Lab, RO, RW, TIMEOUT, text};
 
 /// Bytes of the file that is longer than all others.
 const LONG: usize = 20 << 20;
 
-fn cookie() -> RestoreCookie {
-    let name = CharVec::from_text("user.x").unwrap();
-    RestoreCookie { name, kind: VolumeType::READ_WRITE, clone: VolumeId(0), parent: RW }
-}
-
 impl Lab {
-    /// A volume that is to be filled, as `vos move` begins.
-    async fn begin_copy(&self) -> TransId {
-        let kind = VolumeType::READ_WRITE;
-        let order = CreateVolume { partition: A, name: text("user.x"), kind, parent: RW, volid: RW };
-        self.call(order).await.unwrap().trans
-    }
-
-    async fn dump(&self) -> Vec<u8> {
-        let trans = self.begin(RW, AttachFlags::BUSY).await;
-        let stream = self.stream(Dump { from_trans: trans, from_date: FULL }).await.unwrap();
-        self.end(trans).await;
-        stream
-    }
-
-    async fn dumped(&self) -> Read {
-        read(&self.dump().await)
-    }
-
     /// Sends the beginning of a dump, and vanishes; then what is half-made is removed, as `vos` does it.
     async fn get_half(&self, dump: &[u8]) {
         let trans = self.begin_copy().await;
@@ -106,18 +81,8 @@ impl Lab {
         seen.iter().find(|seen| seen.tid == trans).unwrap().read_next as u64 * PACKET_BYTES
     }
 
-    async fn settle(&self, trans: TransId) {
-        self.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
-        assert_eq!(self.end(trans).await, 0);
-    }
-
     fn is_there(&self) -> bool {
         !matches!(self.partitions.find(RW), Err(VolumeError::NoVolume(_)))
-    }
-
-    fn assert_whole(&self) {
-        let report = fsck::check(self.partitions.get(A).unwrap()).unwrap();
-        assert!(report.is_clean(), "{:?}", report.findings);
     }
 }
 
@@ -149,7 +114,7 @@ async fn large(lab: &Lab) -> (Arc<Volume>, VnodeId) {
 async fn what_came_before_the_sending_broke_off_is_not_sent_again() {
     let (here, there) = (Lab::new(), Lab::new());
     large(&here).await;
-    let dump = here.dump().await;
+    let dump = here.dump(RW).await;
     // Most of the long file has come, which is the last one.
     there.get_half(&dump[..dump.len() - (5 << 20)]).await;
     assert!(!there.is_there(), "a part of a volume is nothing that anybody sees");
@@ -158,7 +123,7 @@ async fn what_came_before_the_sending_broke_off_is_not_sent_again() {
         (half.volume, half.name.clone().into_bytes(), half.since),
         (RW, b"user.x".to_vec(), AfsTime(1_700_000_000))
     );
-    there.assert_whole();
+    there.assert_whole("at the end");
     let target = there.begin_copy().await;
     let trans = here.begin(RW, AttachFlags::BUSY).await;
     here.call(forward(trans, &there, target)).await.unwrap();
@@ -166,16 +131,16 @@ async fn what_came_before_the_sending_broke_off_is_not_sent_again() {
     assert!((5 << 20..8 << 20).contains(&sent), "{sent} bytes of {}", dump.len());
     here.end(trans).await;
     there.settle(target).await;
-    assert!(there.dumped().await.vnodes == here.dumped().await.vnodes);
+    assert!(there.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
     assert_eq!(there.halves().await, []);
-    there.assert_whole();
+    there.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_changed_since_is_sent_again_and_what_was_removed_goes() {
     let (here, there) = (Lab::new(), Lab::new());
     let (volume, file) = large(&here).await;
-    let dump = here.dump().await;
+    let dump = here.dump(RW).await;
     there.get_half(&dump[..dump.len() - (5 << 20)]).await;
     store(&volume, file, b"something else", 30);
     volume.remove_file(VnodeId::ROOT, b"f7", stamp(30)).unwrap();
@@ -187,15 +152,15 @@ async fn what_has_changed_since_is_sent_again_and_what_was_removed_goes() {
     assert!(here.sent(trans).await < 100_000);
     here.end(trans).await;
     there.settle(target).await;
-    assert!(there.dumped().await.vnodes == here.dumped().await.vnodes);
-    there.assert_whole();
+    assert!(there.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
+    there.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sending_that_breaks_off_again_and_again_comes_to_its_end() {
     let (here, there) = (Lab::new(), Lab::new());
     large(&here).await;
-    let dump = here.dump().await;
+    let dump = here.dump(RW).await;
     there.get_half(&dump[..1 << 20]).await;
     for _ in 0..3 {
         let target = there.begin_copy().await;
@@ -214,7 +179,7 @@ async fn a_sending_that_breaks_off_again_and_again_comes_to_its_end() {
         here.end(trans).await;
         there.delete(target).await;
         there.end(target).await;
-        there.assert_whole();
+        there.assert_whole("at the end");
     }
     let target = there.begin_copy().await;
     let trans = here.begin(RW, AttachFlags::BUSY).await;
@@ -222,15 +187,15 @@ async fn a_sending_that_breaks_off_again_and_again_comes_to_its_end() {
     assert!(here.sent(trans).await < dump.len() as u64 - (4 << 20));
     here.end(trans).await;
     there.settle(target).await;
-    assert!(there.dumped().await.vnodes == here.dumped().await.vnodes);
-    there.assert_whole();
+    assert!(there.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
+    there.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_that_came_whole_and_was_never_online_is_not_sent_again() {
     let (here, there) = (Lab::new(), Lab::new());
     large(&here).await;
-    there.get_half(&here.dump().await).await;
+    there.get_half(&here.dump(RW).await).await;
     assert!(!there.is_there());
     let target = there.begin_copy().await;
     let trans = here.begin(RW, AttachFlags::BUSY).await;
@@ -238,15 +203,15 @@ async fn a_volume_that_came_whole_and_was_never_online_is_not_sent_again() {
     assert!(here.sent(trans).await < 10_000);
     here.end(trans).await;
     there.settle(target).await;
-    assert!(there.dumped().await.vnodes == here.dumped().await.vnodes);
-    there.assert_whole();
+    assert!(there.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
+    there.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_site_that_has_a_part_gets_the_rest_while_a_new_one_gets_everything() {
     let (here, one, two) = (Lab::new(), Lab::new(), Lab::new());
     large(&here).await;
-    let dump = here.dump().await;
+    let dump = here.dump(RW).await;
     two.get_half(&dump[..dump.len() - (5 << 20)]).await;
     let targets = [(&one, one.begin_copy().await), (&two, two.begin_copy().await)];
     let to =
@@ -265,8 +230,8 @@ async fn a_site_that_has_a_part_gets_the_rest_while_a_new_one_gets_everything() 
     here.end(trans).await;
     for (lab, target) in targets {
         lab.settle(target).await;
-        assert!(lab.dumped().await.vnodes == here.dumped().await.vnodes);
-        lab.assert_whole();
+        assert!(lab.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
+        lab.assert_whole("at the end");
     }
 }
 
@@ -332,7 +297,7 @@ async fn what_came_of_a_release_to_a_replica_is_not_sent_again_and_its_readers_d
     there.end(target).await;
     assert!(shown(&there, RO) == before, "readers have the last release");
     assert_eq!(there.state(RO), VolumeState::Online);
-    there.assert_whole();
+    there.assert_whole("at the end");
     let [half] = &there.halves().await[..] else { panic!() };
     assert_eq!((half.volume, half.kind, half.parent), (RO, VolumeType::READ_ONLY, RW));
     // Of those that came, one is another one by now, one is as if it had not changed since the last release, and one is gone.
@@ -345,7 +310,7 @@ async fn what_came_of_a_release_to_a_replica_is_not_sent_again_and_its_readers_d
     assert!((4_000_000..6_000_000).contains(&sent), "{sent} bytes were sent");
     assert!(shown(&there, RO) == shown(&here, RW));
     assert_eq!(there.halves().await, []);
-    there.assert_whole();
+    there.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -355,7 +320,7 @@ async fn what_nobody_goes_on_with_is_removed_after_its_time() {
     let now = Arc::new(AtomicU32::new(1_700_000_000));
     let clock = Arc::clone(&now);
     let first = Lab::new();
-    let dump = here.dump().await;
+    let dump = here.dump(RW).await;
     first.get_half(&dump[..10 << 20]).await;
     // So often it is looked for. Only behind the transactions of above, which are not to end by this on a busy machine.
     let there = first.beside(|config| {
@@ -369,14 +334,14 @@ async fn what_nobody_goes_on_with_is_removed_after_its_time() {
     while !there.halves().await.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    there.assert_whole();
+    there.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_goes_by_order_and_when_the_volume_is_made_otherwise() {
     let (here, there) = (Lab::new(), Lab::new());
     large(&here).await;
-    let dump = here.dump().await;
+    let dump = here.dump(RW).await;
     let half = &dump[..10 << 20];
     there.get_half(half).await;
     there.call(NukeVolume { partition: A, volid: RW }).await.unwrap();
@@ -393,15 +358,15 @@ async fn what_is_kept_goes_by_order_and_when_the_volume_is_made_otherwise() {
     assert_eq!(there.halves().await.len(), 1);
     there.settle(trans).await;
     assert_eq!(there.halves().await, []);
-    assert!(there.dumped().await.vnodes == read(&dump).vnodes);
-    there.assert_whole();
+    assert!(there.dumped(RW).await.vnodes == read(&dump).vnodes);
+    there.assert_whole("at the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_is_told_with_or_without_its_data_and_to_superusers_alone() {
     let (here, there) = (Lab::new(), Lab::new());
     large(&here).await;
-    let dump = here.dump().await;
+    let dump = here.dump(RW).await;
     there.get_half(&dump[..dump.len() - (5 << 20)]).await;
     let trans = there.begin_copy().await;
     let told = async |flags| {
@@ -438,7 +403,7 @@ async fn a_volume_of_which_nothing_came_cannot_be_gone_on_with() {
     lab.delete(trans).await;
     lab.end(trans).await;
     assert_eq!(lab.halves().await, []);
-    lab.assert_whole();
+    lab.assert_whole("at the end");
 }
 
 /// Its users could not write in it, also when there was room again, until the server was started anew.
@@ -481,5 +446,5 @@ async fn a_volume_whose_restore_could_not_be_undone_on_a_full_disk_is_writable_o
     };
     tokio::time::timeout(TIMEOUT, is_writable).await.expect("it can be written in time");
     assert_eq!(lab.state(RW), VolumeState::Online);
-    lab.assert_whole();
+    lab.assert_whole("at the end");
 }

@@ -1,12 +1,12 @@
 //! Restores over loopback: a volume has what the dump says, or what it had.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::dumps::{filled, read, stamp, store};
+use crate::support::{A, Lab, RW, TIMEOUT, text};
 use afs_dump::{Event, Reader};
 use afs_volume::disk::SimulatedDisk;
-use afs_volume::{Partition, SetStatus, VnodeId, Volume, VolumeState, fsck};
+use afs_volume::{Partition, SetStatus, VnodeId, Volume, VolumeState};
 use afs_wire::abort::{VOLSERBADNAME, VOLSERREAD_DUMPERROR};
 use afs_wire::afsvol::{
     AttachFlags, ConvertROtoRWvolume, CreateVolume, Dump, GetStatus, Monitor, Restore, RestoreCookie,
@@ -17,8 +17,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx_proto::abort::AbortCode;
 use rxgen::xdr::CharVec;
-use support::dumps::{FULL, filled, read, stamp, store};
-use support::{A, Lab, RW, TIMEOUT, text};
 
 const NEW: VolumeId = VolumeId(536_870_940);
 const BROKEN: AbortCode = AbortCode(VOLSERREAD_DUMPERROR.0);
@@ -63,24 +61,6 @@ impl Lab {
         tokio::time::timeout(TIMEOUT, is_read).await.expect("something is read in time");
     }
 
-    async fn finish(&self, trans: TransId) {
-        self.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
-        self.end(trans).await;
-    }
-
-    async fn dump(&self, volume: VolumeId) -> Vec<u8> {
-        let trans = self.begin(volume, AttachFlags::BUSY).await;
-        let stream = self.stream(Dump { from_trans: trans, from_date: FULL }).await.unwrap();
-        self.end(trans).await;
-        stream
-    }
-
-    fn assert_whole(&self, when: &str) {
-        let partition = self.partitions.get(A).unwrap();
-        let report = fsck::check(partition).unwrap();
-        assert!(report.is_clean(), "{when}: {:?}", report.findings);
-    }
-
     fn volume(&self, id: VolumeId) -> Arc<Volume> {
         self.partitions.find(id).unwrap().1
     }
@@ -114,7 +94,7 @@ async fn a_restored_volume_is_dumped_as_the_same() {
     let status = lab.call(GetStatus { trans }).await.unwrap().status;
     assert_eq!((status.vol_id, status.parent_id, status.max_quota), (NEW, NEW, 5000));
     lab.told();
-    lab.finish(trans).await;
+    lab.settle(trans).await;
     assert_eq!((lab.state(NEW), lab.told()), (VolumeState::Online, vec![NEW]));
     assert!(vnodes(&lab.dump(NEW).await) == vnodes(&original));
     assert_eq!(lab.volume(NEW).header().used_kib, lab.volume(RW).header().used_kib);
@@ -136,7 +116,7 @@ async fn dumps_of_openafs_are_restored_and_dumped_as_the_same() {
         let lab = Lab::new();
         let trans = lab.begin_new().await;
         assert_eq!(lab.restore(trans, sample).await, Ok(()));
-        lab.finish(trans).await;
+        lab.settle(trans).await;
         assert!(vnodes(&lab.dump(NEW).await) == vnodes(sample));
         lab.assert_whole("a dump of OpenAFS");
         let (mut reader, mut input) = (Reader::new(), sample);
@@ -161,7 +141,7 @@ async fn an_incremental_dump_brings_a_volume_up_to_date() {
     let source = filled(&lab).await;
     let trans = lab.begin_new().await;
     assert_eq!(lab.restore(trans, &lab.dump(RW).await).await, Ok(()));
-    lab.finish(trans).await;
+    lab.settle(trans).await;
     // A file changes, one goes, one comes.
     let long = read(&lab.dump(RW).await).vnodes[&VnodeNumber(2)].0.fid;
     store(&source, VnodeId { vnode: long.vnode, unique: long.unique }, b"not long", 50);
@@ -175,7 +155,7 @@ async fn an_incremental_dump_brings_a_volume_up_to_date() {
     assert!(increment.len() < 10_000);
     let trans = lab.begin(NEW, AttachFlags::OFFLINE).await;
     assert_eq!(lab.restore(trans, &increment).await, Ok(()));
-    lab.finish(trans).await;
+    lab.settle(trans).await;
     assert!(vnodes(&lab.dump(NEW).await) == vnodes(&lab.dump(RW).await));
     lab.assert_whole("after both");
 }
@@ -190,7 +170,7 @@ async fn a_broken_dump_leaves_the_volume_as_it_was() {
     let good = lab.dump(RW).await;
     let trans = lab.begin_new().await;
     assert_eq!(lab.restore(trans, &good).await, Ok(()));
-    lab.finish(trans).await;
+    lab.settle(trans).await;
     let before = lab.dump(NEW).await;
     for round in 0..25 {
         let mut bad = good.clone();
@@ -238,7 +218,7 @@ async fn a_client_that_goes_away_in_the_middle_leaves_the_volume_as_it_was() {
     tokio::time::timeout(TIMEOUT, is_over).await.expect("the call ends in time");
     assert_eq!(lab.volume(NEW).header().vnode_count, 0);
     assert_eq!(lab.restore(trans, &good).await, Ok(()));
-    lab.finish(trans).await;
+    lab.settle(trans).await;
     assert!(vnodes(&lab.dump(NEW).await) == vnodes(&good));
     lab.assert_whole("after the second try");
 }
@@ -259,7 +239,7 @@ async fn the_end_of_a_transaction_breaks_off_a_restore_that_waits_for_its_sender
     assert_eq!(call.reply::<Restore>().await.map(drop).unwrap_err().code(), AbortCode(-1));
     let trans = lab.begin(NEW, AttachFlags::OFFLINE).await;
     assert_eq!(lab.restore(trans, &good).await, Ok(()));
-    lab.finish(trans).await;
+    lab.settle(trans).await;
     lab.assert_whole("after another one");
 }
 

@@ -1,11 +1,11 @@
 //! The volume service over loopback: what `vos` does with a volume, call by call, and what is refused.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::dumps::stamp;
+use crate::support::{A, B, BACKUP, Lab, RO, RW, new_volume, text};
 use afs_store::{Batch, Key, Options, Schema, Store};
 use afs_volserver::Unchecked;
 use afs_volume::disk::{Cut, SimulatedDisk};
@@ -23,8 +23,6 @@ use afs_wire::afsvol::{
 use afs_wire::ids::{AfsTime, PartitionId, TransId, ViceId, VolumeId, VolumeType};
 use rx_proto::abort::AbortCode;
 use rxgen::Abort;
-use support::dumps::stamp;
-use support::{A, B, BACKUP, Lab, RO, RW, new_volume, text};
 
 /// Errno numbers, as stock servers send them.
 const ENOENT: Abort = Abort(2);

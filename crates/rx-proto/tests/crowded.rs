@@ -1,9 +1,6 @@
 //! Ports that many callers or one greedy host would fill: what each may have kept, and who loses it when room is needed.
 
-#[path = "support/raw_server.rs"]
-mod raw_server;
-
-use raw_server::{Server, ack, address, header, packet, request};
+use crate::support::raw_server::{Server, ack, address, header, packet, request};
 use rx_proto::config::Config;
 use rx_proto::ids::{Channel, Seq};
 use rx_proto::packet::{HEADER_LEN, Header, PacketType};

@@ -2,10 +2,7 @@
 //! buffer loses nothing that was offered. The world that this is tried in is `support/crowd.rs`.
 #![allow(clippy::cast_possible_truncation, reason = "sizes and rates of a test are small")]
 
-#[path = "support/crowd.rs"]
-mod crowd;
-
-use crowd::{Crowd, FORCED_BUFFER, SMALL_BUFFER, Work, ms};
+use crate::support::crowd::{Crowd, FORCED_BUFFER, SMALL_BUFFER, Work, ms};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx_proto::config::Config;

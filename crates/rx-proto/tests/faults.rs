@@ -1,7 +1,7 @@
 //! Calls through all that a network, a NAT or a server can do to them. Random worlds, each from a seed: every call ends, with
 //! its data right or with an error that fits, and leaves nothing behind. A seed that fails becomes a test of its own;
-//! each fault alone is in `recovery.rs`. To run one seed: `FAULT_SEED=17 cargo test -p rx-proto --test faults one_seed`; to run more:
-//! `FAULT_SEEDS=20000 cargo test -p rx-proto --test faults worlds`.
+//! each fault alone is in `recovery.rs`. To run one seed: `FAULT_SEED=17 cargo test -p rx-proto faults::one_seed`; to run more:
+//! `FAULT_SEEDS=20000 cargo test -p rx-proto faults::worlds`.
 
 use afs_sim::world::{Job, Link, World, ms};
 use rand::rngs::StdRng;

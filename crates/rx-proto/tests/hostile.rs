@@ -1,14 +1,11 @@
 //! What strangers and liars may cost: spoofed, cut, oversized and replayed packets end in bounded memory and time and never
 //! in a panic, and an address that has not been shown to be reachable gets at most three bytes for one.
 
-#[path = "support/raw_server.rs"]
-mod raw_server;
-
+use crate::support::raw_server::{Copies, LONG, Server, ack, address, header, packet, request};
 use afs_sim::world::{Job, Link, World, ms};
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use raw_server::{Copies, LONG, Server, ack, address, header, packet, request};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::Config;
 use rx_proto::debug;

@@ -1,5 +1,5 @@
 //! What one call carries over links of many kinds: the numbers are kept in `throughput.txt`, so that a change in behaviour
-//! is seen in review. Virtual time, so they are the same on every machine. `UPDATE=1 cargo test --test throughput` writes them.
+//! is seen in review. Virtual time, so they are the same on every machine. `UPDATE=1 cargo test throughput::` writes them.
 
 use afs_sim::world::{Job, Link, World, ms};
 use rx_proto::config::Config;

@@ -1,18 +1,16 @@
 //! Calls between two endpoints over the loopback interface: what they carry, and how they end.
 #![expect(clippy::disallowed_methods, reason = "real sockets take real time")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use rx::{Abort, CallError, Endpoint, EndpointConfig, PeerLimits, ServerCall, ServiceConfig};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::Config;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use support::*;
 use tokio::sync::{Notify, Semaphore};
 
 /// Bytes that a bulk test sends: enough to go round every window and buffer several times.

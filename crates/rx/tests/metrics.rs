@@ -1,15 +1,14 @@
 //! What arrives at a recorder of the `metrics` facade: names, units, meanings and values.
 #![expect(clippy::disallowed_methods, reason = "real sockets take real time")]
 
-mod support;
-
+use crate::support;
 use std::time::Duration;
 
+use crate::support::recorder::Kept;
+use crate::support::{ECHO, bind_with, connect, echo, service, small_packets, soon};
 use metrics::Unit;
 use rx::{Abort, EndpointConfig, ServerCall, ServiceConfig, WeakEndpoint};
 use rx_proto::ids::ServiceId;
-use support::recorder::Kept;
-use support::{ECHO, bind_with, connect, echo, service, small_packets, soon};
 
 /// Published by the test alone, so that it knows when.
 fn quiet() -> EndpointConfig {

@@ -1,17 +1,15 @@
 //! Endpoints as ports of this host: several at once, both address families, what the network says, and how they end.
 #![expect(clippy::disallowed_methods, reason = "real sockets take real time")]
 
-mod support;
-
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use rx::{CallError, Connection, Endpoint, EndpointConfig, ServerCall, ServiceConfig};
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use support::*;
 use tokio::sync::Notify;
 
 async fn check_word(connection: &Connection, word: &[u8]) {

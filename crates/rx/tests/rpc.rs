@@ -1,17 +1,15 @@
 //! Declared procedures over calls.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::recorder::Kept;
+use crate::support::*;
 use rx::{Endpoint, Procedures, RpcError, ServerCall, ServiceConfig};
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
 use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Interface, Serve};
-use support::recorder::Kept;
-use support::*;
 
 mod numbers {
     use rxgen::xdr::XdrArray;

@@ -1,12 +1,11 @@
 //! Client and server in virtual time, through the same driver and call API as over sockets: what takes seconds or minutes
 //! takes none here, and is exact.
 
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::*;
 use afs_sim::Sim;
 use bytes::Bytes;
 use rx::{CallError, Endpoint, EndpointConfig, PeerLimits, Runtime, ServerCall, ServiceConfig};
@@ -15,7 +14,6 @@ use rx_proto::endpoint::Service;
 use rx_proto::ids::{CallNumber, SecurityIndex, ServiceId};
 use rx_proto::packet::Header;
 use rx_proto::security::{ConnectionFacts, Null, SecurityClass, ServerSecurity};
-use support::*;
 
 const SEALED: ServiceId = ServiceId(201);
 const MS: Duration = Duration::from_millis(1);

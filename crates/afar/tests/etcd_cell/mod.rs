@@ -1,7 +1,5 @@
 //! A cell of several database servers over an etcd, all of them processes on loopback, for tests.
 
-#![allow(dead_code, reason = "each test program uses a part of this")]
-
 pub(crate) mod faults;
 mod ways;
 

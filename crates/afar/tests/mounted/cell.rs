@@ -1,6 +1,7 @@
 //! The servers of a cell, which can be killed and started again, and mounts of it in processes of their own.
 
 use super::{Folder, Process, SERVERS_LOG, TIMEOUT, afar, open, own_address, up};
+use afs_testclient::cpu::cpu;
 use afs_testclient::skipped::begun_anew;
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
@@ -42,6 +43,7 @@ fn look_at_panics() {
 /// Does something with a cell of its own, and stops its servers. It is begun anew, three times in all, if it fails when a mount was late:
 /// what fails otherwise fails at once.
 pub(crate) fn at_once(name: &str, work: impl Fn(&mut Cell)) {
+    let _cpu = cpu();
     look_at_panics();
     for round in 1..=3 {
         let mut cell = Cell::new(name);

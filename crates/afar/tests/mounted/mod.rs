@@ -1,7 +1,5 @@
 //! An `afar up` or `afar mount` for tests: on an address of its own in 127/8, in a folder that goes with the test.
 
-#![allow(dead_code, reason = "each test program uses a part of this")]
-
 pub(crate) mod cell;
 pub(crate) mod proxy;
 pub(crate) mod realm;
@@ -16,6 +14,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use afs_testclient::address::own_address;
 use afs_testclient::process;
 pub(crate) use afs_testclient::skipped::skip;
 
@@ -51,15 +50,6 @@ impl Drop for Folder {
         // A test that failed has more to say than that its folder is still in use. Nothing that is mounted in it is removed.
         drop(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.0).status());
     }
-}
-
-/// An address that no other test has.
-pub(crate) fn own_address() -> Ipv4Addr {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = std::process::id().wrapping_mul(16).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
-    // No two numbers share an address, and none ends in 0 or 255.
-    let [_, b, c, d] = (number / 254 * 256 + number % 254 + 1).to_be_bytes();
-    Ipv4Addr::new(127, 128 | (b & 0x3f), c, d)
 }
 
 /// Whether file systems can be mounted here, which `afar doctor` tries; else the test is counted as skipped.

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::{ALICE, CAROL, DAEMON, Scene, who};
 use crate::mounted;
-use crate::{ALICE, CAROL, DAEMON, Scene, who};
 
 /// A command that finds these services in /etc/pam.d.
 pub(crate) fn with_services(services: &Path, words: &[&str]) -> Command {

@@ -1,7 +1,5 @@
 //! An `afar server` for tests: on an address of its own in 127/8, with a state folder that goes with the test.
 
-#![allow(dead_code, reason = "each test program uses a part of this")]
-
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -10,6 +8,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+pub(crate) use afs_testclient::address::own_address;
 use afs_testclient::process;
 
 /// How long a server may take until it is ready, or until it has ended: far more than it needs, for slow machines.
@@ -44,15 +43,6 @@ impl Drop for StateFolder {
         // A test that failed has more to say than that its folder is still in use.
         drop(std::fs::remove_dir_all(&self.0));
     }
-}
-
-/// An address that no other test has, so that each server has AFS's ports to itself.
-pub(crate) fn own_address() -> Ipv4Addr {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = std::process::id().wrapping_mul(16).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
-    // No two numbers share an address, and none ends in 0 or 255.
-    let [_, b, c, d] = (number / 254 * 256 + number % 254 + 1).to_be_bytes();
-    Ipv4Addr::new(127, 64 | b, c, d)
 }
 
 /// A running server; killed when it is dropped.
@@ -107,11 +97,6 @@ impl ServerProcess {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line
-    }
-
-    /// Waits for it to end by itself, and says what it came to.
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        wait(&mut self.child)
     }
 
     /// Ends it as a service manager does, and says what it came to.

@@ -1,8 +1,6 @@
 //! A cell of two servers with two partitions each, and what its database and its partitions say of volumes. The databases are on the first, or on
 //! a third server.
 
-#![allow(dead_code, reason = "each test program uses a part of this")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;

@@ -10,7 +10,7 @@ use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
 use afs_admin::{Cancel, Login};
 use afs_sim::Sim;
-use afs_wire::abort::{UNOQUORUM, VL_IO};
+use afs_wire::abort::{UNOQUORUM, VL_IO, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
     AfsVol, Clone, CreateVolume, EndTrans, ForwardMultiple, GetName, GetStatus, ListOneVolume, TransCreate,
     VOK,
@@ -33,7 +33,6 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const ENODEV: Abort = Abort(19);
 
 /// A volume as it is listed, online or out of service, of this parent.
-#[allow(dead_code, reason = "each test program uses a part of this")]
 pub(crate) fn listed(volume: VolumeId, kind: VolumeType, parent: VolumeId, is_in_service: bool) -> Vec<u32> {
     // A name of 32 characters, ids, a state, and whether it is in use; then dates and counts.
     let mut words = vec![1];
@@ -44,7 +43,6 @@ pub(crate) fn listed(volume: VolumeId, kind: VolumeType, parent: VolumeId, is_in
 }
 
 /// Words as they are on the wire.
-#[allow(dead_code, reason = "each test program uses a part of this")]
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -55,7 +53,6 @@ pub(crate) type Hook =
 
 /// A location server and a volume server on one machine, which do as they are told.
 #[derive(Clone, Default)]
-#[allow(dead_code, reason = "each test program uses a part of this")]
 pub(crate) struct Script {
     /// What is refused.
     pub(crate) refused: HashMap<&'static str, Abort>,
@@ -80,8 +77,13 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// Has the servers refuse this call.
+    pub(crate) fn and_refusing(mut self, name: &'static str) -> Self {
+        self.refused.insert(name, VOLSERFAILEDOP);
+        self
+    }
+
     /// Has the servers answer for a read-write volume that is online and has this entry.
-    #[allow(dead_code, reason = "each test program uses a part of this")]
     pub(crate) fn has_volume(&mut self, entry: &Entry, volume: VolumeId) {
         let mut wire = Vec::new();
         entry.to_wire().unwrap().encode(&mut wire);
@@ -96,7 +98,6 @@ impl Script {
         ]);
     }
 
-    #[allow(dead_code, reason = "each test program uses a part of this")]
     pub(crate) fn refusing(refused: &[(&'static str, Abort)]) -> Self {
         Self { refused: refused.iter().copied().collect(), ..Self::default() }
     }
@@ -207,7 +208,6 @@ fn bind(sim: &Sim, address: Ipv4Addr, port: u16) -> Endpoint {
 
 /// What has become of a change in a database whose servers do not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "each test program uses a part of this")]
 pub(crate) enum Fate {
     /// It was made: another server, which is asked next, refuses with this code as it is there already, or knows no more.
     Made(Option<Abort>),
@@ -219,7 +219,6 @@ pub(crate) enum Fate {
 
 impl Script {
     /// Has the database not know what became of this change, after which the entry is `after`.
-    #[allow(dead_code, reason = "each test program uses a part of this")]
     pub(crate) fn with_doubt(mut self, change: &'static str, fate: Fate, after: &Entry) -> Self {
         let mut wire = Vec::new();
         after.to_wire().unwrap().encode(&mut wire);

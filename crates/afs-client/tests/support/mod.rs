@@ -1,7 +1,5 @@
 //! A cell in one process and in virtual time: a location server, file servers with volumes, and clients. What takes minutes of
 //! waiting takes none.
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub(crate) mod data;
 pub(crate) mod databases;
 pub(crate) mod laptop;

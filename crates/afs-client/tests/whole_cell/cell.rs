@@ -21,11 +21,11 @@ use rx_proto::time::Instant;
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 
 use super::log::{Event, Log, digest};
-use super::support::data::{READ, WRITE, read_all, try_read_all, with_folder};
-use super::support::moving::Mover;
-use super::support::{ALICE, BOB, CELL, NOBODY, SMALL_LOG, USER_VOLUME, World};
 use super::trouble::{Aftermath, Doom, Weather};
 use super::{FILES, LOST_MAX, SITES};
+use crate::support::data::{READ, WRITE, read_all, try_read_all, with_folder};
+use crate::support::moving::Mover;
+use crate::support::{ALICE, BOB, CELL, NOBODY, SMALL_LOG, USER_VOLUME, World};
 
 /// Who works at each client. A group that both are in, and nobody else, may change the names.
 pub(crate) const USERS: [User; 2] = [ALICE, BOB];

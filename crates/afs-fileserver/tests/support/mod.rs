@@ -1,7 +1,5 @@
 //! What the tests share: a file server with a volume, and clients that write down what they are told, in one process and in
 //! virtual time.
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub(crate) mod client;
 
 use std::net::{IpAddr, SocketAddr};
@@ -118,7 +116,7 @@ pub(crate) struct Cell {
     pub(crate) server: FileServer,
     pub(crate) endpoint: Endpoint,
     pub(crate) partition: Partition,
-    pub(crate) folder: Folder,
+    _folder: Folder,
     /// Where the list of promises is.
     pub(crate) state: SimulatedDisk,
     pub(crate) people: People,
@@ -172,7 +170,7 @@ impl Cell {
         make_volume(&partition, VOLUME, "scratch");
         let (people, state) = (People::default(), SimulatedDisk::new(1 << 20));
         let (server, endpoint) = start(&sim, &partition, &state, &people, configure);
-        Self { sim, server, endpoint, partition, folder, state, people, starts: 1 }
+        Self { sim, server, endpoint, partition, _folder: folder, state, people, starts: 1 }
     }
 
     /// The server ends and starts again; its volumes and files stay.

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use afs_dump::{Event, Reader, VnodeRecord};
-use afs_volume::{SetStatus, Stamp, StoreRange, VnodeId, Volume};
-use afs_wire::ids::{AfsTime, ViceId, VnodeNumber, VolumeId, VolumeType};
+use afs_volume::{SetStatus, Stamp, StoreRange, VnodeId, Volume, fsck};
+use afs_wire::afsvol::{AttachFlags, CreateVolume, Dump, RestoreCookie, SetFlags, VolumeFlags};
+use afs_wire::ids::{AfsTime, TransId, ViceId, VnodeNumber, VolumeId, VolumeType};
 use rx_proto::abort::AbortCode;
 use rxgen::Rpc;
+use rxgen::xdr::CharVec;
 
-use super::{Lab, RW};
+use super::{A, Lab, RW, text};
 
 pub(crate) const FULL: AfsTime = AfsTime(0);
 
@@ -48,6 +50,42 @@ impl Lab {
         call.finish().unwrap();
         call.read_to_end(1 << 30).await.map_err(|error| error.code())
     }
+
+    /// A full dump of a volume.
+    pub(crate) async fn dump(&self, volume: VolumeId) -> Vec<u8> {
+        let trans = self.begin(volume, AttachFlags::BUSY).await;
+        let stream = self.stream(Dump { from_trans: trans, from_date: FULL }).await.unwrap();
+        self.end(trans).await;
+        stream
+    }
+
+    pub(crate) async fn dumped(&self, volume: VolumeId) -> Read {
+        read(&self.dump(volume).await)
+    }
+
+    /// A volume that is to be filled, as `vos move` begins.
+    pub(crate) async fn begin_copy(&self) -> TransId {
+        let kind = VolumeType::READ_WRITE;
+        let order = CreateVolume { partition: A, name: text("user.x"), kind, parent: RW, volid: RW };
+        self.call(order).await.unwrap().trans
+    }
+
+    /// Brings a transaction's volume online.
+    pub(crate) async fn settle(&self, trans: TransId) {
+        self.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
+        assert_eq!(self.end(trans).await, 0);
+    }
+
+    pub(crate) fn assert_whole(&self, when: &str) {
+        let report = fsck::check(self.partitions.get(A).unwrap()).unwrap();
+        assert!(report.is_clean(), "{when}: {:?}", report.findings);
+    }
+}
+
+/// What is said of the volume that [`Lab::begin_copy`] begins.
+pub(crate) fn cookie() -> RestoreCookie {
+    let name = CharVec::from_text("user.x").unwrap();
+    RestoreCookie { name, kind: VolumeType::READ_WRITE, clone: VolumeId(0), parent: RW }
 }
 
 pub(crate) struct Read {

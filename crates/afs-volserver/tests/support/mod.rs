@@ -1,6 +1,4 @@
 //! A volume service on two partitions, called over loopback.
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 pub(crate) mod dumps;
 
 use std::net::SocketAddr;

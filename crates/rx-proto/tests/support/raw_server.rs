@@ -1,7 +1,5 @@
 //! A server that is sent packets one by one, made by hand.
 
-#![allow(dead_code, reason = "each test program uses a part of this")]
-
 use afs_sim::world::SERVICE;
 use bytes::Bytes;
 use rx_proto::config::{CallLimits, Config};

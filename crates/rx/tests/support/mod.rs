@@ -1,7 +1,5 @@
 //! What the tests of the whole crate share: endpoints on the loopback interface and services to call.
 #![expect(clippy::disallowed_methods, reason = "real sockets take real time")]
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub(crate) mod recorder;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -2,11 +2,10 @@
 //! for another; and what somebody tries who wants into the PAG of somebody else. It takes root, which can be any user in any group.
 
 mod logins;
-#[path = "../mounted/mod.rs"]
-mod mounted;
 
-use mounted::cell::Cell;
-use mounted::{LOOKS, Process, Running, can_mount, is_root, keytab, open, succeed};
+use crate::mounted;
+use crate::mounted::cell::Cell;
+use crate::mounted::{LOOKS, Process, Running, can_mount, is_root, keytab, open, succeed};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;

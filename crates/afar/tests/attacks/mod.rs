@@ -1,10 +1,11 @@
 //! Attacks on a cell, each a small program that says what it does and what must not come of it. docs/security.md lists them for
 //! administrators. They are made from other addresses of this machine, by strangers and by ordinary users.
 
-#[path = "../mounted/mod.rs"]
-mod mounted;
 mod wire;
 
+use crate::mounted;
+use crate::mounted::cell::Cell;
+use crate::mounted::{Process, TIMEOUT, afar, can_mount, is_root, needs, own_address};
 use afs_testclient::{Client, Credentials};
 use afs_wire::afsvol::{AfsVol, ListOneVolume, Monitor};
 use afs_wire::bos::{Bozo, EnumerateInstance};
@@ -14,8 +15,6 @@ use afs_wire::rxafs::{GiveUpAllCallBacks, Rxafs, StoreData64};
 use afs_wire::rxafscb::{InitCallBackState3, Rxafscb};
 use afs_wire::vl::{GetEntryByNameU, ProbeServer, Vl, VlName};
 use bytes::Bytes;
-use mounted::cell::Cell;
-use mounted::{Process, TIMEOUT, afar, can_mount, is_root, needs, own_address};
 use rx_proto::debug::{self, DebugConnection, DebugKind, DebugRequest, DebugVersion};
 use rx_proto::ids::{CallNumber, Channel, SecurityIndex, Seq, Serial};
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};

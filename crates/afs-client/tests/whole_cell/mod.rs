@@ -12,8 +12,6 @@
 
 mod cell;
 mod log;
-#[path = "../support/mod.rs"]
-mod support;
 mod trouble;
 
 use std::collections::BTreeSet;
@@ -29,10 +27,10 @@ use rand::rngs::StdRng;
 use rx::Runtime;
 use rx_proto::time::Instant;
 
+use crate::support::databases::WRITERS;
+use crate::support::{ROOT_CELL, USER_VOLUME, World};
 use cell::{Cell, History, USERS, client_on};
 use log::{Counts, Event, Log, digest};
-use support::databases::WRITERS;
-use support::{ROOT_CELL, USER_VOLUME, World};
 use trouble::{Aftermath, Weather};
 
 const SITES: usize = 2;
@@ -151,7 +149,7 @@ fn assert_same(seed: u64, one: &str, other: &str) {
 /// The log of a run in another process, where all that differs between processes does: addresses of memory and the order of hash tables.
 fn run_elsewhere(seed: u64, file: &Path) -> String {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_same_seed_gives_the_same_log"])
+        .args(["--exact", "whole_cell::the_same_seed_gives_the_same_log"])
         .env(LOG_FILE, file)
         .env(SEED, seed.to_string())
         .status()

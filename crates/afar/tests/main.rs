@@ -1,0 +1,57 @@
+//! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
+
+mod aklog;
+mod attacks;
+mod bos;
+mod cache_disk;
+mod crashes;
+mod database_files;
+mod disk;
+mod dns;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_cell;
+#[cfg(feature = "etcd")]
+mod etcd_faults;
+#[cfg(feature = "etcd")]
+mod etcd_history;
+mod faults;
+mod fs;
+mod fsck;
+mod habits;
+mod interrupted;
+mod interrupted_motion;
+mod kerberos;
+mod killed;
+mod klog;
+mod limits;
+mod link;
+#[cfg(feature = "etcd")]
+mod machines;
+mod memory;
+mod monitoring;
+mod motion;
+mod motion_killed;
+mod motion_resumed;
+mod mounted;
+mod ordinary_user;
+mod pags;
+mod parm;
+mod posix;
+mod random_files;
+mod releases;
+mod restore;
+mod rights;
+mod rounds;
+mod rxdebug;
+mod server;
+mod server_process;
+mod together;
+mod token_ends;
+mod tokens;
+mod top;
+mod two_servers;
+mod unprivileged;
+mod up;
+mod work;

@@ -1,0 +1,12 @@
+//! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
+
+mod clone_and_remove;
+mod convert;
+mod create;
+mod failover;
+mod interrupted;
+mod restore;
+mod shadow;
+mod sites;
+mod support;
+mod transfer;

@@ -1,0 +1,6 @@
+//! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
+
+#[cfg(feature = "etcd")]
+mod etcd;
+mod killed;
+mod wire;

@@ -1,0 +1,18 @@
+//! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
+
+mod data;
+mod deaths;
+mod dns;
+mod locks;
+mod moves;
+mod names;
+mod outages;
+mod prefetch;
+mod replicas;
+mod rounds;
+mod servers;
+mod statuses;
+mod stores;
+mod support;
+mod tokens;
+mod whole_cell;

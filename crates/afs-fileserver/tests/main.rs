@@ -1,0 +1,11 @@
+//! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
+
+mod activity;
+mod callbacks;
+mod disk;
+mod edges;
+mod loopback;
+mod restart;
+mod rights;
+mod rpcs;
+mod support;

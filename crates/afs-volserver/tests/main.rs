@@ -1,0 +1,8 @@
+//! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
+
+mod dump;
+mod forward;
+mod halves;
+mod restore;
+mod service;
+mod support;

@@ -1,0 +1,4 @@
+//! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
+
+mod cli;
+mod link;
