@@ -8,7 +8,7 @@ use crate::printer::{complain, say};
 use afs_admin::entry::Kind;
 use afs_admin::steps::Event;
 use afs_admin::transfer::Step;
-use afs_admin::transfer::relocate::{Moved, Order, move_volume, remove_leftovers};
+use afs_admin::transfer::relocate::{Moved, Order, has_moved, move_volume};
 use afs_wire::abort::VOLSERVOLMOVED;
 use afs_wire::ids::VolumeId;
 use serde_json::json;
@@ -21,12 +21,11 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let volume = VolumeId(id);
     let order = Order { volume, from: way.from, to: way.to, is_live: given.has("live") };
     let cancel = vos.cancel();
-    let bytes = check_space(vos, &way, id, "move", Stop::EXITED).inspect_err(|_| {
-        if matches!(vos.has_volume(way.from.server, way.from.partition, id), Ok(false)) {
-            // It has moved already. Whoever broke that off gives the same command again.
-            let _ = vos.caller.run(remove_leftovers(&vos.vldb, &vos.volumes, order));
-        }
-    })?;
+    // Where it has moved already, there is nothing to send, and the move says so. The same order is given again by those who do not know.
+    let bytes = match vos.caller.run(has_moved(&vos.vldb, &vos.volumes, order)) {
+        true => 0,
+        false => check_space(vos, &way, id, "move", Stop::EXITED)?,
+    };
     let mut sending = Sending::new(vos, &way, bytes);
     let events = |event: Event<Step>| {
         sending.handle(event);

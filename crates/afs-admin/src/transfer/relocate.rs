@@ -74,23 +74,28 @@ pub async fn move_volume(
     Move { transfer, is_live: order.is_live, is_offline: false, is_online_there: false }.run().await
 }
 
-/// Removes what a move has left at the old place when only the volume itself was removed there: its backup volume and the temporary clone.
-/// Looks through the partition.
-///
-/// # Errors
-///
-/// Those of the database and of the server, as far as they keep it from being known.
-pub async fn remove_leftovers(vldb: &LocationDb, servers: &VolumeServers, order: Order) -> Result<(), Error> {
+/// True if an earlier move has brought the volume to its new place: the entry names that, and the old place lacks the volume. Whatever the
+/// entry names, what a move has left at an old place without the volume itself is removed there: its backup volume and the temporary clone. Looks
+/// through the partition.
+pub async fn has_moved(vldb: &LocationDb, servers: &VolumeServers, order: Order) -> bool {
+    let Order { volume, from, to, .. } = order;
+    if !matches!(servers.has_volume(from.server, from.partition, volume).await, Ok(false)) {
+        return false;
+    }
+    // If it cannot be removed, the server does it when it starts again.
+    let _ = remove_leftovers(vldb, servers, order).await;
+    match vldb.entry_by_id(volume, None).await {
+        Ok(entry) => is_at(vldb, &entry, to).await.unwrap_or(false),
+        Err(_) => false,
+    }
+}
+
+async fn remove_leftovers(vldb: &LocationDb, servers: &VolumeServers, order: Order) -> Result<(), Error> {
     let Order { volume, from, .. } = order;
     vldb.set_lock(volume, Some(Kind::ReadWrite), EntryFlags::OP_MOVE).await?;
     let removed = async {
         let entry = vldb.entry_by_id(volume, None).await?;
-        let site = entry.read_write_site();
-        let is_here = match site.filter(|site| site.partition == from.partition) {
-            Some(site) => vldb.is_same_server(site.server, from.server).await?,
-            None => false,
-        };
-        if is_here {
+        if is_at(vldb, &entry, from).await? {
             return Ok(());
         }
         let backup = entry.id(Kind::Backup);
@@ -107,6 +112,16 @@ pub async fn remove_leftovers(vldb: &LocationDb, servers: &VolumeServers, order:
     .await;
     let unlocked = vldb.release_lock(volume, Some(Kind::ReadWrite)).await;
     removed.and(unlocked)
+}
+
+/// True if an entry says that the read-write volume is there.
+async fn is_at(vldb: &LocationDb, entry: &Entry, place: Place) -> Result<bool, Error> {
+    match entry.read_write_site() {
+        Some(site) if site.partition == place.partition => {
+            vldb.is_same_server(site.server, place.server).await
+        }
+        _ => Ok(false),
+    }
 }
 
 struct Move<'a, T> {
@@ -176,12 +191,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
     }
 
     async fn is_at(&self, entry: &Entry, place: Place) -> Result<bool, Error> {
-        match entry.read_write_site() {
-            Some(site) if site.partition == place.partition => {
-                self.transfer.vldb.is_same_server(site.server, place.server).await
-            }
-            _ => Ok(false),
-        }
+        is_at(self.transfer.vldb, entry, place).await
     }
 
     /// Returns the outcome if the volume is not to be moved; `None` if it is.
