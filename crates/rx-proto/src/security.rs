@@ -89,6 +89,11 @@ pub trait SecurityClass: Send + Debug {
     fn identity(&self) -> Option<&str> {
         None
     }
+
+    /// True if nobody on the way can read what is sent: it is encrypted.
+    fn hides_data(&self) -> bool {
+        false
+    }
 }
 
 /// The maker of a security object for each new connection of a service, of one security class.

@@ -427,6 +427,22 @@ impl Call {
         Ok(all)
     }
 
+    /// Becomes ready when the call has failed. What has come and was not read stays.
+    pub(crate) fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<CallError> {
+        let handle = self.handle;
+        let failed = self.with(|state, _| {
+            if state.is_closed {
+                return Some(Refusal::Closed);
+            }
+            let failed = state.endpoint.call_error(handle).map(Refusal::Failed);
+            if failed.is_none() {
+                state.wait_for_call(handle, cx.waker());
+            }
+            failed
+        });
+        failed.map_or(Poll::Pending, |refusal| Poll::Ready(self.note(refusal)))
+    }
+
     /// Puts back what was received and not used: it comes next.
     pub fn unread(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {

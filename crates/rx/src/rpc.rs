@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use rx_proto::abort::AbortCode;
 use rxgen::xdr::Xdr;
-use rxgen::{Abort, CallStream, DecodeError, Rpc, decode_reply, encode_request};
+use rxgen::{Abort, CallStream, DecodeError, Failure, Rpc, decode_reply, encode_request};
 
 use crate::client::{ClientCall, Connection, Peer};
 use crate::error::{CallError, RpcError};
@@ -105,12 +106,23 @@ impl CallStream for ServerCall {
         self.poll_read(cx, out).map_err(abort_of)
     }
 
+    fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        (**self).poll_failure(cx).map(|error| match error {
+            CallError::Failed { code: AbortCode::CALL_DEAD, .. } => Failure::CallerIsGone,
+            error => Failure::Ended(abort_of(error)),
+        })
+    }
+
     fn peer(&self) -> SocketAddr {
         (**self).peer()
     }
 
     fn security(&self) -> &str {
         self.identity().unwrap_or_default()
+    }
+
+    fn is_encrypted(&self) -> bool {
+        Self::is_encrypted(self)
     }
 
     fn arguments_refused(&mut self, rpc: &'static str, error: &DecodeError) {

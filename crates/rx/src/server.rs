@@ -94,6 +94,7 @@ pub struct ServerCall {
     call: Call,
     epoch: Epoch,
     identity: Option<String>,
+    is_encrypted: bool,
 }
 
 impl ServerCall {
@@ -101,6 +102,11 @@ impl ServerCall {
     /// rxkad it is a name such as `user.admin`, which `rx_security::Identity::parse` takes apart.
     pub fn identity(&self) -> Option<&str> {
         self.identity.as_deref()
+    }
+
+    /// True if nobody on the way can read what the caller and this end say.
+    pub fn is_encrypted(&self) -> bool {
+        self.is_encrypted
     }
 
     /// The epoch of the caller's connection: another one at the same address says that the caller was started anew, or is
@@ -177,7 +183,7 @@ impl ServiceEntry {
 impl Driver {
     /// Gives a new call to its service.
     pub(crate) fn dispatch(&self, shard: &Shard, incoming: Incoming, may_run_handlers: bool) {
-        let Incoming { handle, service, peer, epoch, identity } = incoming;
+        let Incoming { handle, service, peer, epoch, identity, is_encrypted } = incoming;
         let Some(driver) = self.me.upgrade() else { return };
         let mut end =
             End { driver: Arc::clone(&driver), shard: shard.index, handle, is_over: false, measured: None };
@@ -191,7 +197,7 @@ impl Driver {
         let measured = Measured { started: self.runtime.now(), meters: Arc::clone(&entry.meters) };
         end.measured = Some(measured.clone());
         let call = Call::new(driver, shard.index, handle, peer, service, false, measured);
-        let accepted = Accepted { call: ServerCall { call, epoch, identity }, end };
+        let accepted = Accepted { call: ServerCall { call, epoch, identity, is_encrypted }, end };
         let owner = self.owners.owner(accepted.call.identity(), peer.ip());
         let admission = entry.lock().admit(owner, accepted);
         let accepted = match admission {

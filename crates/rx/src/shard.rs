@@ -118,6 +118,7 @@ pub(crate) struct Incoming {
     pub(crate) peer: SocketAddr,
     pub(crate) epoch: Epoch,
     pub(crate) identity: Option<String>,
+    pub(crate) is_encrypted: bool,
 }
 
 impl Shard {
@@ -333,8 +334,9 @@ impl State {
         let peer = self.endpoint.path(connection)?.peer();
         let epoch = self.endpoint.epoch_of(connection)?;
         let identity = self.endpoint.identity(connection).map(str::to_owned);
+        let is_encrypted = self.endpoint.hides_data(connection);
         self.add_call(handle, false);
-        Some(Incoming { handle, service, peer, epoch, identity })
+        Some(Incoming { handle, service, peer, epoch, identity, is_encrypted })
     }
 }
 

@@ -17,5 +17,5 @@ pub mod serve;
 pub mod xdr;
 
 pub use rpc::{Abort, Interface, Rpc, RpcInfo, Split, StreamsIn, StreamsOut, decode_reply, encode_request};
-pub use serve::{CallStream, Dispatch, Serve, ServerCall};
+pub use serve::{CallStream, Dispatch, Failure, Serve, ServerCall};
 pub use xdr::{DecodeError, Decoder, Xdr};

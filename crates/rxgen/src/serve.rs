@@ -11,7 +11,7 @@ use crate::xdr::{DecodeError, Xdr};
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 /// The most bytes that the arguments of one call may take, unless a server says otherwise.
 ///
@@ -38,6 +38,12 @@ pub trait CallStream: Send {
     /// The code with which the call was aborted, by the peer or by this end.
     fn poll_receive(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<Result<usize, Abort>>;
 
+    /// Becomes ready when the call has failed, and says how. A transport that cannot tell never is.
+    fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        let _ = cx;
+        Poll::Pending
+    }
+
     /// The address that the call comes from.
     fn peer(&self) -> SocketAddr;
 
@@ -45,11 +51,25 @@ pub trait CallStream: Send {
     /// empty string.
     fn security(&self) -> &str;
 
+    /// True if nobody on the way can read what is said.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
     /// Told before a call is ended because its arguments could not be decoded; the peer learns only
     /// [`Abort::SS_UNMARSHAL`]. A transport that keeps a log writes it there.
     fn arguments_refused(&mut self, rpc: &'static str, error: &DecodeError) {
         let _ = (rpc, error);
     }
+}
+
+/// The way in which a call has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Nothing comes from the caller any more, as if its program or its machine had ended.
+    CallerIsGone,
+    /// The caller, who is there, or this end has ended it with this code.
+    Ended(Abort),
 }
 
 /// The handler of procedure `R`.
@@ -139,6 +159,22 @@ impl<'a, R: Rpc> ServerCall<'a, R> {
     /// The caller, as the connection's security class has established it; empty when it has none.
     pub fn security(&self) -> &str {
         self.stream.security()
+    }
+
+    /// True if nobody on the way can read what is said.
+    pub fn is_encrypted(&self) -> bool {
+        self.stream.is_encrypted()
+    }
+
+    /// Waits until the call has failed, for handlers that work for long without sending or receiving. Loses nothing if it is dropped.
+    pub async fn failure(&mut self) -> Failure {
+        poll_fn(|cx| self.stream.poll_failure(cx)).await
+    }
+
+    /// True if the call has failed because nothing comes from its caller any more.
+    pub fn caller_is_gone(&mut self) -> bool {
+        self.stream.poll_failure(&mut Context::from_waker(Waker::noop()))
+            == Poll::Ready(Failure::CallerIsGone)
     }
 }
 

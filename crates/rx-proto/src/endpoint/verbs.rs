@@ -183,6 +183,11 @@ impl Endpoint {
         self.connection(connection)?.security.identity()
     }
 
+    /// True if what goes over a connection is encrypted.
+    pub fn hides_data(&self, connection: ConnectionHandle) -> bool {
+        self.connection(connection).is_some_and(|connection| connection.security.hides_data())
+    }
+
     /// Lets a client connection go. Calls on it are aborted.
     pub fn close_connection(&mut self, now: Instant, connection: ConnectionHandle) {
         let Some(c) = self.connection_mut(connection) else { return };

@@ -175,4 +175,8 @@ impl SecurityClass for End {
     fn identity(&self) -> Option<&str> {
         self.caller.as_ref().map(|caller| &*caller.identity)
     }
+
+    fn hides_data(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.level == Level::Crypt)
+    }
 }
