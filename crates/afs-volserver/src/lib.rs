@@ -14,4 +14,4 @@ mod service;
 pub mod transactions;
 
 pub use partitions::Partitions;
-pub use service::{Authority, Config, Peers, Unchecked, VolumeService, Watcher};
+pub use service::{Authority, Config, OF_VOLUMES, ORDERS, Peers, Unchecked, VolumeService, Watcher};

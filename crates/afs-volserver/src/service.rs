@@ -1,11 +1,12 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `show` tells of them, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses.
+//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `show` tells of them, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
 
 mod change;
 mod convert;
 mod dump;
 mod forward;
 mod halves;
+mod order;
 mod restore;
 mod show;
 mod size;
@@ -34,6 +35,8 @@ use rxgen::{Abort, Interface, Rpc, ServerCall};
 use crate::codes;
 use crate::partitions::Partitions;
 use crate::transactions::{Moved, Refused, Transaction, Transactions};
+use order::{About, Caller};
+pub use order::{OF_VOLUMES, ORDERS};
 use rx::blocking::on_a_thread;
 
 /// The offline message of a volume that a transaction has taken offline. Stock servers say the same, and dumps carry
@@ -108,6 +111,16 @@ pub trait Peers: Send + Sync + 'static {
     ///
     /// Why it cannot be called: there is no key.
     fn connect(&self, to: SocketAddr) -> Result<Connection, String>;
+
+    /// The same, on behalf of a caller whose own connection is encrypted or not.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::connect`].
+    fn connect_for(&self, to: SocketAddr, is_encrypted: bool) -> Result<Connection, String> {
+        let _ = is_encrypted;
+        self.connect(to)
+    }
 }
 
 /// The reason why a volume was not checked.
@@ -191,12 +204,7 @@ impl VolumeService {
 
     /// Ends all transactions that no call is using: their callers cannot go on, because the service is stopped.
     pub async fn end_all(&self) {
-        end_unused(
-            &self.shared,
-            Duration::ZERO,
-            "a transaction was ended, because the server is being stopped",
-        )
-        .await;
+        end_unused(&self.shared, Duration::ZERO, "the server is being stopped").await;
     }
 
     /// Checks a volume as `afar fsck` does, as it is now: clients go on reading and writing it meanwhile.
@@ -219,20 +227,19 @@ impl VolumeService {
         if self.shared.authority.is_superuser(identity) { Ok(()) } else { Err(codes::BAD_ACCESS) }
     }
 
-    /// Runs an order that only superusers may give, and writes it to the audit log.
+    /// Runs an order that only superusers may give, and writes it to the logs.
     async fn audited<R: Rpc, T>(
         &self,
         call: ServerCall<'_, R>,
-        what: String,
+        about: About,
         work: impl Future<Output = Result<T, Abort>> + Send,
     ) -> Result<T, Abort> {
-        let result = match self.must_be_superuser(call.security()) {
+        let caller = Caller::of(&call);
+        let result = match self.must_be_superuser(caller.name()) {
             Ok(()) => work.await,
             Err(code) => Err(code),
         };
-        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
-        let code = result.as_ref().err().map_or(0, |abort| abort.0);
-        tracing::info!(target: "audit", rpc = R::NAME, what, caller, peer = %call.peer(), code, "volume operation");
+        about.tell(R::NAME, &caller, result.as_ref().err().map_or(0, |abort| abort.0));
         result
     }
 
@@ -295,6 +302,14 @@ impl VolumeService {
                 taken => return taken.map_err(refused),
             }
             runtime.sleep_until(runtime.now() + LOOK_FOR_END_EVERY / 2).await;
+        }
+    }
+
+    /// Ends a transaction whose caller vanished in the middle of a call, once that call has let go of it: the next attempt need not wait until
+    /// it has been idle for long.
+    async fn end_for_gone(&self, id: TransId) {
+        if let Ok(transaction) = self.take_to_end(id).await {
+            end_taken(&self.shared, transaction, "its caller is gone").await;
         }
     }
 
@@ -446,7 +461,7 @@ async fn end_idle(shared: Weak<Shared>, runtime: Arc<dyn Runtime>) {
     while let Some(limit) = shared.upgrade().map(|shared| shared.config.idle_limit) {
         runtime.sleep_until(runtime.now() + LOOK_EVERY.min(limit)).await;
         let Some(shared) = shared.upgrade() else { return };
-        end_unused(&shared, limit, "a transaction was ended, because nobody used it").await;
+        end_unused(&shared, limit, &format!("nobody has used it for {} seconds", limit.as_secs())).await;
         on_a_thread(move || halves::remove_old(&shared)).await;
     }
 }
@@ -456,20 +471,28 @@ async fn end_unused(shared: &Arc<Shared>, limit: Duration, reason: &str) {
     loop {
         let found = shared.transactions().poll_idle(shared.runtime.now(), limit);
         let Some(transaction) = found else { break };
-        let Transaction { id, volume, procedure, .. } = transaction;
-        tracing::warn!(%volume, transaction = %id, procedure, "{reason}");
-        let in_use = InUse { shared: Arc::clone(shared), transaction, is_over: false };
-        let shared_then = Arc::clone(shared);
-        let end = move || {
-            let found = in_use.volume().ok();
-            let is_changed = in_use.end();
-            if let Some((partition, volume)) = found.filter(|(_, volume)| volume.is_half()) {
-                halves::put_aside(&shared_then, &partition, &volume);
-            }
-            is_changed
-        };
-        if on_a_thread(end).await {
-            shared.watcher.volume_changed(volume).await;
+        end_taken(shared, transaction, reason).await;
+    }
+}
+
+/// Ends a transaction that was taken, in its caller's place, for this reason.
+async fn end_taken(shared: &Arc<Shared>, transaction: Transaction, reason: &str) {
+    let Transaction { id, volume, procedure, .. } = transaction;
+    let in_use = InUse { shared: Arc::clone(shared), transaction, is_over: false };
+    let name = in_use.volume().map(|(_, volume)| format!(" ({})", volume.name())).unwrap_or_default();
+    tracing::warn!(
+        "Volser: transaction {id} on volume {volume}{name} was ended, as {reason}; its last procedure was {procedure}"
+    );
+    let shared_then = Arc::clone(shared);
+    let end = move || {
+        let found = in_use.volume().ok();
+        let is_changed = in_use.end();
+        if let Some((partition, volume)) = found.filter(|(_, volume)| volume.is_half()) {
+            halves::put_aside(&shared_then, &partition, &volume);
         }
+        is_changed
+    };
+    if on_a_thread(end).await {
+        shared.watcher.volume_changed(volume).await;
     }
 }

@@ -204,6 +204,11 @@ impl Transactions {
         self.by_id.remove(&id).filter(|t| t.is_in_use).expect("only what is in use is ended")
     }
 
+    /// The transaction of a number.
+    pub fn by_id(&self, id: TransId) -> Option<&Transaction> {
+        self.by_id.get(&id)
+    }
+
     /// The transaction of a volume.
     pub fn of(&self, volume: VolumeId, partition: PartitionId) -> Option<&Transaction> {
         self.by_id.values().find(|t| t.volume == volume && t.partition == partition)

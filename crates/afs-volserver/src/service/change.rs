@@ -1,16 +1,18 @@
 //! Making, cloning, altering and removing volumes (Volume service notes 3 and 4).
 
+use std::fmt::Write;
+
 use afs_volume::{
     NAME_MAX, NewClone, NewVolume, Partition, Stamp, Volume, VolumeError, VolumeKind, VolumeState,
 };
 use afs_wire::afsvol::{
     AttachFlags, Clone, CreateVolume, DeleteVolume, EndTrans, NukeVolume, ReClone, SetDate, SetFlags,
-    SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VolumeFlags, reply,
+    SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VolintInfo, VolumeFlags, reply,
 };
 use afs_wire::ids::{AfsTime, PartitionId, ViceId, VolumeId, VolumeType};
 use rxgen::{Abort, Serve, ServerCall};
 
-use super::{VolumeService, attach, is_known, log, settle};
+use super::{VolumeService, attach, is_known, log, order, settle};
 use crate::codes;
 use crate::partitions::Partitions;
 use rx::blocking::on_a_thread;
@@ -24,8 +26,8 @@ impl Serve<TransCreate> for VolumeService {
         call: ServerCall<'_, TransCreate>,
         args: TransCreate,
     ) -> Result<reply::TransCreate, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.on(args.partition, args.volume, order::attach(args.flags));
+        self.audited(call, about, async move {
             let TransCreate { volume, partition, flags } = args;
             let wanted =
                 AttachFlags::OFFLINE | AttachFlags::BUSY | AttachFlags::READ_ONLY | AttachFlags::CREATE;
@@ -54,8 +56,8 @@ impl Serve<TransCreate> for VolumeService {
 
 impl Serve<EndTrans> for VolumeService {
     async fn serve(&self, call: ServerCall<'_, EndTrans>, args: EndTrans) -> Result<reply::EndTrans, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.in_transaction(args.trans, "");
+        self.audited(call, about, async move {
             let shared = std::sync::Arc::clone(&self.shared);
             let transaction = self.take_to_end(args.trans).await?;
             let volume = transaction.volume;
@@ -80,8 +82,9 @@ impl Serve<CreateVolume> for VolumeService {
         call: ServerCall<'_, CreateVolume>,
         args: CreateVolume,
     ) -> Result<reply::CreateVolume, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let details = format!("{}, of the group of {}", order::kind(args.kind), args.parent);
+        let about = self.making(args.partition, args.volid, &args.name, details);
+        self.audited(call, about, async move {
             let CreateVolume { partition, name, kind, parent, volid, .. } = args;
             let name = volume_name(name.into_bytes())?.ok_or(codes::BAD_NAME)?;
             let kind = kind_of(kind).ok_or(codes::EINVAL)?;
@@ -153,8 +156,8 @@ impl Serve<DeleteVolume> for VolumeService {
         call: ServerCall<'_, DeleteVolume>,
         args: DeleteVolume,
     ) -> Result<reply::DeleteVolume, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.in_transaction(args.trans, "");
+        self.audited(call, about, async move {
             let volume = self
                 .within(args.trans, "DeleteVolume", |in_use, partition, volume| {
                     let id = volume.id();
@@ -184,8 +187,8 @@ impl Serve<NukeVolume> for VolumeService {
         call: ServerCall<'_, NukeVolume>,
         args: NukeVolume,
     ) -> Result<reply::NukeVolume, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.on(args.partition, args.volid, "");
+        self.audited(call, about, async move {
             let NukeVolume { partition, volid } = args;
             let Some(on) = self.partition(partition) else { return Err(codes::VOLSER_NO_VOL) };
             let in_use = self.begin(volid, partition, AttachFlags::CREATE, "NukeVolume")?;
@@ -209,8 +212,13 @@ impl Serve<NukeVolume> for VolumeService {
 
 impl Serve<Clone> for VolumeService {
     async fn serve(&self, call: ServerCall<'_, Clone>, args: Clone) -> Result<reply::Clone, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let (name, kind) = (order::printable(&args.new_name), order::kind(args.new_type));
+        let mut details = format!("cloned as {} ({name}), {kind}", args.new_vol);
+        if args.purge_vol != VolumeId(0) {
+            let _ = write!(details, ", in place of {}", args.purge_vol);
+        }
+        let about = self.in_transaction(args.trans, details);
+        self.audited(call, about, async move {
             let Clone { trans, purge_vol, new_type, new_name, new_vol } = args;
             let name = volume_name(new_name.into_bytes())?;
             let kind = match new_type {
@@ -305,8 +313,8 @@ fn default_name(original: &str, kind: VolumeKind) -> String {
 
 impl Serve<ReClone> for VolumeService {
     async fn serve(&self, call: ServerCall<'_, ReClone>, args: ReClone) -> Result<reply::ReClone, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.in_transaction(args.trans, format!("cloned into {}", args.clone_id));
+        self.audited(call, about, async move {
             let ReClone { trans, clone_id } = args;
             let this = self.clone();
             let stamp = self.stamp();
@@ -340,8 +348,8 @@ impl Serve<ReClone> for VolumeService {
 
 impl Serve<SetFlags> for VolumeService {
     async fn serve(&self, call: ServerCall<'_, SetFlags>, args: SetFlags) -> Result<reply::SetFlags, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.in_transaction(args.trans, order::state(args.flags));
+        self.audited(call, about, async move {
             let SetFlags { trans, flags } = args;
             self.within(trans, "SetFlags", move |in_use, partition, volume| {
                 let (in_service, destroy_me) = (
@@ -376,6 +384,11 @@ impl Serve<SetFlags> for VolumeService {
                     // It is moving, and its clients wait until they are told where it is.
                     volume.set_state(VolumeState::Busy);
                 }
+                if before.in_service != in_service {
+                    let (id, name) = (volume.id(), volume.name());
+                    let state = if in_service { "online" } else { "offline" };
+                    tracing::info!(target: order::OF_VOLUMES, "Volume {id} ({name}) is now {state}");
+                }
                 in_use.transaction.flags = flags;
                 in_use.transaction.is_for_good |= before.destroy_me && !destroy_me;
                 in_use.transaction.is_changed |=
@@ -394,8 +407,13 @@ impl Serve<SetIdsTypes> for VolumeService {
         call: ServerCall<'_, SetIdsTypes>,
         args: SetIdsTypes,
     ) -> Result<reply::SetIdsTypes, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let (name, kind) = (order::printable(&args.name), order::kind(args.kind));
+        let SetIdsTypes { parent_id, clone_id, backup_id, .. } = args;
+        let details = format!(
+            "named {name}, {kind}, of the group of {parent_id}, with clone {clone_id} and backup {backup_id}"
+        );
+        let about = self.in_transaction(args.trans, details);
+        self.audited(call, about, async move {
             let SetIdsTypes { trans, name, kind, parent_id, clone_id, backup_id } = args;
             let name = volume_name(name.into_bytes())?.ok_or(codes::BAD_NAME)?;
             let kind = kind_of(kind).ok_or(codes::EINVAL)?;
@@ -416,8 +434,8 @@ impl Serve<SetIdsTypes> for VolumeService {
 
 impl Serve<SetDate> for VolumeService {
     async fn serve(&self, call: ServerCall<'_, SetDate>, args: SetDate) -> Result<reply::SetDate, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.in_transaction(args.trans, format!("made at {}", args.new_date.0));
+        self.audited(call, about, async move {
             let SetDate { trans, new_date } = args;
             self.within(trans, "SetDate", move |_, _, volume| {
                 volume.change_info(|info| info.creation_date = new_date).map_err(|e| log(&e, volume.id()))?;
@@ -431,8 +449,8 @@ impl Serve<SetDate> for VolumeService {
 
 impl Serve<SetInfo> for VolumeService {
     async fn serve(&self, call: ServerCall<'_, SetInfo>, args: SetInfo) -> Result<reply::SetInfo, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.in_transaction(args.trans, changes(&args.info));
+        self.audited(call, about, async move {
             let SetInfo { trans, info: wanted } = args;
             let number = |value: i32| (value != UNCHANGED).then_some(value as u32);
             let date = move |value: AfsTime| number(value.0 as i32).map(AfsTime);
@@ -451,6 +469,19 @@ impl Serve<SetInfo> for VolumeService {
         })
         .await
     }
+}
+
+/// The numbers that an order sets, in words.
+fn changes(info: &VolintInfo) -> String {
+    let fields = [
+        ("quota in KiB", info.maxquota),
+        ("accesses today", info.day_use),
+        ("made at", info.creation_date.0.cast_signed()),
+        ("changed at", info.update_date.0.cast_signed()),
+        ("update counter", info.spare2),
+    ];
+    let set = fields.iter().filter(|(_, value)| *value != UNCHANGED);
+    set.map(|(name, value)| format!("{name} {}", value.cast_unsigned())).collect::<Vec<_>>().join(", ")
 }
 
 fn set<T>(field: &mut T, value: Option<T>) {

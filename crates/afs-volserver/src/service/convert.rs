@@ -16,8 +16,8 @@ impl Serve<ConvertROtoRWvolume> for VolumeService {
         call: ServerCall<'_, ConvertROtoRWvolume>,
         args: ConvertROtoRWvolume,
     ) -> Result<reply::ConvertROtoRWvolume, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.on(args.partition, args.volid, "");
+        self.audited(call, about, async move {
             let ConvertROtoRWvolume { partition, volid } = args;
             if self.partition(partition).is_none() {
                 return Err(codes::ILLEGAL_PARTITION);

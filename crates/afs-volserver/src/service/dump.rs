@@ -2,10 +2,11 @@
 //! works on the next piece while the last one is sent.
 
 use afs_wire::afsvol::{AttachFlags, Dump, DumpFlags, DumpV2, reply};
-use afs_wire::ids::{AfsTime, TransId};
+use afs_wire::ids::TransId;
 use futures_util::future::join;
 use rxgen::{Abort, Serve, ServerCall, StreamsOut};
 
+use super::order::{self, Caller};
 use super::{InUse, VolumeService, log, refused, settle};
 use crate::codes;
 use crate::dump::{self, DumpFailed, Wanted};
@@ -40,14 +41,19 @@ impl VolumeService {
         wanted: Wanted,
         procedure: &'static str,
     ) -> Result<(), Abort> {
-        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous").to_owned();
-        let result = match self.must_be_superuser(call.security()) {
-            Ok(()) => self.send_dump(call, id, wanted, procedure).await,
+        let caller = Caller::of(call);
+        let about = self.in_transaction(id, order::changed_since(wanted.from));
+        let result = match self.must_be_superuser(caller.name()) {
+            Ok(()) => {
+                let result = self.send_dump(call, id, wanted, procedure).await;
+                if result.is_err() && call.caller_is_gone() {
+                    self.end_for_gone(id).await;
+                }
+                result
+            }
             Err(code) => Err(code),
         };
-        let (code, AfsTime(from)) = (result.err().map_or(0, |abort| abort.0), wanted.from);
-        let peer = call.peer();
-        tracing::info!(target: "audit", rpc = R::NAME, trans = id.0, from, caller, %peer, code, "volume operation");
+        about.tell(R::NAME, &caller, result.err().map_or(0, |abort| abort.0));
         result
     }
 

@@ -5,37 +5,36 @@
 //! Unlike for a dump, clients do not go on before the transaction ends: what moves may not change behind what was sent.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 
 use afs_dump::{ARRIVALS_MAX, Arrival};
 use afs_volume::{Frozen, VolumeState};
 use afs_wire::afsvol::{
-    ArrivedFlags, Forward, ForwardMultiple, GetArrived, Replica, Restore, RestoreCookie, RestoreFlags,
-    RestoreRest, SetForwarding, reply,
+    ArrivedFlags, EndTrans, Forward, ForwardMultiple, GetArrived, Replica, Restore, RestoreCookie,
+    RestoreFlags, RestoreRest, SetForwarding, reply,
 };
 use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeType};
 use bytes::Bytes;
-use futures_util::future::{join, join_all};
+use futures_util::future::{Either, join, join_all, select};
 use rx::{CallError, ClientCall, Connection, RpcError};
 use rxgen::xdr::XdrArray;
-use rxgen::{Abort, Serve, ServerCall};
+use rxgen::{Abort, Failure, Rpc, Serve, ServerCall};
 
 use super::dump::{PIECE_BYTES, fill};
+use super::order::{self, Caller};
 use super::{InUse, Peers, VolumeService, log, refused};
 use crate::codes;
 use crate::dump::{Arrived, Dump, Wanted};
 use rx::blocking::on_a_thread;
 
 impl Serve<Forward> for VolumeService {
-    async fn serve(&self, call: ServerCall<'_, Forward>, args: Forward) -> Result<reply::Forward, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
-            let Forward { from_trans, from_date, destination, dest_trans, cookie } = args;
-            let to = [Replica { trans: dest_trans, server: destination }];
-            match self.forward(from_trans, from_date, &to, cookie, "Forward").await?[..] {
-                [] | [0] => Ok(reply::Forward {}),
-                [code, ..] => Err(Abort(code)),
-            }
+    async fn serve(&self, mut call: ServerCall<'_, Forward>, args: Forward) -> Result<reply::Forward, Abort> {
+        let Forward { from_trans, from_date, destination, dest_trans, cookie } = args;
+        let to = [Replica { trans: dest_trans, server: destination }];
+        self.send_on(&mut call, from_trans, from_date, &to, cookie, |codes| match codes[..] {
+            [] | [0] => Ok(reply::Forward {}),
+            [code, ..] => Err(Abort(code)),
         })
         .await
     }
@@ -44,14 +43,12 @@ impl Serve<Forward> for VolumeService {
 impl Serve<ForwardMultiple> for VolumeService {
     async fn serve(
         &self,
-        call: ServerCall<'_, ForwardMultiple>,
+        mut call: ServerCall<'_, ForwardMultiple>,
         args: ForwardMultiple,
     ) -> Result<reply::ForwardMultiple, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
-            let ForwardMultiple { from_trans, from_date, destinations, cookie, .. } = args;
-            let to = destinations.into_vec();
-            let codes = self.forward(from_trans, from_date, &to, cookie, "ForwardMultiple").await?;
+        let ForwardMultiple { from_trans, from_date, destinations, cookie, .. } = args;
+        let to = destinations.into_vec();
+        self.send_on(&mut call, from_trans, from_date, &to, cookie, |codes| {
             let results = XdrArray::new(codes).map_err(|_| codes::EINVAL)?;
             Ok(reply::ForwardMultiple { results })
         })
@@ -66,11 +63,13 @@ impl Serve<SetForwarding> for VolumeService {
         call: ServerCall<'_, SetForwarding>,
         args: SetForwarding,
     ) -> Result<reply::SetForwarding, Abort> {
-        let what = format!("{args:?}");
-        self.audited(call, what, async move {
+        let about = self.in_transaction(args.trans, "has moved");
+        self.audited(call, about, async move {
             let volume = self
                 .within(args.trans, "SetForwarding", |_, _, volume| {
                     volume.set_state(VolumeState::Moved);
+                    let (id, name) = (volume.id(), volume.name());
+                    tracing::info!(target: order::OF_VOLUMES, "Volume {id} ({name}) has moved to another server: its callbacks end");
                     Ok(volume.id())
                 })
                 .await?;
@@ -82,6 +81,58 @@ impl Serve<SetForwarding> for VolumeService {
 }
 
 impl VolumeService {
+    /// Sends a transaction's volume to transactions of other servers, and writes it to the logs. If the caller vanishes meanwhile, all these
+    /// transactions end, which are its own, so that the next attempt can begin at once.
+    async fn send_on<R: Rpc, T>(
+        &self,
+        call: &mut ServerCall<'_, R>,
+        id: TransId,
+        from: AfsTime,
+        to: &[Replica],
+        cookie: RestoreCookie,
+        result_of: impl FnOnce(Vec<i32>) -> Result<T, Abort>,
+    ) -> Result<T, Abort> {
+        let caller = Caller::of(call);
+        let there =
+            to.iter().map(|replica| format!("{}, transaction {} there", address_of(*replica), replica.trans));
+        let there = there.collect::<Vec<_>>().join("; ");
+        let about = self.in_transaction(id, format!("{} to {there}", order::changed_since(from)));
+        let result = match self.must_be_superuser(caller.name()) {
+            Ok(()) => {
+                let sent = Box::pin(self.forward(id, from, to, cookie, R::NAME, call.is_encrypted()));
+                match select(sent, pin!(call.failure())).await {
+                    Either::Left((codes, _)) => codes.and_then(result_of),
+                    Either::Right((failure, sent)) => {
+                        drop(sent);
+                        if failure == Failure::CallerIsGone {
+                            join(self.end_for_gone(id), self.end_there(to)).await;
+                        }
+                        Err(codes::CALL_DEAD)
+                    }
+                }
+            }
+            Err(code) => Err(code),
+        };
+        about.tell(R::NAME, &caller, result.as_ref().err().map_or(0, |abort| abort.0));
+        result
+    }
+
+    /// Ends transactions of other servers, whose caller is gone.
+    async fn end_there(&self, to: &[Replica]) {
+        let ended = to.iter().map(async |replica| {
+            let at = address_of(*replica);
+            let ended = match self.shared.peers.connect(at) {
+                Ok(connection) => connection.rpc(&EndTrans { trans: replica.trans }).await.map(drop),
+                Err(why) => return tracing::warn!(to = %at, why, "a transaction was not ended"),
+            };
+            if let Err(error) = ended {
+                // It ends by itself after some minutes.
+                tracing::warn!(to = %at, %error, "a transaction was not ended");
+            }
+        });
+        join_all(ended).await;
+    }
+
     /// Sends a transaction's volume to transactions of other servers. The code for each; 0 is that it has all.
     async fn forward(
         &self,
@@ -90,12 +141,13 @@ impl VolumeService {
         to: &[Replica],
         cookie: RestoreCookie,
         procedure: &'static str,
+        is_encrypted: bool,
     ) -> Result<Vec<i32>, Abort> {
         let shared = Arc::clone(&self.shared);
         let transaction = shared.transactions().take(shared.now(), id, procedure).map_err(refused)?;
         let mut in_use = InUse { shared, transaction, is_over: false };
         let moved = in_use.transaction.moved.clone();
-        let result = self.shared.unless_ended(&moved, send(&in_use, from, to, cookie)).await;
+        let result = self.shared.unless_ended(&moved, send(&in_use, from, to, cookie, is_encrypted)).await;
         if let Err(code) = &result {
             in_use.note_failure(*code);
         }
@@ -108,10 +160,14 @@ async fn send(
     from: AfsTime,
     to: &[Replica],
     cookie: RestoreCookie,
+    is_encrypted: bool,
 ) -> Result<Vec<i32>, Abort> {
     // Also of what has changed a replica may have a part. The second dump of a move goes into what the first has brought, which is whole.
     let may_have_some = from.0 == 0 || cookie.kind == VolumeType::READ_ONLY;
-    let connected = to.iter().map(|replica| connect(&*in_use.shared.peers, *replica, from, may_have_some));
+    let connected = to.iter().map(|replica| {
+        let destination = Destination::new(&*in_use.shared.peers, *replica, from, is_encrypted);
+        connect(destination, replica.trans, may_have_some)
+    });
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     for (index, (destination, arrived)) in join_all(connected).await.into_iter().enumerate() {
         match arrived {
@@ -178,17 +234,15 @@ async fn stream(
 
 /// A destination, and what it has already if an earlier attempt broke off.
 async fn connect(
-    peers: &dyn Peers,
-    to: Replica,
-    from: AfsTime,
+    destination: Destination,
+    trans: TransId,
     may_have_some: bool,
 ) -> (Destination, Option<Arrived>) {
-    let destination = Destination::new(peers, to, from);
     let Some(connection) = destination.connection.as_ref().filter(|_| may_have_some) else {
         return (destination, None);
     };
     // A server that does not know what is asked of it gets everything, and so does one of which nothing can be learned.
-    let arrived = ask(connection, to.trans).await.ok().filter(|arrived| !arrived.is_empty());
+    let arrived = ask(connection, trans).await.ok().filter(|arrived| !arrived.is_empty());
     (destination, arrived)
 }
 
@@ -216,6 +270,11 @@ async fn ask(connection: &Connection, trans: TransId) -> Result<Arrived, CallErr
     Ok(arrived)
 }
 
+/// The address of a destination; port 0 stands for a number that is none.
+fn address_of(to: Replica) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(to.server.host.ip()), u16::try_from(to.server.port).unwrap_or(0))
+}
+
 /// A server that the volume is sent to.
 struct Destination {
     at: SocketAddr,
@@ -230,18 +289,17 @@ struct Destination {
 }
 
 impl Destination {
-    fn new(peers: &dyn Peers, to: Replica, from: AfsTime) -> Self {
-        let port = u16::try_from(to.server.port).unwrap_or(0);
-        let at = SocketAddr::new(IpAddr::V4(to.server.host.ip()), port);
+    fn new(peers: &dyn Peers, to: Replica, from: AfsTime, is_encrypted: bool) -> Self {
+        let at = address_of(to);
         let flags = if from.0 == 0 { RestoreFlags::NONE } else { RestoreFlags::INCREMENTAL };
         let (connection, call) = (None, None);
         let mut destination =
             Self { at, trans: to.trans, flags, connection, call, gets_rest: false, code: 0 };
-        if port == 0 {
+        if at.port() == 0 {
             destination.fail(codes::EINVAL.0, &"it has no such port");
             return destination;
         }
-        match peers.connect(destination.at) {
+        match peers.connect_for(destination.at, is_encrypted) {
             Ok(connection) => destination.connection = Some(connection),
             Err(why) => destination.fail(codes::ENOTCONN.0, &why),
         }

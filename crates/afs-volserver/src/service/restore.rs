@@ -9,6 +9,7 @@ use futures_util::future::join;
 use rxgen::{Abort, Serve, ServerCall, StreamsIn};
 
 use super::change::{kind_of, volume_name};
+use super::order::{self, Caller};
 use super::{InUse, VolumeService, log, refused};
 use crate::codes;
 use crate::restore::{Filler, Identity, RestoreFailed};
@@ -19,9 +20,8 @@ const PIECE_BYTES: usize = 256 << 10;
 
 impl Serve<Restore> for VolumeService {
     async fn serve(&self, mut call: ServerCall<'_, Restore>, args: Restore) -> Result<reply::Restore, Abort> {
-        let what = format!("{args:?}");
         // The flags say nothing: an incremental dump names what stays.
-        self.receive_dump(&mut call, what, args.trans, args.cookie, Begin::Anew).await?;
+        self.receive_dump(&mut call, args.trans, args.cookie, Begin::Anew).await?;
         Ok(reply::Restore {})
     }
 }
@@ -32,10 +32,9 @@ impl Serve<RestoreRest> for VolumeService {
         mut call: ServerCall<'_, RestoreRest>,
         args: RestoreRest,
     ) -> Result<reply::RestoreRest, Abort> {
-        let what = format!("{args:?}");
         let RestoreRest { trans, cookie, vnode, bytes } = args;
         let begin = Begin::WithWhatCame((bytes > 0).then_some((vnode, bytes)));
-        self.receive_dump(&mut call, what, trans, cookie, begin).await?;
+        self.receive_dump(&mut call, trans, cookie, begin).await?;
         Ok(reply::RestoreRest {})
     }
 }
@@ -68,22 +67,31 @@ impl Drop for Going {
 }
 
 impl VolumeService {
-    /// Fills a volume, and writes it to the audit log.
+    /// Fills a volume, and writes it to the logs. If the caller vanishes meanwhile, the transaction ends: what came is kept for the next attempt.
     async fn receive_dump<R: StreamsIn>(
         &self,
         call: &mut ServerCall<'_, R>,
-        what: String,
         id: TransId,
         cookie: RestoreCookie,
         begin: Begin,
     ) -> Result<(), Abort> {
-        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous").to_owned();
-        let result = match self.must_be_superuser(call.security()) {
-            Ok(()) => self.restore(call, id, cookie, begin).await,
+        let caller = Caller::of(call);
+        let mut details = format!("as {}", order::printable(cookie.name.text()));
+        if let Begin::WithWhatCame(_) = begin {
+            details.push_str(", with what came before");
+        }
+        let about = self.in_transaction(id, details);
+        let result = match self.must_be_superuser(caller.name()) {
+            Ok(()) => {
+                let result = self.restore(call, id, cookie, begin).await;
+                if result.is_err() && call.caller_is_gone() {
+                    self.end_for_gone(id).await;
+                }
+                result
+            }
             Err(code) => Err(code),
         };
-        let (peer, code) = (call.peer(), result.as_ref().err().map_or(0, |abort| abort.0));
-        tracing::info!(target: "audit", rpc = R::NAME, what, caller, %peer, code, "volume operation");
+        about.tell(R::NAME, &caller, result.as_ref().err().map_or(0, |abort| abort.0));
         let volume = result?;
         self.tell(volume).await;
         Ok(())
@@ -157,8 +165,12 @@ impl Going {
             }
             Err(error) => {
                 tracing::warn!(%volume, %error, "a volume was not restored, and is as it was");
-                in_use.note_failure(codes::READ_DUMP_ERROR);
-                Err(codes::READ_DUMP_ERROR)
+                let code = match error {
+                    RestoreFailed::Volume { error: VolumeError::DiskFull, .. } => codes::VDISKFULL,
+                    RestoreFailed::Volume { .. } | RestoreFailed::Dump(_) => codes::READ_DUMP_ERROR,
+                };
+                in_use.note_failure(code);
+                Err(code)
             }
         }
     }
