@@ -4,6 +4,7 @@
 //! answered by the handler of its procedure in one of the files below, by topic.
 
 mod acl;
+mod audit;
 pub(crate) mod data;
 mod locks;
 mod namespace;
@@ -11,7 +12,6 @@ mod statistics;
 mod status;
 mod volumes;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -214,14 +214,14 @@ impl Session {
         })
     }
 
-    /// The arguments of a change as text, if changes are written down.
-    fn to_audit<R: Rpc + fmt::Debug>(&self, args: &R) -> Option<String> {
+    /// The arguments of a change in words, if changes are written down.
+    fn to_audit<R: Rpc>(&self, args: &R) -> Option<String> {
         let is_wanted = if ADMINISTRATION.contains(&R::OPCODE) {
             tracing::enabled!(target: "audit", tracing::Level::INFO)
         } else {
             CHANGES.contains(&R::OPCODE) && tracing::enabled!(target: AUDIT, tracing::Level::INFO)
         };
-        is_wanted.then(|| acl::to_audit(args).unwrap_or_else(|| format!("{args:?}")))
+        is_wanted.then(|| audit::words(args).unwrap_or_default())
     }
 
     fn audit<R: Rpc>(&self, what: Option<String>, error: Option<&Abort>) {

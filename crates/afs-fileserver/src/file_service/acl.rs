@@ -4,8 +4,6 @@
 //! servers answer E2BIG then, and nobody can see or mend the list. Here an id stands for a name that does not fit, as it does
 //! for a user who is no more; and is taken for one again, if there is such a user.
 
-use std::any::Any;
-
 use afs_volume::Kind;
 use afs_wire::acl::{Acl, AclError, AclText, NAME_MAX};
 use afs_wire::ids::{AfsFid, ViceId};
@@ -22,15 +20,6 @@ handlers! {
     FetchACL fetch_acl;
     OldStoreACL old_store_acl;
     StoreACL store_acl;
-}
-
-/// The audit log's text for a call that sets an access list, whose text is bytes like others to the protocol; nothing of
-/// other calls.
-pub(super) fn to_audit(args: &dyn Any) -> Option<String> {
-    let old = args.downcast_ref::<rxafs::OldStoreACL>().map(|args| (args.fid, &args.access_list));
-    let (fid, list) =
-        old.or_else(|| args.downcast_ref::<rxafs::StoreACL>().map(|args| (args.fid, &args.access_list)))?;
-    Some(format!("{fid}: {}", list.trim_ascii_end().escape_ascii()))
 }
 
 impl Session {
