@@ -67,6 +67,26 @@ pub struct Callbacks {
     ends: BTreeMap<u64, Vec<AfsFid>>,
     /// Entries in `ends`.
     end_entries: usize,
+    totals: Totals,
+}
+
+/// The promises of a server since its start, by what became of them. They wrap around, as on the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Promises that were made, and not only made longer.
+    pub made: u32,
+    /// Those that a change ended.
+    pub broken: u32,
+    /// Files that are gone, with all their promises.
+    pub files_gone: u32,
+    /// Those that their client gave up.
+    pub given_up: u32,
+    /// Clients that lost all at once: they are gone, or have forgotten everything.
+    pub clients_gone: u32,
+    /// Those whose time has passed.
+    pub timed_out: u32,
+    /// The number of times that there were too many.
+    pub was_full: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +107,7 @@ impl Callbacks {
             by_host: HashMap::new(),
             ends: BTreeMap::new(),
             end_entries: 0,
+            totals: Totals::default(),
         }
     }
 
@@ -95,6 +116,11 @@ impl Callbacks {
     /// The number of promises.
     pub fn len(&self) -> usize {
         self.count
+    }
+
+    /// The promises since the start.
+    pub const fn totals(&self) -> Totals {
+        self.totals
     }
 
     /// True if there are none.
@@ -151,6 +177,7 @@ impl Callbacks {
                 holders.push(Promise { host, round });
                 self.by_host.entry(host).or_default().insert(fid);
                 self.count += 1;
+                count(&mut self.totals.made, 1);
                 self.ends.entry(round).or_default().push(fid);
                 self.end_entries += 1;
                 self.drop_stale_ends();
@@ -179,6 +206,7 @@ impl Callbacks {
         if self.count <= self.limit {
             return Vec::new();
         }
+        count(&mut self.totals.was_full, 1);
         // Who has just got one is spared if another has as many.
         let mut machines: HashMap<Option<IpAddr>, (usize, BinaryHeap<_>)> = HashMap::new();
         for (host, fids) in &self.by_host {
@@ -202,6 +230,12 @@ impl Callbacks {
 
     /// The file has changed: all promises for it but that of `except` end. Returns who has to be told, in order.
     pub fn changed(&mut self, fid: AfsFid, except: Option<HostId>) -> Vec<HostId> {
+        let hosts = self.end_of_file(fid, except);
+        count(&mut self.totals.broken, hosts.len());
+        hosts
+    }
+
+    fn end_of_file(&mut self, fid: AfsFid, except: Option<HostId>) -> Vec<HostId> {
         let Some(holders) = self.files.get_mut(&fid) else { return Vec::new() };
         let mut hosts = Vec::with_capacity(holders.len());
         holders.retain(|promise| {
@@ -223,7 +257,8 @@ impl Callbacks {
 
     /// The file is gone: its promises end, and nobody need be told.
     pub fn removed(&mut self, fid: AfsFid) {
-        self.changed(fid, None);
+        let hosts = self.end_of_file(fid, None);
+        count(&mut self.totals.files_gone, usize::from(!hosts.is_empty()));
     }
 
     /// Anything of the volume may have changed, or it is no longer here: all promises in it end. Returns who has to be told
@@ -247,12 +282,15 @@ impl Callbacks {
         if self.by_host.get(&host).is_some_and(|fids| fids.contains(&fid)) {
             self.forget_at_file(host, fid);
             self.forget_at_host(host, fid);
+            count(&mut self.totals.given_up, 1);
         }
     }
 
     /// The host is gone, or has forgotten everything: all its promises end.
     pub fn host_gone(&mut self, host: HostId) {
-        for fid in self.by_host.remove(&host).into_iter().flatten() {
+        let fids = self.by_host.remove(&host);
+        count(&mut self.totals.clients_gone, usize::from(fids.is_some()));
+        for fid in fids.into_iter().flatten() {
             self.forget_at_file(host, fid);
             self.count -= 1;
         }
@@ -298,6 +336,7 @@ impl Callbacks {
         if holders.is_empty() {
             self.files.remove(&fid);
         }
+        count(&mut self.totals.timed_out, ended.len());
         for host in ended {
             self.forget_at_host(host, fid);
         }
@@ -340,6 +379,10 @@ impl Callbacks {
             }
         }
     }
+}
+
+fn count(total: &mut u32, more: usize) {
+    *total = total.wrapping_add(more as u32);
 }
 
 fn life(holders: usize) -> Duration {

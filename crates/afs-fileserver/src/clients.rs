@@ -22,7 +22,7 @@ use rx_proto::ids::Epoch;
 use rx_proto::time::Instant;
 use tokio::sync::{Notify, mpsc};
 
-use crate::callbacks::{Callbacks, Kind};
+use crate::callbacks::{Callbacks, Kind, Totals};
 use crate::config::Config;
 use crate::hosts::{Admission, Admitted, Delivery, HostId, Hosts, Identity, Message, Outcome};
 use crate::remembered::{Due, Holder, Remembered};
@@ -72,6 +72,8 @@ pub(crate) struct ClientCounts {
     pub(crate) active_hosts: usize,
     pub(crate) promises: usize,
     pub(crate) promised_files: usize,
+    /// Promises since the start.
+    pub(crate) totals: Totals,
 }
 
 impl Clients {
@@ -127,6 +129,7 @@ impl Clients {
             active_hosts: tables.hosts.active_since(self.now() - ACTIVE),
             promises: tables.callbacks.len(),
             promised_files: tables.callbacks.file_count(),
+            totals: tables.callbacks.totals(),
         }
     }
 

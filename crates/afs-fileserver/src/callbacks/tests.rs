@@ -272,3 +272,19 @@ fn random_histories_agree_with_a_plain_set() {
         assert!(callbacks.end_entries <= 2 * callbacks.len() + 1100);
     }
 }
+
+/// A monitor that asked for the statistics of callbacks saw no more than zeros.
+#[test]
+fn a_monitor_sees_how_many_promises_were_made_and_what_became_of_them() {
+    let one = |host, vnode| (host, fid(7, vnode), Kind::Single);
+    let mut callbacks =
+        promised(&[one(A, 2), one(A, 2), one(B, 2), one(A, 4), one(A, 6), one(B, 8), one(C, 8), one(C, 10)]);
+    callbacks.changed(fid(7, 2), Some(A));
+    callbacks.gave_up(A, fid(7, 4));
+    callbacks.removed(fid(7, 8));
+    callbacks.host_gone(C);
+    callbacks.handle_timeout(NOW + Duration::from_secs(24 * 3600));
+    let expected =
+        Totals { made: 7, broken: 1, files_gone: 1, given_up: 1, clients_gone: 1, timed_out: 2, was_full: 0 };
+    assert_eq!((callbacks.totals(), callbacks.len()), (expected, 0));
+}

@@ -7,6 +7,7 @@ use rx_proto::stats::COUNTED_TYPES;
 use rxgen::xdr::OpaqueFixed;
 
 use super::{Outcome, Session, handlers};
+use crate::callbacks::Totals;
 use crate::failure::Failure;
 
 /// The version of the collections.
@@ -32,10 +33,8 @@ const RX_SERVER_CONNECTIONS: usize = 53;
 const HOSTS: usize = 58;
 const HOSTS_NOT_DELETED: usize = 60;
 
-/// Words of [`CALLBACKS`].
+/// Words of [`CALLBACKS`]. Those behind these tell how OpenAFS's server looks for room in its table, which this one does otherwise.
 const CALLBACK_WORDS: usize = 16;
-const CALLBACK_FILES: usize = 6;
-const CALLBACK_PROMISES: usize = 7;
 
 /// Figures in GetStatistics64.
 const STATISTICS_64: usize = 16;
@@ -180,9 +179,12 @@ impl Session {
 
     fn callback_words(&self) -> Vec<u32> {
         let clients = self.server.clients.counts();
-        let mut words = vec![0; CALLBACK_WORDS];
-        words[CALLBACK_FILES] = clients.promised_files as u32;
-        words[CALLBACK_PROMISES] = clients.promises as u32;
+        let Totals { made, broken, files_gone, given_up, clients_gone, timed_out, was_full } = clients.totals;
+        let (files, promises) = (clients.promised_files as u32, clients.promises as u32);
+        // The ninth is the size of a table that grows here.
+        let mut words =
+            vec![files_gone, given_up, broken, made, was_full, clients_gone, files, promises, 0, timed_out];
+        words.resize(CALLBACK_WORDS, 0);
         words
     }
 }
