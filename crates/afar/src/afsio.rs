@@ -19,11 +19,11 @@ use afs_client::config::LocalUser;
 use afs_client::users::Holder;
 use afs_client::{Client, Config, Error, User};
 use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ThisCell};
-use afs_dns::SystemResolver;
+use afs_dns::{Service, SystemResolver};
 use rx::{Runtime as _, TokioRuntime};
 use rx_security::{KeySet, Level, Token};
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -461,8 +461,8 @@ fn of_folder(folder: &Path, cell: Option<&str>) -> Result<Config, String> {
 }
 
 fn of_dns(name: String) -> Result<Cell, CellError> {
-    let CellServers { name, servers } = CellServers::ask_dns(name)?;
-    let server = |address| DbServer { address, name: None, is_clone: false };
+    let CellServers { name, servers } = CellServers::ask_dns(name, Service::Location)?;
+    let server = |socket: SocketAddrV4| DbServer { address: *socket.ip(), name: None, is_clone: false };
     let name = CellName::new(&name).ok_or(CellError::Unknown { cell: name, silent: None })?;
     Ok(Cell { name, linked: None, comment: None, servers: servers.into_iter().map(server).collect() })
 }

@@ -24,6 +24,7 @@ use crate::login::{LoginOptions, log_in};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::Login;
+use afs_dns::Service;
 use afs_wire::bos::{Bozo, BozoString};
 use rx::Connection;
 use rxgen::{Interface, Rpc};
@@ -236,7 +237,7 @@ fn open(given: &Given) -> Result<Bos, String> {
     let folder = given.word("config").unwrap_or(default);
     let mut cell = String::new();
     if !options.noauth {
-        match CellServers::find_anywhere(Path::new(folder), given.word("cell")) {
+        match CellServers::find_anywhere(Path::new(folder), given.word("cell"), Service::Location) {
             Ok(found) => cell = found.name,
             Err(CellError::NoFolder) => return Err(format!("can't open cell database ({folder})")),
             Err(CellError::File(error)) => {

@@ -3,18 +3,15 @@
 
 use crate::calls::Caller;
 use afs_config::{Cell, CellAliases, CellName, CellServDb, ConfigError, ThisCell};
-use afs_dns::{NoAnswer, NotFound, Resolver, SystemResolver, look_up};
+use afs_dns::{NoAnswer, NotFound, Resolver, Service, SystemResolver, look_up};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::net::Ipv4Addr;
+use std::net::SocketAddrV4;
 use std::path::Path;
 use std::time::Duration;
 
 /// The time for which the DNS is waited for. A person waits for the command.
 const DNS_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The port of database servers that the DNS names without a port; only their addresses count here.
-const DATABASE_PORT: u16 = 7003;
 
 /// The folder of the configuration of OpenAFS's client on Debian. The slash at the end is in messages too.
 pub(crate) const CLIENT_FOLDER: &str = "/etc/openafs/";
@@ -26,8 +23,8 @@ pub(crate) const SERVER_FOLDER: &str = "/etc/openafs/server";
 pub(crate) struct CellServers {
     /// The cell's full name.
     pub(crate) name: String,
-    /// The machines with its databases.
-    pub(crate) servers: Vec<Ipv4Addr>,
+    /// The servers of the database that was asked for.
+    pub(crate) servers: Vec<SocketAddrV4>,
 }
 
 /// The reason why there is no cell.
@@ -51,16 +48,21 @@ impl CellError {
 }
 
 impl CellServers {
-    /// The cell of this name or alias, or that of the folder; one that the folder does not have is asked of the DNS.
-    pub(crate) fn find_anywhere(folder: &Path, cell: Option<&str>) -> Result<Self, CellError> {
-        match Self::find(folder, cell) {
-            Err(CellError::Unknown { cell, .. }) => Self::ask_dns(cell),
+    /// The cell of this name or alias, or that of the folder, with the servers of a database; one that the folder does not have is asked of the
+    /// DNS.
+    pub(crate) fn find_anywhere(
+        folder: &Path,
+        cell: Option<&str>,
+        service: Service,
+    ) -> Result<Self, CellError> {
+        match Self::find(folder, cell, service) {
+            Err(CellError::Unknown { cell, .. }) => Self::ask_dns(cell, service),
             found => found,
         }
     }
 
     /// The cell of exactly this name, as the DNS has it.
-    pub(crate) fn ask_dns(cell: String) -> Result<Self, CellError> {
+    pub(crate) fn ask_dns(cell: String, service: Service) -> Result<Self, CellError> {
         // Without a dot it is the beginning of a name, or an alias that is not there.
         let Some(name) = CellName::new(&cell).filter(|name| name.as_str().contains('.')) else {
             return Err(CellError::Unknown { cell, silent: None });
@@ -72,7 +74,7 @@ impl CellServers {
         let asked = Caller::new().and_then(|caller| {
             let resolver = SystemResolver::new(caller.seed()?);
             let chance = StdRng::from_seed(caller.seed()?);
-            Ok(caller.run(servers_of(&resolver, name.as_str(), chance)))
+            Ok(caller.run(servers_of(&resolver, name.as_str(), service, chance)))
         });
         match asked.map_err(|error| silent(&error))? {
             Ok(servers) => Ok(Self { name: name.to_string(), servers }),
@@ -81,8 +83,8 @@ impl CellServers {
         }
     }
 
-    /// The cell of this name or alias, or that of the folder.
-    pub(crate) fn find(folder: &Path, cell: Option<&str>) -> Result<Self, CellError> {
+    /// The cell of this name or alias, or that of the folder. The file knows no ports.
+    fn find(folder: &Path, cell: Option<&str>, service: Service) -> Result<Self, CellError> {
         let failed = |error| if folder.exists() { CellError::File(error) } else { CellError::NoFolder };
         let known = CellServDb::read(&folder.join("CellServDB")).map_err(failed)?;
         let wanted = match cell {
@@ -102,7 +104,11 @@ impl CellServers {
         match found {
             Some(cell) if !cell.servers.is_empty() => Ok(Self {
                 name: cell.name.to_string(),
-                servers: cell.servers.iter().map(|server| server.address).collect(),
+                servers: cell
+                    .servers
+                    .iter()
+                    .map(|server| SocketAddrV4::new(server.address, service.usual_port()))
+                    .collect(),
             }),
             Some(_) | None => Err(CellError::Unknown { cell: wanted, silent: None }),
         }
@@ -112,12 +118,13 @@ impl CellServers {
 async fn servers_of(
     resolver: &dyn Resolver,
     cell: &str,
+    service: Service,
     mut chance: StdRng,
-) -> Result<Vec<Ipv4Addr>, NotFound> {
+) -> Result<Vec<SocketAddrV4>, NotFound> {
     let mut below = |bound: u32| chance.random_range(0..bound.max(1));
-    let asked = look_up(resolver, cell, DATABASE_PORT, &mut below);
+    let asked = look_up(resolver, cell, (service, service.usual_port()), &mut below);
     match tokio::time::timeout(DNS_TIMEOUT, asked).await {
-        Ok(found) => Ok(found?.servers.iter().map(|server| *server.socket.ip()).collect()),
+        Ok(found) => Ok(found?.servers.iter().map(|server| server.socket).collect()),
         Err(_) => Err(NotFound::Silent(NoAnswer(format!("no answer within {} s", DNS_TIMEOUT.as_secs())))),
     }
 }
@@ -154,9 +161,12 @@ mod tests {
     fn a_cell_is_found_by_name_alias_beginning_or_as_that_of_the_folder() {
         let files = [("CellServDB", DB), ("ThisCell", "two.test\n"), ("CellAlias", "one.test eins\n")];
         let folder = Folder::new("found", &files);
-        let of = |cell| CellServers::find(&folder.0, cell).unwrap();
+        let of = |cell| CellServers::find(&folder.0, cell, Service::Protection).unwrap();
         assert_eq!(of(None).name, "two.test");
-        assert_eq!(of(Some("ONE.test")).servers, [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)]);
+        assert_eq!(
+            of(Some("ONE.test")).servers,
+            ["10.0.0.1:7002".parse().unwrap(), "10.0.0.2:7002".parse().unwrap()]
+        );
         assert_eq!(of(Some("eins")).name, "one.test");
         assert_eq!(of(Some("o")).name, "one.test");
     }
@@ -165,13 +175,13 @@ mod tests {
     fn a_cell_without_servers_is_none() {
         let folder = Folder::new("none", &[("CellServDB", DB), ("ThisCell", "two.test\n")]);
         for cell in ["none.test", "three.test"] {
-            let error = CellServers::find(&folder.0, Some(cell)).unwrap_err();
+            let error = CellServers::find(&folder.0, Some(cell), Service::Location).unwrap_err();
             assert!(matches!(error, CellError::Unknown { cell: c, .. } if c == cell));
         }
-        let error = CellServers::find(Path::new("/nonexistent"), None).unwrap_err();
+        let error = CellServers::find(Path::new("/nonexistent"), None, Service::Location).unwrap_err();
         assert!(matches!(error, CellError::NoFolder));
         let folder = Folder::new("damaged", &[("CellServDB", "10.0.0.1 #of no cell\n"), ("ThisCell", "a\n")]);
-        let error = CellServers::find(&folder.0, None).unwrap_err();
+        let error = CellServers::find(&folder.0, None, Service::Location).unwrap_err();
         assert!(matches!(error, CellError::File(_)));
     }
 }

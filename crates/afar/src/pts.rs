@@ -30,6 +30,7 @@ use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::ptdb::ProtectionDb;
 use afs_admin::{Error, Login};
+use afs_dns::Service;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -215,25 +216,26 @@ fn open(given: &Given) -> Result<Pts, Failed> {
         None if given.has("localauth") || given.has("test") => SERVER_FOLDER,
         None => CLIENT_FOLDER,
     };
-    let cell = CellServers::find_anywhere(Path::new(folder), given.word("cell")).map_err(|error| {
-        error.explain("pts");
-        let code = match error {
-            CellError::NoFolder => {
-                eprintln!("libprot: Could not open configuration directory: {folder}.");
-                Code::DEAD
-            }
-            CellError::File(error) => {
-                eprintln!("libprot: Could not open configuration directory: {folder}.\npts: {error}");
-                Code::DEAD
-            }
-            CellError::Unknown { cell, .. } => {
-                eprintln!("libprot: Could not locate cell {cell} in {folder}/CellServDB");
-                Code::ACFG_NOTFOUND
-            }
-        };
-        eprint!("pts: {code} while initializing\n\r");
-        Failed
-    })?;
+    let cell = CellServers::find_anywhere(Path::new(folder), given.word("cell"), Service::Protection)
+        .map_err(|error| {
+            error.explain("pts");
+            let code = match error {
+                CellError::NoFolder => {
+                    eprintln!("libprot: Could not open configuration directory: {folder}.");
+                    Code::DEAD
+                }
+                CellError::File(error) => {
+                    eprintln!("libprot: Could not open configuration directory: {folder}.\npts: {error}");
+                    Code::DEAD
+                }
+                CellError::Unknown { cell, .. } => {
+                    eprintln!("libprot: Could not locate cell {cell} in {folder}/CellServDB");
+                    Code::ACFG_NOTFOUND
+                }
+            };
+            eprint!("pts: {code} while initializing\n\r");
+            Failed
+        })?;
     let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
     let (seed, caller) = opened.map_err(|error| {
         eprintln!("pts: cannot open a socket: {error}");

@@ -64,6 +64,7 @@ use crate::printer::{Printer, complain};
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
 use afs_admin::{Cancel, Error, Login};
+use afs_dns::Service;
 use afs_wire::ids::PartitionId;
 use jiff::tz::TimeZone;
 use std::cell::{OnceCell, RefCell};
@@ -132,27 +133,29 @@ fn open(given: &Given) -> Result<Vos, Stop> {
     };
     let default = if options.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
     let folder = given.word("config").unwrap_or(default);
-    let cell = CellServers::find_anywhere(Path::new(folder), given.word("cell")).map_err(|error| {
-        error.explain("vos");
-        let code = match error {
-            CellError::NoFolder => {
-                eprintln!("vos: Could not process files in configuration directory ({folder}).");
-                Code::EIO
-            }
-            CellError::File(error) => {
-                eprintln!(
-                    "vos: Could not process files in configuration directory ({folder}).\nvos: {error}"
-                );
-                Code::EIO
-            }
-            CellError::Unknown { cell, .. } => {
-                eprintln!("vos: can't find cell {cell}'s hosts in {folder}/CellServDB");
-                Code::ACFG_NOTFOUND
-            }
-        };
-        eprintln!("could not initialize VLDB library (code={}) ", code.0);
-        Stop::EXITED
-    })?;
+    let cell = CellServers::find_anywhere(Path::new(folder), given.word("cell"), Service::Location).map_err(
+        |error| {
+            error.explain("vos");
+            let code = match error {
+                CellError::NoFolder => {
+                    eprintln!("vos: Could not process files in configuration directory ({folder}).");
+                    Code::EIO
+                }
+                CellError::File(error) => {
+                    eprintln!(
+                        "vos: Could not process files in configuration directory ({folder}).\nvos: {error}"
+                    );
+                    Code::EIO
+                }
+                CellError::Unknown { cell, .. } => {
+                    eprintln!("vos: can't find cell {cell}'s hosts in {folder}/CellServDB");
+                    Code::ACFG_NOTFOUND
+                }
+            };
+            eprintln!("could not initialize VLDB library (code={}) ", code.0);
+            Stop::EXITED
+        },
+    )?;
     let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
     let (seed, caller) = opened.map_err(|error| {
         eprintln!("vos: cannot open a socket: {error}");

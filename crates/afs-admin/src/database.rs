@@ -1,7 +1,7 @@
 //! The servers of a cell's database, as their callers see them: any of them answers questions, one takes changes. A
 //! call goes from one server to the next by the rule of `afs_failover`. The callers decide what is called.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,15 +15,41 @@ use rxgen::{Abort, Interface, Rpc};
 use crate::error::{Error, is_undecided};
 use crate::login::Login;
 
-/// The time for which a call waits for servers that elect the one that takes changes, or that are starting. Elections of stock
+/// The time for which a call waits for servers that elect the one that takes changes, that are starting, or that have gone in the middle of an
+/// operation, as those that are started again. Elections of stock
 /// servers take up to a minute and more, but happen rarely; somebody who waits for a command wants to hear of it sooner.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pause before servers that have gone are asked again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A machine of a database, as the caller knows it.
+pub trait Machine {
+    /// The address of a service on it that is usually at this port.
+    fn socket(&self, usual_port: u16) -> SocketAddr;
+}
+
+/// By its address alone: the service is at its usual port.
+impl Machine for Ipv4Addr {
+    fn socket(&self, usual_port: u16) -> SocketAddr {
+        SocketAddr::from((*self, usual_port))
+    }
+}
+
+/// With the port of the service.
+impl Machine for SocketAddrV4 {
+    fn socket(&self, _: u16) -> SocketAddr {
+        SocketAddr::V4(*self)
+    }
+}
 
 /// The servers of a database, called as one identity: by one login, or by one that is made for each connection.
 pub struct DatabaseServers {
     runtime: Arc<dyn Runtime>,
     peers: Vec<Peer>,
     state: Mutex<State>,
+    /// True if servers that have gone in the middle of an operation are waited for.
+    is_patient: bool,
 }
 
 /// The state of the servers.
@@ -32,31 +58,35 @@ struct State {
     current: usize,
     /// The time since which each gives no answer.
     down_since: Vec<Option<Instant>>,
+    /// True if any has answered.
+    has_answered: bool,
 }
 
 impl DatabaseServers {
     /// Makes the servers of interface `I` on these machines. The first is asked first.
-    pub fn new<I: Interface>(endpoint: &Endpoint, machines: &[Ipv4Addr], login: &Login) -> Self {
+    pub fn new<I: Interface>(endpoint: &Endpoint, machines: &[impl Machine], login: &Login) -> Self {
         let login = login.clone();
-        Self::with_logins::<I>(endpoint, machines, move || login.clone())
+        Self { is_patient: true, ..Self::with_logins::<I>(endpoint, machines, move || login.clone()) }
     }
 
-    /// The same for who runs for long: each new connection asks for a login, as tickets and keys end.
+    /// The same for who runs for long: each new connection asks for a login, as tickets and keys end. Others wait for what is called here, so
+    /// servers that have gone are not waited for.
     pub fn with_logins<I: Interface>(
         endpoint: &Endpoint,
-        machines: &[Ipv4Addr],
+        machines: &[impl Machine],
         login: impl Fn() -> Login + Clone + Send + Sync + 'static,
     ) -> Self {
-        let peer = |machine: &Ipv4Addr| {
-            let (address, login) = (SocketAddr::from((*machine, I::PORT)), login.clone());
+        let peer = |address: SocketAddr| {
+            let login = login.clone();
             let security = move || login().security();
             endpoint.peer(address, ServiceId(I::SERVICE_ID), PeerLimits::default(), security)
         };
-        let state = State { current: 0, down_since: vec![None; machines.len()] };
+        let state = State { current: 0, down_since: vec![None; machines.len()], has_answered: false };
         Self {
             runtime: Arc::clone(endpoint.runtime()),
-            peers: machines.iter().map(peer).collect(),
+            peers: machines.iter().map(|machine| peer(machine.socket(I::PORT))).collect(),
             state: Mutex::new(state),
+            is_patient: false,
         }
     }
 
@@ -69,7 +99,8 @@ impl DatabaseServers {
     pub async fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Error> {
         let mut rotation = Rotation::new(self.runtime.now(), TIMEOUT);
         let mut failures: Vec<(usize, RpcError)> = Vec::new();
-        let (mut has_undecided, mut may_have_begun) = (false, false);
+        let (mut has_undecided, mut may_have_begun, mut is_ambiguous) = (false, false, false);
+        let mut gone_since = None;
         loop {
             let now = self.runtime.now();
             let server = match rotation.step(now, &self.candidates(&failures)) {
@@ -78,13 +109,28 @@ impl DatabaseServers {
                     self.runtime.sleep_until(until).await;
                     continue;
                 }
-                Step::LookAgain(_) | Step::GiveUp => break,
+                Step::LookAgain(_) | Step::GiveUp => {
+                    // A move of two terabytes does not end because the one database server was started again. A server that was not there
+                    // when the command began is not waited for.
+                    let are_gone = self.is_patient
+                        && self.state().has_answered
+                        && !failures.is_empty()
+                        && failures.iter().all(|(_, error)| verdict(error) == Verdict::Down);
+                    if !are_gone || now.since(*gone_since.get_or_insert(now)) >= TIMEOUT {
+                        break;
+                    }
+                    is_ambiguous |= rotation.is_ambiguous();
+                    self.runtime.sleep_until(now + PAUSE).await;
+                    self.state().down_since.fill(None);
+                    rotation = Rotation::new(self.runtime.now(), TIMEOUT);
+                    continue;
+                }
             };
             let at = server as usize;
             let error = match self.peers[at].rpc(args).await {
                 Ok(reply) => {
                     let mut state = self.state();
-                    state.current = at;
+                    (state.current, state.has_answered) = (at, true);
                     state.down_since[at] = None;
                     return Ok(reply);
                 }
@@ -101,7 +147,8 @@ impl DatabaseServers {
             let is_silent = verdict == Verdict::Down;
             self.state().down_since[at] = is_silent.then_some(now);
             if verdict == Verdict::Fail {
-                let was_attempted = rotation.is_ambiguous() || has_undecided || may_have_begun;
+                let was_attempted =
+                    is_ambiguous || rotation.is_ambiguous() || has_undecided || may_have_begun;
                 return Err(if was_attempted { Error::Repeated(error) } else { Error::Call(error) });
             }
             tracing::debug!(server = %self.peers[at].address(), %error, ?verdict, "a database server failed");
@@ -113,7 +160,7 @@ impl DatabaseServers {
             failures.push((at, error));
         }
         let failures = failures.into_iter().map(|(_, error)| error).collect();
-        let may_be_done = rotation.is_ambiguous() || has_undecided;
+        let may_be_done = is_ambiguous || rotation.is_ambiguous() || has_undecided;
         Err(Error::NoServer { rpc: R::NAME, failures, may_be_done })
     }
 

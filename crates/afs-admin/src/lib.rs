@@ -37,6 +37,6 @@ pub mod vldb;
 pub mod volumes;
 
 pub use cancel::Cancel;
-pub use database::DatabaseServers;
+pub use database::{DatabaseServers, Machine};
 pub use error::Error;
 pub use login::Login;

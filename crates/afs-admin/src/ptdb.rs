@@ -1,7 +1,5 @@
 //! The protection database of a cell: names, ids, entries and lists (PTDB notes). Names are compared without regard to capitals.
 
-use std::net::Ipv4Addr;
-
 use afs_wire::abort::{PRINTERNAL, PRNAMETOOLONG, PRNOENT};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{
@@ -11,7 +9,7 @@ use afs_wire::pt::{
 use rx::Endpoint;
 use rxgen::Rpc;
 
-use crate::database::DatabaseServers;
+use crate::database::{DatabaseServers, Machine};
 use crate::error::Error;
 use crate::login::Login;
 use crate::text::shown;
@@ -52,7 +50,7 @@ pub struct Ids {
 
 impl ProtectionDb {
     /// The database on these machines.
-    pub fn new(endpoint: &Endpoint, machines: &[Ipv4Addr], login: &Login) -> Self {
+    pub fn new(endpoint: &Endpoint, machines: &[impl Machine], login: &Login) -> Self {
         Self { servers: DatabaseServers::new::<pt::Pr>(endpoint, machines, login) }
     }
 

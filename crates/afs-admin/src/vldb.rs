@@ -12,7 +12,7 @@ use afs_wire::vl::{
 use rx::Endpoint;
 use rxgen::{Abort, Rpc};
 
-use crate::database::DatabaseServers;
+use crate::database::{DatabaseServers, Machine};
 use crate::entry::{Entry, Kind, base_name, kind_of_name};
 use crate::error::Error;
 use crate::login::Login;
@@ -63,7 +63,7 @@ pub struct Registration {
 
 impl LocationDb {
     /// The database on these machines.
-    pub fn new(endpoint: &Endpoint, machines: &[Ipv4Addr], login: &Login) -> Self {
+    pub fn new(endpoint: &Endpoint, machines: &[impl Machine], login: &Login) -> Self {
         Self::at(DatabaseServers::new::<vl::Vl>(endpoint, machines, login))
     }
 

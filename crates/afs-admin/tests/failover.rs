@@ -235,6 +235,37 @@ fn a_server_that_was_away_is_asked_again_before_a_call_is_given_up() {
     assert_eq!(cell.ask(&database), Ok(2));
 }
 
+/// The only database server is started again in the middle of an operation, which takes it a second.
+#[test]
+fn an_operation_outlives_a_restart_of_the_only_database_server() {
+    let cell = Cell::new(&[Answers]);
+    let database = cell.database(&Login::anonymous());
+    let address = cell.servers[0].local_addr();
+    let begins = cell.sim.now();
+    let away_for = |time: Duration| {
+        let back = cell.sim.now() + time;
+        cell.sim.set_network(move |now, from, to, _| {
+            match (from == address || to == address) && now < back {
+                true => afs_sim::Fate::Lost,
+                false => afs_sim::Fate::Arrives(Duration::ZERO),
+            }
+        });
+    };
+    away_for(Duration::from_secs(1000));
+    assert!(cell.ask(&database).is_err(), "one that never answered is not waited for");
+    assert!(cell.sim.now().since(begins) < Duration::from_secs(15));
+    away_for(Duration::ZERO);
+    assert_eq!(cell.ask(&database), Ok(1));
+    // Longer than a call waits for a silent server.
+    away_for(Duration::from_secs(14));
+    assert_eq!(cell.ask(&database), Ok(1));
+    away_for(Duration::from_secs(1000));
+    let before = cell.sim.now();
+    let error = cell.ask(&database).unwrap_err();
+    assert!(error.may_be_done(), "{error}");
+    assert!(cell.sim.now().since(before) < Duration::from_secs(60), "it is told of after a while");
+}
+
 #[test]
 fn a_cell_without_servers_is_told_of() {
     let cell = Cell::new(&[]);

@@ -15,7 +15,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 
-pub use search::{CellServers, DbSocket, NotFound, Search, Step, look_up};
+pub use search::{CellServers, DbSocket, NotFound, Search, Service, Step, look_up};
 pub use system::{RESOLV_CONF, SystemResolver};
 
 /// The kind of records that is asked for.

@@ -1,4 +1,5 @@
-//! The search for a cell's database servers: what is asked, and what the answers mean.
+//! The search for a cell's database servers: what is asked, and what the answers mean. A question that no name server answers, or that one
+//! fails at, does not end it: old ones and filters refuse SRV, and know AFSDB.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -9,8 +10,32 @@ use futures_util::future::join_all;
 use crate::order::{Host, ordered};
 use crate::{Answer, Kind, NoAnswer, Question, Record, Resolver};
 
-/// The name at which a cell lists its location servers (RFC 5864).
-const SERVICE: &str = "_afs3-vlserver._udp";
+/// A service that a cell has (RFC 5864).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// The location of volumes.
+    Location,
+    /// The protection database. A cell that does not list its servers has them beside those of the locations, at the usual port.
+    Protection,
+}
+
+impl Service {
+    /// The name at which a cell lists the servers.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Location => "_afs3-vlserver._udp",
+            Self::Protection => "_afs3-prserver._udp",
+        }
+    }
+
+    /// The port at which its servers usually are, in cells of OpenAFS's and ours.
+    pub const fn usual_port(self) -> u16 {
+        match self {
+            Self::Location => 7003,
+            Self::Protection => 7002,
+        }
+    }
+}
 
 /// The AFSDB subtype of AFS.
 const AFS: u16 = 1;
@@ -28,7 +53,7 @@ const LIFE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs
 /// A database server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DbSocket {
-    /// The address of its location service.
+    /// The address of the service.
     pub socket: SocketAddrV4,
     /// Its place in the order in which servers are to be asked, from 0. Those of one place are equal to the site.
     pub place: u16,
@@ -37,7 +62,7 @@ pub struct DbSocket {
 /// The DNS's answer about a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellServers {
-    /// Its location servers, in order; at least one.
+    /// Its servers, in order; at least one.
     pub servers: Vec<DbSocket>,
     /// The time for which that counts.
     pub life: Duration,
@@ -61,12 +86,13 @@ pub enum Step {
     Done,
 }
 
-/// The search for a cell's location servers: SRV, without any AFSDB, then the hosts' addresses.
+/// The search for a cell's servers: SRV of the service, without any that of the location service, then AFSDB, and then the hosts' addresses.
 ///
 /// Call [`Self::step`] and answer what it asks until it says that it is done, then [`Self::servers`].
 #[derive(Debug)]
 pub struct Search {
     cell: String,
+    service: Service,
     default_port: u16,
     stage: Stage,
     hosts: Vec<Host>,
@@ -77,19 +103,20 @@ pub struct Search {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    Srv,
+    Srv(Service),
     Afsdb,
     Addresses,
     Done,
 }
 
 impl Search {
-    /// The search for a cell; `default_port` is where the servers of AFSDB records listen, which have no port.
-    pub fn new(cell: &str, default_port: u16) -> Self {
+    /// The search for a cell; `default_port` is where the servers of records listen that have no port for the service.
+    pub fn new(cell: &str, service: Service, default_port: u16) -> Self {
         Self {
             cell: cell.trim_end_matches('.').to_ascii_lowercase(),
+            service,
             default_port,
-            stage: Stage::Srv,
+            stage: Stage::Srv(service),
             hosts: Vec::new(),
             addresses: BTreeMap::new(),
             ttl_seconds: u32::MAX,
@@ -101,7 +128,7 @@ impl Search {
     pub fn step(&self) -> Step {
         let one = |name, kind| Step::Ask(vec![Question { name, kind }]);
         match self.stage {
-            Stage::Srv => one(format!("{SERVICE}.{}", self.cell), Kind::Srv),
+            Stage::Srv(service) => one(format!("{}.{}", service.name(), self.cell), Kind::Srv),
             Stage::Afsdb => one(self.cell.clone(), Kind::Afsdb),
             Stage::Addresses => {
                 let open = self.addresses.iter().filter(|(_, known)| known.is_none());
@@ -121,6 +148,7 @@ impl Search {
                 self.silent.get_or_insert(silent);
                 match (self.stage, question.kind) {
                     (Stage::Addresses, Kind::Address) => self.note_addresses(&question.name, Vec::new()),
+                    (Stage::Srv(service), Kind::Srv) => self.stage = after(service),
                     (_, Kind::Srv | Kind::Afsdb | Kind::Address) => self.stage = Stage::Done,
                 }
                 return;
@@ -131,13 +159,22 @@ impl Search {
         }
         let records = answer.records.into_iter();
         match question.kind {
-            Kind::Srv if records.len() == 0 => self.stage = Stage::Afsdb,
-            Kind::Srv => self.begin_addresses(records.filter_map(|record| match record {
-                Record::Srv { priority, weight, port, target } if port != 0 && !target.is_empty() => {
-                    Some(Host { priority, weight, port, name: target.to_ascii_lowercase() })
+            Kind::Srv => {
+                let Stage::Srv(asked) = self.stage else { return };
+                if records.len() == 0 {
+                    self.stage = after(asked);
+                    return;
                 }
-                Record::Srv { .. } | Record::Afsdb { .. } | Record::Address(_) => None,
-            })),
+                // Of another service the hosts count, and not its port.
+                let other_port = (asked != self.service).then_some(self.default_port);
+                self.begin_addresses(records.filter_map(|record| match record {
+                    Record::Srv { priority, weight, port, target } if port != 0 && !target.is_empty() => {
+                        let (port, name) = (other_port.unwrap_or(port), target.to_ascii_lowercase());
+                        Some(Host { priority, weight, port, name })
+                    }
+                    Record::Srv { .. } | Record::Afsdb { .. } | Record::Address(_) => None,
+                }));
+            }
             Kind::Afsdb => {
                 let port = self.default_port;
                 self.begin_addresses(records.filter_map(|record| match record {
@@ -201,12 +238,21 @@ impl Search {
     }
 }
 
+/// The next question when there are no records of a service.
+fn after(service: Service) -> Stage {
+    match service {
+        Service::Protection => Stage::Srv(Service::Location),
+        Service::Location => Stage::Afsdb,
+    }
+}
+
 /// True if a server can be there. Loopback addresses count: cells for trying are there.
 fn is_usable(address: Ipv4Addr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || address.is_broadcast())
 }
 
-/// Looks the location servers of a cell up. `below(n)` is a number less than n, by chance.
+/// Looks the servers of a cell up; `default_port` is where those listen whose port the DNS does not say. `below(n)` is a number less than n, by
+/// chance.
 ///
 /// # Errors
 ///
@@ -214,10 +260,10 @@ fn is_usable(address: Ipv4Addr) -> bool {
 pub async fn look_up(
     resolver: &dyn Resolver,
     cell: &str,
-    default_port: u16,
+    (service, default_port): (Service, u16),
     below: &mut (dyn FnMut(u32) -> u32 + Send),
 ) -> Result<CellServers, NotFound> {
-    let mut search = Search::new(cell, default_port);
+    let mut search = Search::new(cell, service, default_port);
     while let Step::Ask(questions) = search.step() {
         let asked = questions.into_iter().map(|question| async {
             let answer = resolver.ask(question.clone()).await;
@@ -250,8 +296,12 @@ mod tests {
 
     /// Returns the result of a search with these answers, by question; all else has none. Also returns the questions, in order.
     fn search(script: Vec<Scripted>) -> (Result<CellServers, NotFound>, Vec<String>) {
+        search_for(Service::Location, script)
+    }
+
+    fn search_for(service: Service, script: Vec<Scripted>) -> (Result<CellServers, NotFound>, Vec<String>) {
         let mut asked = Vec::new();
-        let mut search = Search::new("One.Test", 7003);
+        let mut search = Search::new("One.Test", service, service.usual_port());
         while let Step::Ask(questions) = search.step() {
             for question in questions {
                 let text = question.to_string();
@@ -274,6 +324,7 @@ mod tests {
     }
 
     const SRV: &str = "SRV of _afs3-vlserver._udp.one.test";
+    const PR_SRV: &str = "SRV of _afs3-prserver._udp.one.test";
 
     #[test]
     fn srv_records_give_servers_by_priority_with_their_ports_for_the_shortest_time() {
@@ -296,6 +347,38 @@ mod tests {
         let servers = vec![server(0, 1, 7003)];
         assert_eq!(found, Ok(CellServers { servers, life: LIFE.0 }), "a TTL of 0 does not ask each time");
         assert_eq!(asked, [SRV, "AFSDB of one.test", "A of a.one.test"]);
+    }
+
+    #[test]
+    fn protection_servers_have_records_of_their_own_or_are_where_the_location_servers_are() {
+        let of_vl = || (SRV, Ok((600, vec![srv(0, 0, 7103, "vl.one.test")])));
+        let addresses = || {
+            [
+                ("A of pt.one.test", Ok((600, vec![address(1)]))),
+                ("A of vl.one.test", Ok((600, vec![address(2)]))),
+            ]
+        };
+        let found = |mut script: Vec<Scripted>| {
+            script.extend(addresses());
+            search_for(Service::Protection, script).0.map(|found| found.servers)
+        };
+        let own = (PR_SRV, Ok((600, vec![srv(0, 0, 7102, "pt.one.test")])));
+        assert_eq!(found(vec![own, of_vl()]), Ok(vec![server(0, 1, 7102)]));
+        assert_eq!(found(vec![of_vl()]), Ok(vec![server(0, 2, 7002)]), "the port is the other service's");
+        assert_eq!(found(vec![(PR_SRV, Err("refused")), of_vl()]), Ok(vec![server(0, 2, 7002)]));
+        let afsdb = ("AFSDB of one.test", Ok((600, vec![afsdb(1, "vl.one.test")])));
+        assert_eq!(found(vec![afsdb]), Ok(vec![server(0, 2, 7002)]));
+    }
+
+    /// Old and filtering name servers do not know SRV, and say SERVFAIL, NOTIMP or REFUSED.
+    #[test]
+    fn a_cell_whose_srv_records_cannot_be_had_is_found_by_afsdb() {
+        let (found, asked) = search(vec![
+            (SRV, Err("ServerFailure")),
+            ("AFSDB of one.test", Ok((600, vec![afsdb(1, "a.one.test")]))),
+            ("A of a.one.test", Ok((600, vec![address(1)]))),
+        ]);
+        assert_eq!(found.map(|found| found.servers), Ok(vec![server(0, 1, 7003)]), "{asked:?}");
     }
 
     #[test]

@@ -6,9 +6,10 @@ use crate::fs::client::Client;
 use crate::fs::errors::Failure;
 use crate::hosts;
 use afs_config::CellServDb;
+use afs_dns::Service;
 use afs_wire::control;
 use afs_wire::ids::Name;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 /// A cell.
@@ -18,6 +19,8 @@ pub(crate) struct KnownCell {
     pub(crate) name: String,
     /// The machines with its databases.
     pub(crate) servers: Vec<Ipv4Addr>,
+    /// The servers of the protection database.
+    pub(crate) protection: Vec<SocketAddrV4>,
     /// The name of the first of these, if the configuration tells it.
     host: Option<String>,
     /// The cell whose tokens are wanted with those of this one.
@@ -80,25 +83,40 @@ fn of_client(client: &Client, name: Option<&str>) -> Result<KnownCell, String> {
         Failure::Errno(_) => unknown(&asked),
         failure => failure.to_string(),
     })?;
-    let servers = found.cell.servers.iter().map(|server| server.ip()).collect();
-    let cell = KnownCell { name: found.cell.name.to_string(), servers, host: None, linked: None };
-    let file = client.call(&control::About {}).map(|about| about.cell_serv_db.to_string());
+    let (name, servers) = (found.cell.name.to_string(), found.cell.servers.iter().map(|server| server.ip()));
+    let servers: Vec<Ipv4Addr> = servers.collect();
+    let file = client.call(&control::About {}).map(|about| about.cell_serv_db.to_string()).ok();
+    let is_in_file = file.as_ref().is_some_and(|file| {
+        let known = CellServDb::read(Path::new(file)).unwrap_or_default();
+        known.cells.iter().any(|cell| cell.name.as_str() == name)
+    });
+    // The client knows the location servers. Where the DNS told it these, it tells the others.
+    let found = if is_in_file { None } else { CellServers::ask_dns(name.clone(), Service::Protection).ok() };
+    let protection = found.map_or_else(|| at_usual_port(&servers), |found| found.servers);
+    let cell = KnownCell { name, servers, protection, host: None, linked: None };
     Ok(match file {
-        Ok(file) => cell.with_file(Path::new(&file)),
-        Err(_) => cell,
+        Some(file) => cell.with_file(Path::new(&file)),
+        None => cell,
     })
 }
 
+fn at_usual_port(machines: &[Ipv4Addr]) -> Vec<SocketAddrV4> {
+    let port = Service::Protection.usual_port();
+    machines.iter().map(|machine| SocketAddrV4::new(*machine, port)).collect()
+}
+
 fn of_folder(folder: &Path, name: Option<&str>) -> Result<KnownCell, String> {
-    let found = CellServers::find_anywhere(folder, name).map_err(|error| match error {
-        CellError::NoFolder => format!("Can't open the configuration directory {}.", folder.display()),
-        CellError::File(error) => error.to_string(),
-        CellError::Unknown { cell, silent: None } => unknown(&cell),
-        CellError::Unknown { cell, silent: Some(why) } => {
-            format!("{} The DNS, which may know it, does not answer: {why}", unknown(&cell))
-        }
-    })?;
-    let cell = KnownCell { name: found.name, servers: found.servers, host: None, linked: None };
+    let found =
+        CellServers::find_anywhere(folder, name, Service::Protection).map_err(|error| match error {
+            CellError::NoFolder => format!("Can't open the configuration directory {}.", folder.display()),
+            CellError::File(error) => error.to_string(),
+            CellError::Unknown { cell, silent: None } => unknown(&cell),
+            CellError::Unknown { cell, silent: Some(why) } => {
+                format!("{} The DNS, which may know it, does not answer: {why}", unknown(&cell))
+            }
+        })?;
+    let servers = found.servers.iter().map(|server| *server.ip()).collect();
+    let cell = KnownCell { name: found.name, servers, protection: found.servers, host: None, linked: None };
     Ok(cell.with_file(&folder.join("CellServDB")))
 }
 

@@ -324,7 +324,7 @@ impl Login<'_> {
     /// Enters a user of another realm in the protection database, which such users may do themselves.
     fn enter(&self, caller: &Caller, cell: &KnownCell, name: &str, token: &Token) -> Result<(), Refusal> {
         let owner = DatabaseLogin::with_token(token.clone(), Level::Auth);
-        let database = ProtectionDb::new(caller.endpoint(), &cell.servers, &owner);
+        let database = ProtectionDb::new(caller.endpoint(), &cell.protection, &owner);
         match caller.wait(database.create_user(name, None)) {
             Ok(id) => {
                 let cell_name = &cell.name;
@@ -347,7 +347,7 @@ impl Login<'_> {
 
 /// The number of a name; [`ViceId::ANONYMOUS`] if there is none of it, and `None` if the database does not answer.
 fn id_of(caller: &Caller, cell: &KnownCell, name: &str) -> Option<ViceId> {
-    let database = ProtectionDb::new(caller.endpoint(), &cell.servers, &DatabaseLogin::anonymous());
+    let database = ProtectionDb::new(caller.endpoint(), &cell.protection, &DatabaseLogin::anonymous());
     let names = [name];
     let asked = caller.run(async { tokio::time::timeout(DATABASE_TIMEOUT, database.ids_of(&names)).await });
     asked.ok()?.ok()?.first().copied()

@@ -9,6 +9,7 @@ use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_admin::Login;
 use afs_admin::vldb::{LocationDb, volume_number};
+use afs_dns::Service;
 use afs_wire::bos::{BnodeStatus, BozoString, CreateBnode, GetInstanceInfo, GetLog, SetTStatus, WaitAll};
 use afs_wire::ids::{AfsTime, PartitionId};
 use std::fs::File;
@@ -154,7 +155,8 @@ fn volume_id(bos: &Bos, given: &Given, volume: &str) -> Result<u32, Failed> {
         complain!(bos.printer, "bos: can't interpret {volume} as volume name or ID\n");
         Failed(MISUSE)
     };
-    let cell = CellServers::find_anywhere(&bos.folder, given.word("cell")).map_err(|_| unknown())?;
+    let cell = CellServers::find_anywhere(&bos.folder, given.word("cell"), Service::Location)
+        .map_err(|_| unknown())?;
     let vldb = LocationDb::new(bos.caller.endpoint(), &cell.servers, &Login::anonymous());
     let id = bos.caller.wait(vldb.volume_id(volume)).map_err(|_| unknown())?;
     id.map(|id| id.0).ok_or_else(unknown)

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use afs_config::CellName;
-use afs_dns::{CellServers, NoAnswer, NotFound, Resolver, look_up};
+use afs_dns::{CellServers, NoAnswer, NotFound, Resolver, Service, look_up};
 use lru::LruCache;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -220,7 +220,7 @@ impl DnsCells {
         let mut chance = SmallRng::from_rng(&mut self.lock().chance);
         let port = self.cells.location_port();
         let mut below = |bound: u32| chance.random_range(0..bound.max(1));
-        let asked = look_up(&*resolver, name.as_str(), port, &mut below);
+        let asked = look_up(&*resolver, name.as_str(), (Service::Location, port), &mut below);
         let found = wait::within(&self.runtime, LOOK_UP_MAX, asked).await;
         let found = found.unwrap_or_else(|| {
             let problem = format!("no answer within {} s", LOOK_UP_MAX.as_secs());
