@@ -13,7 +13,7 @@ use afs_admin::entry::{BadName, Entry, Kind, base_name, check_name};
 use afs_admin::restore::{self, DateOf, Dump, Event, Left, Order, RestoreFailure, Step};
 use afs_admin::volumes::StreamError;
 use afs_admin::{Error, remove};
-use afs_wire::abort::VL_NOENT;
+use afs_wire::abort::{VDISKFULL, VL_NOENT};
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use bytes::Bytes;
 use serde_json::json;
@@ -84,7 +84,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let (id, bytes) = match &mut file {
         Some(file) => {
             check_end(file).map_err(|error| not_read(vos, from, &error))?;
-            let progress = vos.progress(file.metadata().ok().map(|metadata| metadata.len()));
+            let length = file.metadata().ok().map(|metadata| metadata.len());
+            check_room(vos, &order, from, length.unwrap_or(0))?;
+            let progress = vos.progress(length);
             // A file can be read twice, and what came of it before need not be sent again.
             let again = path.filter(|_| file.metadata().is_ok_and(|metadata| metadata.is_file()));
             let again = again.map(|path| open(vos, path)).transpose()?;
@@ -333,6 +335,29 @@ fn code_of(error: &io::Error) -> Code {
 // ---- restoring it
 
 /// Restores the volume. Says its id, and how long the dump was.
+/// Makes sure that a new volume fits, before anything is sent. A volume that is there may need less than the whole dump, and so does one of
+/// which a part came before.
+fn check_room(vos: &Vos, order: &Order<'_>, from: &str, bytes: u64) -> Done {
+    let Order { server, partition, name, .. } = *order;
+    let is_there = order.id.is_some_and(|id| !matches!(vos.has_volume(server, partition, id.0), Ok(false)));
+    let has_part = || {
+        let halves = vos.caller.run(vos.volumes.halves(server, partition)).unwrap_or_default();
+        halves.iter().any(|half| half.name.to_string() == name)
+    };
+    let Ok(info) = vos.caller.run(vos.volumes.partition_info(server, partition)) else { return Ok(()) };
+    let free = u64::try_from(info.free).unwrap_or(0);
+    if is_there || bytes / 1024 <= free || has_part() {
+        return Ok(());
+    }
+    complain!(
+        vos.printer,
+        "vos: no space on partition {partition} of {} to restore volume {name}: {from} has {} KiB, and {free} KiB are free\n",
+        vos.host(server),
+        bytes / 1024
+    );
+    Err(Stop::EXITED)
+}
+
 fn restore<S: FnMut() -> io::Result<Bytes>>(
     vos: &Vos,
     order: &Order<'_>,
@@ -425,6 +450,13 @@ fn complain_of(vos: &Vos, order: &Order<'_>, from: &str, failure: &RestoreFailur
         }
         Step::Compare(_) => plain(format!("\nvos: {failure}\n")),
         Step::Make(id) => vos.print_failure(code, &format!("Could not create new volume {id}\n")),
+        Step::Send(_) if code == Code(VDISKFULL.0) => {
+            let (partition, host) = (order.partition, vos.host(order.server));
+            complain!(
+                vos.printer,
+                "vos: partition {partition} of {host} is full: choose another one, or make room there\n"
+            );
+        }
         Step::Send(_) => plain("rx_EndCall Failed \n".to_owned()),
         Step::GetStatus(id) => {
             plain(format!("Could not get status information about the volume {id}\n"));
