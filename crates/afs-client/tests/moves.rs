@@ -193,6 +193,24 @@ fn a_volume_that_moves_under_readers_and_writers_costs_a_pause_and_nothing_else(
     }
 }
 
+/// A client that only writes into its cache calls no server, so it did not learn of the move, and another client got its lock.
+#[test]
+fn a_lock_follows_a_volume_that_moves_though_its_holder_calls_no_server() {
+    let world = World::with_sites(2);
+    world.make_volume(0, "root.cell", ROOT_CELL);
+    let (one, two) = (world.client(1), world.client(2));
+    let (mover, sim) = (Mover::new(&world), world.sim.clone());
+    world.run(async move {
+        let root = cell_root(&one).await;
+        let locked = one.create(ALICE, root, b"locked", 0o644).await.unwrap().fid;
+        one.lock(ALICE, locked, 1, LockKind::Write, false).await.unwrap();
+        mover.move_volume("root.cell", ROOT_CELL, 0, 1).await;
+        sim.sleep_until(sim.now() + Duration::from_secs(2)).await;
+        let refused = two.lock(ALICE, locked, 1, LockKind::Read, false).await;
+        assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
+    });
+}
+
 /// OpenAFS's server says that a volume is offline while the last of it is sent; over a slow link that takes minutes. The VLDB tells
 /// that somebody moves it.
 #[test]

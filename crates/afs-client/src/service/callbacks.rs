@@ -127,6 +127,10 @@ impl Promises {
                 let fid = Fid::new(cell, fid);
                 self.vnodes.note_break(fid);
                 let is_volume = fid.in_cell().is_whole_volume();
+                if is_volume {
+                    // It may have moved, and no server takes locks with it.
+                    self.calls.locks.renew(cell, fid.volume);
+                }
                 changes.extend(
                     self.invalidations.changes(fid, if is_volume { Change::Volume } else { Change::Vnode }),
                 );
