@@ -95,7 +95,14 @@ fn logs_are_told_to_superusers_by_the_names_that_they_have_with_openafs() {
     assert!(log.contains("ready"), "{log}");
     site.does("adduser", "bob");
     assert!(site.does("getlog", "AuditLog").contains("\"rpc\":\"AddSUser\",\"what\":\"bob\""));
-    site.does("getlog", "/var/log/openafs/FileLog");
+    let log = site.does("getlog", "/var/log/openafs/FileLog");
+    assert!(log.contains("Partition /vicepa: volumes attached: "), "{log}");
+    let server = site.address().to_string();
+    let made = site.tool("vos", &["create", &server, "a", "user.x", "-localauth"]);
+    assert!(made.status.success(), "{made:?}");
+    let log = site.does("getlog", "VolserLog");
+    let line = log.lines().find(|line| line.contains("Volser: CreateVolume: volume ")).unwrap_or_default();
+    assert!(line.contains("(user.x) on /vicepa") && line.contains(", by "), "{log}");
     site.refuses("getlog", "../../etc/passwd", "-localauth");
     assert!(site.refuses("getlog", "BosLog", "-noauth").contains("not authorized"));
 }

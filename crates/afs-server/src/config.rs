@@ -17,8 +17,8 @@ use crate::memory::LEAST_MIB;
 
 pub use parm::{Note, ParmError, Program};
 pub use settings::{
-    Audit, Databases, FileService, General, KEYS, Key, Level, Log, LogFormat, Metrics, Ports, Query, Role,
-    Security, Sync, Transport, VolumeService, Volumes,
+    Audit, Databases, Encryption, FileService, General, KEYS, Key, Level, Log, LogFormat, Metrics, Ports,
+    Query, Role, Security, Sync, Transport, VolumeService, Volumes,
 };
 use settings::{
     AuditFile, DatabasesFile, FileServiceFile, GeneralFile, LogFile, MetricsFile, PortsFile, SecurityFile,
@@ -159,14 +159,17 @@ impl Config {
         let bos = BosConfig::read(path).map_err(LoadError::BosConfig)?;
         self.server.bos_config = path.to_owned();
         let mut roles = vec![Role::Bos];
-        for command in bos.bnodes.iter().filter(|bnode| bnode.is_enabled).flat_map(|bnode| &bnode.commands) {
-            let Some(program) = Program::parse(command.name()) else {
-                self.notes.push(Note::of_program(command.line, command.name()));
-                continue;
-            };
-            roles.extend(program.role());
-            parm::apply(self, program, command)
-                .map_err(|error| LoadError::Parm { path: path.to_owned(), error })?;
+        for bnode in bos.bnodes.iter().filter(|bnode| bnode.is_enabled) {
+            if let Some(note) = Note::of_bnode(bnode) {
+                self.notes.push(note);
+            }
+            // Jobs are not run, whatever they would run.
+            let commands = bnode.commands.iter().filter(|_| bnode.kind != "cron");
+            for (program, command) in commands.filter_map(|c| Some((Program::parse(c.name())?, c))) {
+                roles.extend(program.role());
+                parm::apply(self, program, command)
+                    .map_err(|error| LoadError::Parm { path: path.to_owned(), error })?;
+            }
         }
         roles.sort_unstable();
         roles.dedup();

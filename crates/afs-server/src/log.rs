@@ -18,6 +18,7 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 use crate::audit::{self, AuditLog};
 use crate::config::{self, LogFormat};
 use limited::Limited;
+use recent::Classic;
 pub use recent::Recent;
 
 /// Begins to log, and keeps the last lines; `audits_files` has changes of files in the audit log too. What is logged before is lost; only the first in a process counts.
@@ -62,11 +63,14 @@ fn keeping<S>(recent: &Recent, clock: impl Fn() -> Duration + Send + Sync + 'sta
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    fmt::layer().with_writer(Limited::of_last_lines(clock, recent.clone())).with_ansi(false)
+    let lines = Limited::of_last_lines(clock, recent.clone());
+    fmt::layer().with_writer(lines).with_ansi(false).event_format(Classic)
 }
 
 #[cfg(test)]
 mod tests {
+    use afs_volserver::ORDERS;
+
     use super::*;
 
     #[test]
@@ -83,5 +87,26 @@ mod tests {
         let log = |name| String::from_utf8(recent.log(name).unwrap()).unwrap();
         assert!(log("FileLog").contains("a disk has failed"));
         assert!(log("BosLog").contains("arguments were refused"));
+    }
+
+    #[test]
+    fn kept_lines_have_the_form_that_programs_know_from_openafs() {
+        let recent = Recent::default();
+        let layer = keeping(&recent, || Duration::ZERO);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            tracing::info!(target: ORDERS, "Volser: Clone: volume 7 (user.x)");
+            tracing::error!(target: "afs_volserver", partition = "/vicepa", "a disk has failed");
+        });
+        let log = String::from_utf8(recent.log("VolserLog").unwrap()).unwrap();
+        let lines: Vec<&str> = log.lines().collect();
+        // "Sat Nov 28 23:53:21 2026 ", then the text.
+        let texts: Vec<&str> = lines.iter().map(|line| &line[25..]).collect();
+        assert_eq!(
+            texts,
+            ["Volser: Clone: volume 7 (user.x)", "ERROR: a disk has failed partition=\"/vicepa\""],
+            "{log}"
+        );
+        let time = jiff::civil::DateTime::strptime("%a %b %e %H:%M:%S %Y", &lines[0][..24]);
+        assert!(time.is_ok(), "{log}");
     }
 }

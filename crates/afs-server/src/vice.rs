@@ -111,6 +111,8 @@ pub(crate) fn open(wanted: &[Wanted], config: &afs_volume::Config) -> Result<Par
                          with -force has removed what is left"
                     );
                 }
+                let (attached, not) = (partition.volumes().len(), partition.damaged_volumes().len());
+                tracing::info!("Partition {id}: volumes attached: {attached}, not attached: {not}");
                 open.push((*id, partition));
             }
             Err(error) => {

@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use afs_config::Command;
+use afs_config::{Bnode, Command};
 use afs_wire::rights::Rights;
 
-use super::{Config, Query, Role, Sync};
+use super::{Config, Encryption, Query, Role, Sync};
 
 /// A server of OpenAFS's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,27 +58,42 @@ impl Program {
     }
 }
 
-/// An option that was accepted and does nothing.
+/// An option that was accepted and does nothing, or not all that one may expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// The line of the BosConfig.
     pub line: usize,
     /// The option, or the program.
     pub option: String,
-    /// The reason why it is not needed.
-    pub why: &'static str,
+    /// The reason why it is not needed, or what is different.
+    pub why: String,
+    /// True if it does something.
+    pub is_honoured: bool,
 }
 
 impl Note {
-    pub(super) fn of_program(line: usize, program: &str) -> Self {
-        let why = "this program is no part of afar: run it by other means if it is needed";
-        Self { line, option: program.to_owned(), why }
+    /// What a bnode runs that is no server of ours.
+    pub(super) fn of_bnode(bnode: &Bnode) -> Option<Self> {
+        let name = &bnode.name;
+        let of = |command: &Command, option: String, why: &str| {
+            Some(Self { line: command.line, option, why: why.to_owned(), is_honoured: false })
+        };
+        // The second command of a cron bnode is its time.
+        if let ("cron", [command, time, ..]) = (bnode.kind.as_str(), &bnode.commands[..]) {
+            let words =
+                |command: &Command| [&[command.program.clone()], &command.args[..]].concat().join(" ");
+            let option = format!("cron job {name} ('{}' at {})", words(command), words(time));
+            return of(command, option, JOBS);
+        }
+        let command = bnode.commands.iter().find(|command| Program::parse(command.name()).is_none())?;
+        of(command, format!("{} (bnode {name})", command.name()), NO_PART)
     }
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {} does nothing here: {}", self.line, self.option, self.why)
+        let what = if self.is_honoured { "" } else { " does nothing here" };
+        write!(f, "line {}: {}{what}: {}", self.line, self.option, self.why)
     }
 }
 
@@ -128,6 +143,10 @@ const VOLUMES: &str = "all volumes are attached at the start, from a database";
 const HANDLES: &str = "files are opened as they are needed";
 const QUOTA: &str = "a quota is kept exactly";
 const KEPT: &str = "the databases are kept in the state folder";
+const AUDIT: &str = "its lines are JSON, with the fields timestamp, rpc, what, volume, name, caller, peer and code, and not those of OpenAFS: change \
+                     what reads them";
+const NO_PART: &str = "it is no part of afar: run it by other means if it is needed, or keep OpenAFS's bosserver, which can run 'afar server' too";
+const JOBS: &str = "this server runs no jobs: let cron or a systemd timer run it, or keep OpenAFS's bosserver, which can run 'afar server' too";
 
 /// Option, programs (f fileserver, v volserver, l vlserver, p ptserver), effect.
 const OPTIONS: &[(&str, &str, Effect)] = &[
@@ -167,6 +186,7 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
         }),
     ),
     ("-d", "fvlp", Value(|c, v| number(v).map(|n| c.log.filter = debug_level(n)))),
+    ("-s2scrypt", "v", Value(|c, v| encryption(v).map(|when| c.vol.encryption = when))),
     ("-restricted_query", "v", Value(|c, v| query(v).map(|q| c.vol.restricted_query = q))),
     ("-restricted_query", "l", Value(|c, v| query(v).map(|q| c.databases.restricted_query = q))),
     (
@@ -251,7 +271,6 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
     ("-preserve-vol-stats", "v", Needless(0, "volumes have no access statistics to keep")),
     ("-clear-vol-stats", "v", Needless(0, "volumes have no access statistics to clear")),
     ("-sleep", "v", Needless(1, "it does nothing in OpenAFS either")),
-    ("-s2scrypt", "v", Needless(1, "volumes are not sent to other servers yet")),
     ("-s2scrypt", "lp", Needless(1, "databases are not sent to other servers")),
     ("-help", "fvlp", Needless(0, "'afar server --help' shows what there is")),
     ("-database", "lp", Needless(1, KEPT)),
@@ -262,7 +281,12 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
 pub(super) fn apply(config: &mut Config, program: Program, command: &Command) -> Result<(), ParmError> {
     if program == Program::Salvager {
         let why = "volumes are consistent at every moment, so there is nothing to salvage";
-        config.notes.push(Note { line: command.line, option: command.name().to_owned(), why });
+        config.notes.push(Note {
+            line: command.line,
+            option: command.name().to_owned(),
+            why: why.to_owned(),
+            is_honoured: false,
+        });
         return Ok(());
     }
     let failed = |what| Err(ParmError { line: command.line, what });
@@ -276,7 +300,12 @@ pub(super) fn apply(config: &mut Config, program: Program, command: &Command) ->
         let Some((_, _, effect)) = found else {
             return failed(format!("{} has no option {name}: correct or remove it", command.name()));
         };
-        let note = |why| Note { line: command.line, option: name.to_owned(), why };
+        let note = |why: &str, is_honoured| Note {
+            line: command.line,
+            option: name.to_owned(),
+            why: why.to_owned(),
+            is_honoured,
+        };
         let missing = || ParmError { line: command.line, what: format!("{name} needs a value") };
         match *effect {
             Flag(set) => set(config),
@@ -301,16 +330,19 @@ pub(super) fn apply(config: &mut Config, program: Program, command: &Command) ->
                     }
                     value = words.next_if(|next| !next.starts_with('-'));
                 }
+                if name == "-auditlog" {
+                    config.notes.push(note(AUDIT, true));
+                }
             }
             Needless(values, why) => {
                 for _ in usize::from(inline.is_some())..values {
                     words.next().ok_or_else(missing)?;
                 }
-                config.notes.push(note(why));
+                config.notes.push(note(why, false));
             }
             NeedlessOptional(why) => {
                 words.next_if(|next| inline.is_none() && !next.starts_with('-'));
-                config.notes.push(note(why));
+                config.notes.push(note(why, false));
             }
         }
     }
@@ -384,6 +416,15 @@ fn query(text: &str) -> Result<Query, &'static str> {
     }
 }
 
+fn encryption(text: &str) -> Result<Encryption, &'static str> {
+    match text {
+        "always" => Ok(Encryption::Always),
+        "inherit" => Ok(Encryption::Inherit),
+        "never" => Ok(Encryption::Never),
+        _ => Err("always, inherit or never"),
+    }
+}
+
 /// A buffer smaller than what is taken anyway would be a step back.
 fn udp_size(config: &mut Config, bytes: u32) {
     const TAKEN_ANYWAY: u64 = 16 << 20;
@@ -454,10 +495,56 @@ mod tests {
         assert_eq!((databases.group_depth, databases.user_access.as_str()), (3, "s-Ma-"));
         assert_eq!(access_bits("s-Ma-"), Some(0x52));
         assert_eq!(run("davolserver", "-restricted_query admin").unwrap().vol.restricted_query, Query::Admin);
+        let encryption =
+            |args| run("davolserver", args).map(|config| (config.vol.encryption, config.notes.len()));
+        assert_eq!(encryption("-s2scrypt inherit"), Ok((Encryption::Inherit, 0)));
+        assert_eq!(encryption("-s2scrypt never"), Ok((Encryption::Never, 0)));
+        assert_eq!(encryption(""), Ok((Encryption::Always, 0)));
+        assert!(encryption("-s2scrypt perhaps").unwrap_err().what.contains("always, inherit or never"));
         assert_eq!(
             run("vlserver", "-restricted_query admin").unwrap().databases.restricted_query,
             Query::Admin
         );
+    }
+
+    #[test]
+    fn the_form_of_the_audit_log_is_told() {
+        let notes = run("fileserver", "-auditlog /var/log/a").unwrap().notes;
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.to_string().starts_with("line 7: -auditlog: its lines are JSON"), "{note}");
+    }
+
+    #[test]
+    fn a_job_and_a_foreign_program_are_told_by_their_names() {
+        let command = |text: &str, line| {
+            let mut words = text.split(' ').map(str::to_owned);
+            Command { program: words.next().unwrap(), args: words.collect(), line }
+        };
+        let bnode = |kind: &str, name: &str, commands| Bnode {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            is_enabled: true,
+            notifier: None,
+            commands,
+        };
+        let job = bnode(
+            "cron",
+            "backup",
+            vec![command("/usr/bin/vos backupsys -localauth", 3), command("05:30", 4)],
+        );
+        let said = Note::of_bnode(&job).unwrap().to_string();
+        assert!(
+            said.starts_with(
+                "line 3: cron job backup ('/usr/bin/vos backupsys -localauth' at 05:30) does nothing here"
+            ),
+            "{said}"
+        );
+        assert!(said.contains("systemd timer") && said.contains("bosserver"), "{said}");
+        let other = bnode("simple", "upserver", vec![command("/usr/lib/openafs/upserver /etc/openafs", 5)]);
+        let said = Note::of_bnode(&other).unwrap().to_string();
+        assert!(said.starts_with("line 5: upserver (bnode upserver) does nothing here"), "{said}");
+        let ours = bnode("simple", "vl", vec![command("/usr/lib/openafs/vlserver", 6)]);
+        assert_eq!(Note::of_bnode(&ours), None);
     }
 
     #[test]

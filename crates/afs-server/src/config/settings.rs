@@ -130,6 +130,18 @@ pub enum Query {
     Admin,
 }
 
+/// When volumes are encrypted on their way to another server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encryption {
+    /// In all cases.
+    Always,
+    /// If the caller who orders it encrypts.
+    Inherit,
+    /// Never.
+    Never,
+}
+
 /// The form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -243,6 +255,8 @@ settings! {
         restricted_query: Query = Query::Anyuser;
         /// After how many idle seconds the server ends a transaction.
         idle_transaction_seconds: u32 = 600;
+        /// Whether volumes that this server sends to others are encrypted on their way: "always", "never", or "inherit", which means if vos encrypts its own calls. Receiving encrypted data costs OpenAFS's servers much time.
+        encryption: Encryption = Encryption::Always;
     }
 
     /// The databases.

@@ -11,6 +11,7 @@ use tracing::{Level, Metadata, callsite};
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::audit;
+use afs_volserver::{OF_VOLUMES, ORDERS};
 
 /// Lines of a kind in each [`PERIOD`]. Enough to see what goes on; ten kinds at once are 60 kB a minute.
 const LINES: u32 = 60;
@@ -49,9 +50,10 @@ impl<C: Fn() -> Duration, O> Limited<C, O> {
 
     /// Returns how many lines of this kind were left out before this one, if it may be written.
     fn admit(&self, metadata: &Metadata<'_>) -> Option<u64> {
-        // Who changed what is never left out, and who asks for details gets all.
+        // Who changed what is never left out, nor what superusers did to volumes, and who asks for details gets all.
         let is_change = self.has_all_changes && metadata.target() == audit::TARGET;
-        if is_change || *metadata.level() > Level::INFO {
+        let is_order = [ORDERS, OF_VOLUMES].contains(&metadata.target());
+        if is_change || is_order || *metadata.level() > Level::INFO {
             return Some(0);
         }
         let now = (self.clock)();

@@ -5,11 +5,18 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tracing::Metadata;
-use tracing_subscriber::fmt::MakeWriter;
+use afs_volserver::{OF_VOLUMES, ORDERS};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
 
 /// The bytes of all lines that are kept: some thousand lines.
 const MAX_BYTES: usize = 1 << 20;
+/// The bytes of those among them that tell what administrators did to volumes, of which a night's job may make thousands.
+const MAX_ORDERS_BYTES: usize = MAX_BYTES / 2;
 /// Longest line.
 const MAX_LINE_BYTES: usize = 8 << 10;
 
@@ -31,6 +38,50 @@ pub struct Recent(Arc<Mutex<Lines>>);
 struct Lines {
     lines: VecDeque<(String, Vec<u8>)>,
     bytes: usize,
+    /// Bytes of orders among them.
+    orders_bytes: usize,
+}
+
+fn is_order(target: &str) -> bool {
+    [ORDERS, OF_VOLUMES].contains(&target)
+}
+
+impl Lines {
+    /// Removes the line at this place.
+    fn remove(&mut self, at: usize) {
+        let Some((target, line)) = self.lines.remove(at) else { return };
+        let bytes = target.len() + line.len();
+        self.bytes -= bytes;
+        self.orders_bytes -= if is_order(&target) { bytes } else { 0 };
+    }
+}
+
+/// The form of the lines, which is that of the logs of OpenAFS's servers: the local time as ctime has it, and the text. A warning or an error
+/// says that it is one.
+#[derive(Debug)]
+pub(super) struct Classic;
+
+impl<S, N> FormatEvent<S, N> for Classic
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let now = Timestamp::now().to_zoned(TimeZone::system());
+        write!(writer, "{} ", now.strftime("%a %b %e %H:%M:%S %Y"))?;
+        match *event.metadata().level() {
+            Level::ERROR => writer.write_str("ERROR: ")?,
+            Level::WARN => writer.write_str("WARNING: ")?,
+            _ => {}
+        }
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
 }
 
 impl Recent {
@@ -44,11 +95,16 @@ impl Recent {
 
     fn keep(&self, target: String, line: Vec<u8>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.bytes += target.len() + line.len();
+        let bytes = target.len() + line.len();
+        all.bytes += bytes;
+        all.orders_bytes += if is_order(&target) { bytes } else { 0 };
         all.lines.push_back((target, line));
-        while all.bytes > MAX_BYTES {
-            let Some((target, line)) = all.lines.pop_front() else { break };
-            all.bytes -= target.len() + line.len();
+        while all.orders_bytes > MAX_ORDERS_BYTES {
+            let Some(oldest) = all.lines.iter().position(|(target, _)| is_order(target)) else { break };
+            all.remove(oldest);
+        }
+        while all.bytes > MAX_BYTES && !all.lines.is_empty() {
+            all.remove(0);
         }
     }
 }
@@ -120,5 +176,18 @@ mod tests {
         (0..3 * MAX_BYTES / 1000).for_each(|_| recent.keep("afs_volume".to_owned(), vec![b'y'; 1000]));
         let kept = log("BosLog").unwrap();
         assert!(kept.len() <= MAX_BYTES && kept.len() > MAX_BYTES / 2 && !kept.contains("all"));
+    }
+
+    #[test]
+    fn a_night_of_backups_does_not_drive_other_lines_out() {
+        let recent = Recent::default();
+        recent.keep("afs_volume".to_owned(), b"a disk has failed\n".to_vec());
+        for n in 0..20_000 {
+            recent
+                .keep(ORDERS.to_owned(), format!("Volser: Clone: volume {n}, and more of it\n").into_bytes());
+        }
+        let log = |name| String::from_utf8(recent.log(name).unwrap()).unwrap();
+        assert_eq!(log("FileLog"), "a disk has failed\n");
+        assert!(log("VolserLog").contains("volume 19999,") && !log("VolserLog").contains("volume 1,"));
     }
 }

@@ -176,10 +176,10 @@ impl<'a> Assembly<'a> {
 
     /// Makes logins with the newest key there is then: an older one may have been removed.
     fn logins(&self) -> Result<impl Fn() -> Login + Clone + Send + std::marker::Sync + use<>, StartError> {
-        let first = cell_login(&self.rxkad, &self.runtime)
+        let first = cell_login(&self.rxkad, &self.runtime, rx_security::Level::Crypt)
             .map_err(|error| StartError::Folder(format!("{}: {error}", self.folder.path.display())))?;
         let (rxkad, runtime) = (self.rxkad.clone(), Arc::clone(&self.runtime));
-        Ok(move || cell_login(&rxkad, &runtime).unwrap_or_else(|_| first.clone()))
+        Ok(move || cell_login(&rxkad, &runtime, rx_security::Level::Crypt).unwrap_or_else(|_| first.clone()))
     }
 
     /// The addresses of the cell's databases.
@@ -383,6 +383,7 @@ impl<'a> Assembly<'a> {
             endpoint: self.endpoint(Role::Vol).downgrade(),
             rxkad: self.rxkad.clone(),
             runtime: Arc::clone(&self.runtime),
+            encryption: self.config.vol.encryption,
         });
         let runtime = Arc::clone(&self.runtime);
         let service = VolumeService::new(partitions.clone(), authority, watcher, peers, runtime, config);
