@@ -334,7 +334,6 @@ fn code_of(error: &io::Error) -> Code {
 
 // ---- restoring it
 
-/// Restores the volume. Says its id, and how long the dump was.
 /// Makes sure that a new volume fits, before anything is sent. A volume that is there may need less than the whole dump, and so does one of
 /// which a part came before.
 fn check_room(vos: &Vos, order: &Order<'_>, from: &str, bytes: u64) -> Done {
@@ -358,6 +357,7 @@ fn check_room(vos: &Vos, order: &Order<'_>, from: &str, bytes: u64) -> Done {
     Err(Stop::EXITED)
 }
 
+/// Restores the volume. Says its id, and how long the dump was.
 fn restore<S: FnMut() -> io::Result<Bytes>>(
     vos: &Vos,
     order: &Order<'_>,
