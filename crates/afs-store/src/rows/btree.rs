@@ -32,6 +32,8 @@ pub(crate) struct BTree {
     cache_bytes: usize,
     db: RwLock<Opened>,
     range_cache: RangeCache,
+    /// The lock on the folder goes with the disk: last, as redb writes when it is dropped.
+    _disk: Arc<dyn Disk>,
 }
 
 /// redb, as it is open: after an error of the disk it answers nothing, reads included, until it is opened again.
@@ -127,10 +129,10 @@ fn damaged(why: String) -> StoreError {
 
 impl BTree {
     /// Opens it, or makes it where there is none, also where a start ended while it was made.
-    pub(crate) fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: &Arc<dyn Disk>, cache_bytes: usize) -> Result<Self, StoreError> {
         let file = match disk.open(NAME) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
-            Ok(file) if is_half_made(disk, &*file)? => disk.create(NAME),
+            Ok(file) if is_half_made(&**disk, &*file)? => disk.create(NAME),
             Ok(file) => check_length(&*file).map(|()| Ok(file))?,
             Err(error) => Err(error),
         };
@@ -141,6 +143,7 @@ impl BTree {
             cache_bytes,
             db: RwLock::new(Opened { times: 1, db }),
             range_cache: RangeCache::default(),
+            _disk: disk.clone(),
         };
         match this.number(VERSION)? {
             Some(FORMAT) => {}
@@ -314,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_partition_of_the_release_before_is_opened_and_changed() {
-        let disk = SimulatedDisk::new(64 << 20);
+        let disk: Arc<dyn Disk> = Arc::new(SimulatedDisk::new(64 << 20));
         disk.create(NAME).unwrap().write_at(0, &bytes_of(OLD)).unwrap();
         for upto in [7, 8] {
             let rows = BTree::open(&disk, 1 << 20).unwrap();

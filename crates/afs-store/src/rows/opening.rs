@@ -45,7 +45,7 @@ impl Store {
     /// The disk fails or is full; what is there is damaged, or of a newer version.
     pub fn open(disk: Arc<dyn Disk>, options: Options, schema: &dyn Schema) -> Result<Self, StoreError> {
         let Options { cache_bytes, log_bytes } = options;
-        let btree = BTree::open(&*disk, cache_bytes)?;
+        let btree = BTree::open(&disk, cache_bytes)?;
         let mut recovered = log::recover(&*disk, btree.checkpoint()?, schema)?;
         let boot = log::boot(&*disk)?;
         let mut active = Layer::new();
