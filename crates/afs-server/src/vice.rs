@@ -102,6 +102,11 @@ pub(crate) fn open(wanted: &[Wanted], config: &afs_volume::Config) -> Result<Par
         };
         match result {
             Ok(partition) => {
+                for loss in partition.losses() {
+                    tracing::error!(partition = %id, file = %folder.join(&loss.file).display(), why = %loss.why,
+                        "the log of changes is damaged: stop the server, and run 'afar fsck' on the partition to see what does \
+                         not fit together any more");
+                }
                 for (volume, why) in partition.damaged_volumes() {
                     tracing::error!(
                         partition = %id,

@@ -12,12 +12,15 @@ pub mod log;
 mod opening;
 mod range_cache;
 mod reading;
+mod recovery;
 
 use crate::StoreError;
 use crate::disk::{Disk, folder_of};
 use btree::BTree;
 pub use btree::Backend;
 use log::{Record, Segment};
+use recovery::ASIDE;
+pub use recovery::Loss;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -124,6 +127,9 @@ pub struct Store {
     old: Mutex<Vec<String>>,
     failed: Mutex<Option<StoreError>>,
     has_failed: AtomicBool,
+    /// Segments among the old ones that are damaged: kept under another name when what can be read of them is in the B-tree.
+    damaged: BTreeSet<String>,
+    losses: Vec<Loss>,
     boot: String,
     log_bytes: u64,
     /// True if the last run did not close the store.
@@ -208,6 +214,12 @@ impl Store {
     #[must_use]
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
+    }
+
+    /// What was acknowledged and could not be read any more when the store was opened, or at an earlier start. All else is there.
+    #[must_use]
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
     }
 
     /// The reason why nothing can be written any more, if so.
@@ -471,7 +483,11 @@ impl Store {
         write(&self.layers).frozen = Arc::default();
         let mut result = Ok(());
         // One that stays has nothing that counts any more, and goes with the next checkpoint.
-        old.retain(|name| match self.disk.remove(name) {
+        let let_go = |name: &String| match self.damaged.contains(name) {
+            true => self.disk.rename(name, &format!("{ASIDE}{name}")),
+            false => self.disk.remove(name),
+        };
+        old.retain(|name| match let_go(name) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 result = Err(StoreError::io(format!("cannot remove {name}"))(error));
                 true

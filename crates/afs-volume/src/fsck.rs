@@ -144,6 +144,9 @@ pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
     let mut report = Report::default();
     let shared = partition.shared();
     let damage = partition.damage();
+    for loss in partition.losses() {
+        report.find(None, loss.file, loss.why);
+    }
     check_rows(&shared, &damage, &mut report)?;
     for (&id, damaged) in &damage.volumes {
         report.volumes += 1;

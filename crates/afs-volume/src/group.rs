@@ -7,7 +7,7 @@ use crate::VolumeError;
 use crate::keys::{self, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
 use crate::records::{self, ChunkRecord, GroupRecord, VnodeRecord};
-use crate::shared::Shared;
+use crate::shared::{Shared, raise};
 use afs_store::{Batch, Bytes, Store, lock};
 use afs_wire::ids::{VnodeNumber, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,6 +129,16 @@ impl GroupState {
         // Clones that are there show what they showed: one that is made anew has other data under a version of its own.
         self.record.floor_since = self.record.current;
         true
+    }
+
+    /// Raises all numbers over what so many changes, which are lost, can have given out. Each makes one vnode at most.
+    pub(crate) fn make_up_for(&mut self, lost: u64) {
+        raise(&mut self.reserved, lost);
+        let vnodes = u32::try_from(lost.saturating_mul(2)).unwrap_or(u32::MAX);
+        let record = &mut self.record;
+        // Even numbers are of files, odd ones of directories.
+        record.next_file = record.next_file.saturating_add(vnodes);
+        record.next_directory = record.next_directory.saturating_add(vnodes);
     }
 
     /// True if a clone shows what was written in a snapshot and overwritten in the current one.

@@ -30,6 +30,7 @@ mod vnode;
 mod vnode_set;
 mod volume;
 
+pub use afs_store::Loss;
 pub use afs_store::disk;
 pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;

@@ -8,7 +8,7 @@ use crate::keys;
 use crate::records::{Counters, GroupRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
-use afs_store::{Batch, lock, read, write};
+use afs_store::{Batch, Loss, lock, read, write};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -230,6 +230,13 @@ impl Partition {
     pub fn damaged_volumes(&self) -> Vec<(VolumeId, String)> {
         let open = read(&self.inner.open);
         open.damage.volumes.iter().map(|(&id, damaged)| (id, damaged.to_string())).collect()
+    }
+
+    /// What was acknowledged and could not be read any more when it was opened, since its log is damaged, and what earlier starts have
+    /// lost so: the file, the place in it, and what is lost. All else is served.
+    #[must_use]
+    pub fn losses(&self) -> Vec<Loss> {
+        self.shared().store.losses().to_vec()
     }
 
     /// The damage that was found when it was opened.

@@ -73,10 +73,11 @@ impl Shared {
             Some(row) => PartitionRecord::decode(&row)?,
             None => PartitionRecord::default(),
         };
-        let reserved = match store.get(&keys::partition_reservation())? {
+        let mut reserved = match store.get(&keys::partition_reservation())? {
             Some(row) => records::decode_reservation(&row)?,
             None => [0, 1],
         };
+        let lost = lost(&store);
         let mut garbage = VecDeque::new();
         store.scan::<VolumeError>(&keys::all_garbage(), |key, row| {
             let name = String::from_utf8(row.to_vec()).ok().filter(|name| name.starts_with("data/"));
@@ -86,13 +87,17 @@ impl Shared {
             }
             Ok(())
         })?;
-        if store.was_unclean {
+        if lost > 0 {
+            // What was given out with a change that is lost is not known. Files without a row may be of that, and stay.
+            raise(&mut reserved, lost);
+            (epoch, low) = (epoch + 1, reserved[0]);
+        } else if store.was_unclean {
             remove_orphans(&store, low, reserved[0])?;
             low = reserved[0];
         }
         // Where only the process died, all that anybody was told is there. The log's own word is not enough: a start that ended
         // early has left its header, and had not raised anything yet.
-        if store.was_unclean && boot != store.boot() {
+        if lost == 0 && store.was_unclean && boot != store.boot() {
             epoch += 1;
         }
         let numbers = Numbers { next: reserved, reserved, begun: BTreeSet::new(), noted: low };
@@ -109,9 +114,26 @@ impl Shared {
 
     /// Writes down what a start has found and raised, before anything of it is shown.
     pub(crate) fn note_start(&self, mut batch: Batch) -> Result<(), VolumeError> {
-        batch.put(keys::partition(), self.record(lock(&self.numbers).noted).encode());
+        let numbers = lock(&self.numbers);
+        batch.put(keys::partition(), self.record(numbers.noted).encode());
+        if self.lost() > 0 {
+            batch.put(keys::partition_reservation(), records::encode_reservation(numbers.reserved));
+        }
         self.store.submit(batch)?;
-        Ok(self.store.sync_log()?)
+        self.store.sync_log()?;
+        if self.lost() > 0 {
+            // What could be read of a damaged log is brought to where the damage is not.
+            match self.store.checkpoint() {
+                Err(StoreError::DiskFull) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes that were acknowledged and are lost, at most, since the log was damaged when it was read.
+    pub(crate) fn lost(&self) -> u64 {
+        lost(&self.store)
     }
 
     fn record(&self, low_file: u64) -> PartitionRecord {
@@ -250,6 +272,15 @@ impl Shared {
         numbers.noted = low;
         Ok(())
     }
+}
+
+fn lost(store: &Store) -> u64 {
+    store.losses().iter().map(|loss| loss.batches).sum()
+}
+
+/// Raises reservations over what so many changes can have reserved.
+pub(crate) fn raise(reserved: &mut [u64; 2], lost: u64) {
+    *reserved = reserved.map(|number| number.saturating_add(lost.saturating_mul(BLOCK)));
 }
 
 fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeError> {

@@ -32,6 +32,13 @@ impl Shared {
     pub(super) fn load(self: &Arc<Self>) -> Result<(), CacheError> {
         let failed = CacheError::store(&self.folder);
         let has_lost_power = self.store.is_other_boot && self.store.was_unclean;
+        let losses = self.store.losses().iter().filter(|loss| loss.batches > 0);
+        for loss in losses.clone() {
+            tracing::error!(folder = %self.folder.display(), %loss, "the cache's index is damaged: all files are fetched again, and \
+                what was written and not stored is put aside, as far as the index still knows of it");
+        }
+        let has_lost_changes = losses.count() > 0;
+        let is_in_doubt = has_lost_power || has_lost_changes;
         let mut index = Index::default();
         let mut rows: Vec<(FileKey, FileRow)> = Vec::new();
         let mut bad = Vec::new();
@@ -97,7 +104,7 @@ impl Shared {
                 || suspect.contains(&row.number)
                 || row.is_lent
                 || records::is_other_there(row.server_length, row.sent, row.length, row.truncated_to);
-            if has_lost_power && !is_dirty {
+            if is_in_doubt && !is_dirty {
                 // The row may be older than the data, or the data may not have reached the disk.
                 batch.delete(records::file(key));
                 continue;
@@ -139,10 +146,12 @@ impl Shared {
                 );
                 continue;
             };
-            let why = match (has_lost_power, suspect.contains(&file.number())) {
-                (true, _) => Some("the machine lost power before it was stored: it may not be whole"),
-                (false, true) => Some("the cache's index was damaged: nobody knows which parts were written"),
-                (false, false) => None,
+            let why = if has_lost_power {
+                Some("the machine lost power before it was stored: it may not be whole")
+            } else if has_lost_changes || suspect.contains(&file.number()) {
+                Some("the cache's index was damaged: nobody knows which parts were written")
+            } else {
+                None
             };
             if let Some(why) = why {
                 let conflict = self.put_aside(&file, why)?;
@@ -152,7 +161,14 @@ impl Shared {
                 file.set_kept();
             }
         }
-        Ok(())
+        match has_lost_changes {
+            // What could be read of a damaged log is brought to where the damage is not.
+            true => match self.store.checkpoint() {
+                Ok(()) | Err(StoreError::DiskFull) => Ok(()),
+                Err(error) => Err(failed(error)),
+            },
+            false => Ok(()),
+        }
     }
 
     /// Removes backing files that no row names: of what was made or let go when the process ended.

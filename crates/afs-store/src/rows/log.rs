@@ -1,19 +1,22 @@
-//! The log: segments of a fixed size, whose space is there before they are used, with one record after the other. Says
-//! which records count after a crash (Volume format 3).
+//! The log: segments of a fixed size, whose space is there before they are used, with one record after the other (Volume format 3).
+//! Which records count after a crash is left to `recovery`.
 
 use crate::StoreError;
 use crate::codec::{Fields, Value};
 use crate::disk::{Disk, DiskFile};
-use crate::rows::{Bytes, Key, Schema, Seq};
+use crate::rows::{Bytes, Key, Seq};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The first bytes of a segment; the last digit is the format's version.
 const MAGIC: &[u8; 8] = b"AFARLOG1";
 /// Bytes of a segment's header: magic, number, first record, the boot's name in 64 bytes, checksum; the rest is 0.
-const SEGMENT_HEADER: usize = 128;
+pub(crate) const SEGMENT_HEADER: usize = 128;
 /// Longest name of a boot; Linux's has 36 characters.
 const BOOT_MAX: usize = 64;
+/// Bytes that the system writes at once, or not at all, when a process is killed.
+const PAGE: usize = 4096;
 /// Bytes of a record's header: length of the rest, checksum, number, kind.
 const RECORD_HEADER: usize = 4 + 4 + 8 + 1;
 
@@ -114,134 +117,103 @@ pub(crate) fn boot(disk: &dyn Disk) -> Result<String, StoreError> {
     Ok(boot)
 }
 
-/// The content of a log after a start.
-#[derive(Debug, Default)]
-pub(crate) struct Recovered {
-    /// Rows that the B-tree does not have, to be put in this order.
-    pub rows: Vec<Vec<(Key, Option<Bytes>)>>,
-    /// Reservations among what does not count.
-    pub reservations: BTreeMap<Key, Bytes>,
-    /// The last record that counts.
-    pub last: Seq,
-    /// For the next segment.
-    pub next_number: u64,
-    /// Segments that may go after the next checkpoint.
-    pub old: Vec<String>,
-    /// The ends of those segments among them that were only used up to there.
-    pub ends: Vec<(String, u64)>,
-    /// Segments in which nothing is.
-    pub unused: Vec<String>,
-    /// True if the store was closed.
-    pub is_clean: bool,
-    /// True if the machine was started anew since.
-    pub is_other_boot: bool,
-}
-
 /// A record that was read.
 #[derive(Debug)]
-enum Found {
+pub(crate) enum Found {
     Rows(Vec<(Key, Option<Bytes>)>),
     Mark { upto: Seq, is_last: bool },
 }
 
-/// Reads the log; `checkpoint` is the last record that the B-tree has.
-pub(crate) fn recover(
-    disk: &dyn Disk,
-    checkpoint: Seq,
-    schema: &dyn Schema,
-) -> Result<Recovered, StoreError> {
-    let boot_now = boot(disk)?;
-    let listed = disk.list("").map_err(StoreError::io("cannot list the folder"))?;
-    let mut segments: Vec<(u64, String)> = listed
-        .into_iter()
-        .filter_map(|name| Some((u64::from_str_radix(name.strip_prefix("log.")?, 16).ok()?, name)))
-        .collect();
-    segments.sort();
-    let mut out = Recovered { last: checkpoint, is_clean: segments.is_empty(), ..Recovered::default() };
-    let mut records: BTreeMap<Seq, Found> = BTreeMap::new();
-    let (mut newest_boot, mut durable) = (None, checkpoint);
-    for (number, name) in segments {
-        out.next_number = number + 1;
-        // A segment without a header was made in advance and not used, or its first sector was lost with all else.
-        let Some((first, boot)) = parse_header(&read_up_to(disk, &name, SEGMENT_HEADER)?, number) else {
-            out.unused.push(name);
-            continue;
-        };
-        out.old.push(name.clone());
-        // What the checkpoint covers may be missing, as it is removed, and what is removed may be back.
-        let expected = records.last_key_value().map_or(0, |(seq, _)| seq + 1).max(checkpoint + 1);
-        if first > expected {
-            // Before it something is missing that was not synced; then this was not either. What a later run has written, in place
-            // of what is missing, is behind it.
-            continue;
-        }
-        // A run that began here took what was from this number on for void.
-        let void = records.split_off(&first);
-        // Its marks are void as records, but what they cover has reached the disk: the next start goes by that too, as far as this
-        // run has not put others in its place.
-        durable = durable.max(marks(&void).max().unwrap_or(0)).min(first - 1).max(checkpoint);
-        note_reservations(schema, &mut out.reservations, void);
-        newest_boot = Some(boot);
-        let bytes = read_up_to(disk, &name, usize::MAX)?;
-        let mut next = first;
-        let mut rest = bytes.get(SEGMENT_HEADER..).unwrap_or_default();
-        while let Some((found, after)) = parse_record(rest, next) {
-            records.insert(next, found);
-            next += 1;
-            rest = after;
-        }
-        if !rest.is_empty() {
-            out.ends.push((name, (bytes.len() - rest.len()) as u64));
+impl Found {
+    pub(crate) fn into_rows(self) -> Option<Vec<(Key, Option<Bytes>)>> {
+        match self {
+            Self::Rows(rows) => Some(rows),
+            Self::Mark { .. } => None,
         }
     }
-    let durable = marks(&records).max().unwrap_or(0).max(durable);
-    out.is_other_boot = newest_boot.is_some_and(|boot| boot != boot_now);
-    if out.is_other_boot {
-        // The machine was started anew: whatever is not covered by a mark may name data that never reached the disk.
-        let is_last = matches!(records.last_key_value(), Some((_, Found::Mark { is_last: true, .. })));
-        let void = if is_last { BTreeMap::new() } else { records.split_off(&(durable + 1)) };
-        note_reservations(schema, &mut out.reservations, void);
-    }
-    if let Some((seq, found)) = records.last_key_value() {
-        out.last = out.last.max(*seq);
-        out.is_clean = matches!(found, Found::Mark { is_last: true, .. });
-    }
-    out.rows = records
-        .split_off(&(checkpoint + 1))
-        .into_values()
-        .filter_map(|found| match found {
-            Found::Rows(rows) => Some(rows),
-            Found::Mark { .. } => None,
-        })
-        .collect();
-    Ok(out)
 }
 
 /// The last record that each mark covers.
-fn marks(records: &BTreeMap<Seq, Found>) -> impl Iterator<Item = Seq> {
-    records.values().filter_map(|found| match found {
+pub(crate) fn marks<'a>(records: impl Iterator<Item = (&'a Seq, &'a Found)>) -> impl Iterator<Item = Seq> {
+    records.filter_map(|(_, found)| match found {
         Found::Mark { upto, .. } => Some(*upto),
         Found::Rows(_) => None,
     })
 }
 
-fn note_reservations(
-    schema: &dyn Schema,
-    reservations: &mut BTreeMap<Key, Bytes>,
-    void: BTreeMap<Seq, Found>,
-) {
-    for found in void.into_values() {
-        let Found::Rows(rows) = found else { continue };
-        for (key, value) in rows.into_iter().filter(|(key, _)| schema.is_reservation(key)) {
-            let Some(value) = value else { continue };
-            let larger = schema.larger_reservation(reservations.get(&key).map(|v| &**v), &value);
-            reservations.insert(key, larger.into());
+/// Records that cannot be read, with readable ones behind them.
+#[derive(Debug)]
+pub(crate) struct Hole {
+    pub seqs: Range<Seq>,
+    pub bytes: Range<usize>,
+}
+
+/// Bytes behind the last record that can be read.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    pub bytes: Range<usize>,
+    /// True if this is what is left of a record when the process was killed while it wrote it.
+    pub is_torn: bool,
+}
+
+/// The records of a segment.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub records: BTreeMap<Seq, Found>,
+    pub holes: Vec<Hole>,
+    /// The place behind the last record.
+    pub end: usize,
+    /// What is there, unless it is zeros.
+    pub rest: Option<Rest>,
+}
+
+/// Takes a segment apart.
+pub(crate) fn read_records(bytes: &[u8], first: Seq) -> Read {
+    let mut read = Read { end: SEGMENT_HEADER.min(bytes.len()), ..Read::default() };
+    let mut next = first;
+    loop {
+        let rest = &bytes[read.end..];
+        if let Some((found, after)) = parse_record(rest, next) {
+            read.records.insert(next, found);
+            next += 1;
+            read.end = bytes.len() - after.len();
+            continue;
         }
+        let Some(last) = rest.iter().rposition(|&byte| byte != 0) else { return read };
+        let bad = read.end..read.end + last + 1;
+        let Some((skipped, seq)) = find_next(rest, next) else {
+            read.rest = Some(Rest { is_torn: is_torn(bytes, &bad, next), bytes: bad });
+            return read;
+        };
+        read.holes.push(Hole { seqs: next..seq, bytes: bad.start..bad.start + skipped });
+        (next, read.end) = (seq, bad.start + skipped);
     }
 }
 
+/// Where the records go on behind one that cannot be read, and with which. By the length that it says it has: what is in it may look like
+/// records, as users put it there.
+fn find_next(bytes: &[u8], seq: Seq) -> Option<(usize, Seq)> {
+    let length = u32::from_be_bytes(*bytes.first_chunk()?);
+    let at = RECORD_HEADER.checked_add(usize::try_from(length).ok()?)?;
+    parse_record(bytes.get(at..)?, seq + 1)?;
+    Some((at, seq + 1))
+}
+
+/// True if these bytes are the beginning of a record that a write, which was ended by a kill, has left: the system writes pages, and behind
+/// the last one of these is nothing of it.
+fn is_torn(bytes: &[u8], bad: &Range<usize>, seq: Seq) -> bool {
+    let end = bad.end.next_multiple_of(PAGE);
+    let header = || {
+        let mut fields = Fields::new("a record of the log", bytes.get(bad.start..)?);
+        let length = usize::try_from(fields.u32().ok()?).ok()?;
+        fields.u32().ok()?;
+        Some((fields.u64().ok()?, bad.start + RECORD_HEADER + length))
+    };
+    bad.start + RECORD_HEADER > end || header().is_some_and(|(found, to)| found == seq && to > end)
+}
+
 /// Reads the beginning of a file: so many bytes, or all that there are.
-fn read_up_to(disk: &dyn Disk, name: &str, most: usize) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn read_up_to(disk: &dyn Disk, name: &str, most: usize) -> Result<Vec<u8>, StoreError> {
     let read = || {
         let file = disk.open(name)?;
         let mut bytes = vec![0; usize::try_from(file.length()?).map_err(std::io::Error::other)?.min(most)];
@@ -252,7 +224,7 @@ fn read_up_to(disk: &dyn Disk, name: &str, most: usize) -> Result<Vec<u8>, Store
     read().map_err(StoreError::io(format!("cannot read {name}")))
 }
 
-fn parse_header(bytes: &[u8], number: u64) -> Option<(Seq, String)> {
+pub(crate) fn parse_header(bytes: &[u8], number: u64) -> Option<(Seq, String)> {
     let mut fields = Fields::new("a segment's header", bytes.get(..SEGMENT_HEADER)?);
     let is_ours = fields.bytes(8).ok()? == MAGIC && fields.u64().ok()? == number;
     let first = fields.u64().ok()?;
@@ -314,62 +286,4 @@ pub fn count_records(bytes: &[u8]) -> u64 {
         rest = after;
     }
     next - 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::disk::SimulatedDisk;
-
-    #[derive(Debug)]
-    struct Plain;
-
-    impl Schema for Plain {}
-
-    /// The things that a run has written into its segment, in order: the value of a row, or the record up to which a mark
-    /// covers it.
-    enum Written {
-        Row(&'static str),
-        Mark(Seq),
-    }
-
-    fn write(disk: &SimulatedDisk, number: u64, first: Seq, boot: &str, records: &[Written]) {
-        let segment = Segment::create(disk, number, 4096).unwrap();
-        let mut bytes = segment.header(first, boot);
-        for (seq, written) in (first..).zip(records) {
-            let value = |value: &str| Some(Bytes::from(value.as_bytes()));
-            let rows = |text| BTreeMap::from([(Key(b"row".to_vec()), value(text))]);
-            match written {
-                Written::Row(text) => Record::Rows(&rows(text)).encode(seq, &mut bytes),
-                Written::Mark(upto) => Record::Mark { upto: *upto, is_last: false }.encode(seq, &mut bytes),
-            }
-        }
-        segment.file.write_at(0, &bytes).unwrap();
-    }
-
-    /// Starts of an earlier version did not go by marks that were void as records, and could so begin below what an even
-    /// earlier start had begun with. What a mark covered is then of a run that is void, and not what has its numbers now.
-    #[test]
-    fn a_mark_covers_nothing_that_a_later_run_wrote_in_place_of_what_it_covered() {
-        use Written::{Mark, Row};
-        let table: [(Seq, &[Written], &[&str]); 3] = [
-            // Nothing of the last run was synced: of the first one the rows below it count.
-            (3, &[Row("c3"), Row("c4")], &["a1", "a2"]),
-            (3, &[Row("c3"), Mark(3), Row("c5")], &["a1", "a2", "c3"]),
-            // One that began right behind the mark lets it count.
-            (5, &[Row("c5")], &["a1", "a2", "a3", "a4"]),
-        ];
-        for (first, last, expected) in table {
-            let disk = SimulatedDisk::new(1 << 20);
-            write(&disk, 1, 1, "first", &[Row("a1"), Row("a2"), Row("a3"), Row("a4"), Mark(4)]);
-            write(&disk, 2, 5, "second", &[Row("b5")]);
-            write(&disk, 3, first, "third", last);
-            let found = recover(&disk, 0, &Plain).unwrap();
-            assert!(found.is_other_boot);
-            let rows = found.rows.into_iter().flatten();
-            let values: Vec<_> =
-                rows.map(|(_, value)| String::from_utf8(value.unwrap().to_vec()).unwrap()).collect();
-            assert_eq!(values, expected, "a last run from {first} on");
-        }
-    }
 }

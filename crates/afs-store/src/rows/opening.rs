@@ -3,6 +3,7 @@
 
 use super::btree::BTree;
 use super::log::{self, Segment};
+use super::recovery;
 use super::{Batch, Layer, Layers, Options, Queue, Schema, Store, Writer, lock, size_of_row};
 use crate::StoreError;
 use crate::disk::Disk;
@@ -46,7 +47,7 @@ impl Store {
     pub fn open(disk: Arc<dyn Disk>, options: Options, schema: &dyn Schema) -> Result<Self, StoreError> {
         let Options { cache_bytes, log_bytes } = options;
         let btree = BTree::open(&disk, cache_bytes)?;
-        let mut recovered = log::recover(&*disk, btree.checkpoint()?, schema)?;
+        let mut recovered = recovery::recover(&*disk, btree.checkpoint()?, schema)?;
         let boot = log::boot(&*disk)?;
         let mut active = Layer::new();
         for rows in recovered.rows {
@@ -89,6 +90,8 @@ impl Store {
             old: Mutex::new(recovered.old),
             failed: Mutex::new(None),
             has_failed: AtomicBool::new(false),
+            damaged: recovered.damaged,
+            losses: recovered.losses,
             boot,
             log_bytes,
             was_unclean: !recovered.is_clean,

@@ -100,6 +100,10 @@ impl Open {
             }
         }
         for (id, state) in &mut states {
+            if shared.lost() > 0 {
+                state.make_up_for(shared.lost());
+                raised.put(keys::group_reservation(*id), records::encode_reservation(state.reserved));
+            }
             if state.catch_up(shared.epoch()) {
                 raised.put(keys::group(*id), state.record.encode());
             }
