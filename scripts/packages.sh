@@ -27,6 +27,7 @@ packages=(
     strace                           # ... and its disk made slow
     protobuf-compiler libprotobuf-dev # ... which its client is built with
     pamtester libcap2-bin openssh-client # logins, and a program that may add groups
+    systemd                          # ... and PID 1 of a machine for tests
     prometheus                       # promtool, which tries the alerts
     chromium                         # a browser for the page of who does what
 )

@@ -31,6 +31,7 @@ pub mod kdc;
 pub mod named;
 pub mod process;
 pub mod skipped;
+pub mod systemd;
 mod volumes;
 
 pub use access::AccessList;
