@@ -80,8 +80,9 @@ impl Note {
         };
         // The second command of a cron bnode is its time.
         if let ("cron", [command, time, ..]) = (bnode.kind.as_str(), &bnode.commands[..]) {
-            let words =
-                |command: &Command| [&[command.program.clone()], &command.args[..]].concat().join(" ");
+            let words = |command: &Command| {
+                [std::slice::from_ref(&command.program), &command.args[..]].concat().join(" ")
+            };
             let option = format!("cron job {name} ('{}' at {})", words(command), words(time));
             return of(command, option, JOBS);
         }
