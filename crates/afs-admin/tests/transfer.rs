@@ -8,7 +8,7 @@ use afs_admin::Error;
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::release::{self, ReleaseFailure, release};
 use afs_admin::transfer::copy::{self, copy};
-use afs_admin::transfer::relocate::{Moved, Order, move_volume};
+use afs_admin::transfer::relocate::{Moved, Order, has_moved, move_volume};
 use afs_admin::transfer::{Left, Place, Step, TransferFailure};
 use afs_wire::abort::{VL_IDEXIST, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
@@ -327,4 +327,21 @@ fn a_site_that_fails_keeps_the_old_release_and_the_entry_says_so() {
     assert_eq!(result.unwrap_err().missing.len(), 1);
     assert!(!asked.contains(&ReplaceEntryN::NAME), "{asked:?}");
     assert_eq!(asked.last(), Some(&ReleaseLock::NAME));
+}
+
+/// A vos was killed after the last change and before its last line. The same command was refused then, as the old place lacks the volume.
+#[test]
+fn a_move_that_was_made_is_known_when_it_is_ordered_again() {
+    let there = entry(&[(TO.partition, SiteFlags::RW_VOL)]);
+    for (entry, is_left, expected) in [(&there, false, true), (&there, true, false), (&here(), false, false)]
+    {
+        let mut script = script(entry);
+        if !is_left {
+            script.listed.insert((FROM.partition, VOLUME), Vec::new());
+        }
+        let order = Order { volume: VOLUME, from: FROM, to: TO, is_live: false };
+        let (moved, _) =
+            script.run(move |vldb, volumes| async move { has_moved(&vldb, &volumes, order).await });
+        assert_eq!(moved, expected, "is left: {is_left}");
+    }
 }

@@ -85,7 +85,10 @@ pub async fn has_moved(vldb: &LocationDb, servers: &VolumeServers, order: Order)
     // If it cannot be removed, the server does it when it starts again.
     let _ = remove_leftovers(vldb, servers, order).await;
     match vldb.entry_by_id(volume, None).await {
-        Ok(entry) => is_at(vldb, &entry, to).await.unwrap_or(false),
+        Ok(entry) if entry.id(Kind::ReadWrite) == volume && from != to => {
+            is_at(vldb, &entry, to).await.unwrap_or(false)
+        }
+        Ok(_) => false,
         Err(_) => false,
     }
 }
