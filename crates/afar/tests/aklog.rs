@@ -215,6 +215,9 @@ fn the_token_is_that_of_openafss_aklog_for_the_same_ticket() {
         let mut ours = Token::of_client(&scene.socket(), "afar.local");
         // An odd life tells the kernel module that the number is its owner's. It begins a second later for that; here it is told otherwise.
         ours.start += u32::from((ours.end - ours.start).is_multiple_of(2));
+        // OpenAFS's counts from the moment at which it runs, and a slow machine has time between that and the ticket's.
+        assert!((ours.start..ours.start + 300).contains(&theirs.start), "{kind}: {ours:?}, {theirs:?}");
+        ours.start = theirs.start;
         assert_eq!(ours, theirs, "{kind}");
     }
 }
