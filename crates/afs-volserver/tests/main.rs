@@ -6,3 +6,4 @@ mod halves;
 mod restore;
 mod service;
 mod support;
+mod vanished;

@@ -1,14 +1,14 @@
 //! A `vos` that is killed in the middle of a call: its transactions end as soon as the server takes it for dead, here and at the servers that it
 //! has volumes sent to, so that the next attempt finds no busy volume and goes on with what came.
 
-mod support;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::dumps::{FULL, filled, stamp, store};
+use crate::support::{A, Lab, RW, TIMEOUT, text};
 use afs_wire::afsvol::{
     AttachFlags, CreateVolume, DestServer, Dump, Forward, ListHalves, Monitor, Restore, RestoreCookie,
     RestoreFlags,
@@ -18,8 +18,6 @@ use rx::{Connection, Endpoint, EndpointConfig};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 use rxgen::xdr::CharVec;
-use support::dumps::{FULL, filled, stamp, store};
-use support::{A, Lab, RW, TIMEOUT, text};
 
 /// Stands between one client and a server until it is cut, and lets nothing through from then on.
 struct Relay {
