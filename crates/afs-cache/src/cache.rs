@@ -375,6 +375,12 @@ impl Cache {
         }
     }
 
+    /// True if changes to the index were lost, as its log was damaged, or rows were dropped.
+    #[cfg(test)]
+    pub(crate) fn is_damaged(&self) -> bool {
+        !self.inner.shared.store.losses().is_empty()
+    }
+
     /// Sets the limit; what is over it goes soon.
     pub fn set_limit(&self, limit_bytes: u64) {
         self.inner.shared.limit.store(limit_bytes, Ordering::Relaxed);

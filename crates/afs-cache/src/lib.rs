@@ -35,7 +35,7 @@ pub use records::{SentStore, Writer};
 mod tests;
 
 /// The format of the folder: what we write, and the newest that we read.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 /// The oldest that we read: it has no slots, each file is by itself.
 const READS_FROM: u32 = 2;
 

@@ -5,7 +5,7 @@ mod folder;
 mod simulated;
 
 pub use folder::FolderDisk;
-pub use simulated::{Cut, SimulatedDisk};
+pub use simulated::{Cut, Flip, SimulatedDisk};
 
 use std::fmt::Debug;
 use std::io;

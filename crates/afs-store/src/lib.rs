@@ -14,5 +14,8 @@ mod rows;
 
 pub use error::StoreError;
 pub use rows::log;
-pub use rows::{Backend, Batch, Bytes, Key, Layer, Loss, Options, Row, Schema, Seq, Store, after};
+pub use rows::{
+    Backend, Batch, Bytes, CheckedBackend, CheckedFile, Key, Layer, Loss, Options, Row, Schema, Seq, Store,
+    after,
+};
 pub use rows::{lock, read, write};

@@ -8,6 +8,7 @@
 //! only grow and count from the moment at which the log was synced.
 
 mod btree;
+mod checked;
 pub mod log;
 mod opening;
 mod range_cache;
@@ -18,6 +19,7 @@ use crate::StoreError;
 use crate::disk::{Disk, folder_of};
 use btree::BTree;
 pub use btree::Backend;
+pub use checked::{CheckedBackend, CheckedFile};
 use log::{Record, Segment};
 use recovery::ASIDE;
 pub use recovery::Loss;
@@ -89,6 +91,9 @@ const ROOM_FOR_MARKS: u64 = 4096;
 /// Segments that earlier runs have left, at which a checkpoint is due though they have few rows: each is a file to be read at the
 /// next start.
 const MAX_OLD_SEGMENTS: usize = 8;
+/// Rows in memory, in segments, at which a store whose B-tree takes no more has failed.
+const MAX_LAYERS: u64 = 8;
+
 /// Rows to be put or deleted at once, and files that they name.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -131,6 +136,8 @@ pub struct Store {
     damaged: BTreeSet<String>,
     losses: Vec<Loss>,
     boot: String,
+    /// What the checksums of this run's records begin with.
+    salt: u32,
     log_bytes: u64,
     /// True if the last run did not close the store.
     pub was_unclean: bool,
@@ -268,11 +275,11 @@ impl Store {
         }
         let seq = queue.last + 1;
         let mut record = Vec::new();
-        Record::Rows(&batch.rows).encode(seq, &mut record);
+        Record::Rows(&batch.rows).encode(seq, self.salt, &mut record);
         self.place(&mut queue, seq, record)?;
         queue.files.extend(batch.files);
         let mut layers = write(&self.layers);
-        layers.bytes += batch.rows.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum::<u64>();
+        layers.bytes += size_of(&batch.rows);
         layers.active.extend(batch.rows);
         Ok(seq)
     }
@@ -292,7 +299,7 @@ impl Store {
                     self.new_segment(queue, least.max(self.log_bytes))?
                 }
             };
-            let header = spare.header(seq, &self.boot);
+            let header = spare.header(seq, &self.boot, self.salt);
             queue.end = header.len() as u64;
             queue.pending.push((spare.clone(), 0, header));
             let full = std::mem::replace(&mut queue.current, spare);
@@ -401,7 +408,7 @@ impl Store {
             let mut queue = lock(&self.queue);
             let seq = queue.last + 1;
             let mut record = Vec::new();
-            Record::Mark { upto, is_last }.encode(seq, &mut record);
+            Record::Mark { upto, is_last }.encode(seq, self.salt, &mut record);
             self.place(&mut queue, seq, record).map_err(|error| self.fail(error))?;
             seq
         };
@@ -478,6 +485,10 @@ impl Store {
             Ok(()) => {}
             // The rows stay in memory and in the log, until there is space.
             Err(StoreError::DiskFull) => return Err(StoreError::DiskFull),
+            // So they do where a part of the B-tree is damaged: what does not need that part is served, for as long as memory is bounded.
+            Err(error @ StoreError::Damaged { .. }) if size_of(&frozen) < MAX_LAYERS * self.log_bytes => {
+                return Err(error);
+            }
             Err(error) => return Err(self.fail_sync(error)),
         }
         write(&self.layers).frozen = Arc::default();
@@ -556,6 +567,6 @@ impl Store {
     }
 }
 
-fn size_of_row(key: &Key, value: Option<&Bytes>) -> u64 {
-    (key.0.len() + value.map_or(0, |v| v.len())) as u64
+fn size_of(rows: &Layer) -> u64 {
+    rows.iter().map(|(key, value)| (key.0.len() + value.as_ref().map_or(0, |v| v.len())) as u64).sum()
 }

@@ -85,7 +85,7 @@ fn a_damaged_byte_in_the_log_costs_the_change_that_it_is_in_and_is_told() {
     for (name, used) in &segments {
         for percent in [20, 50, 81, 95] {
             let disk = killed.after_kill();
-            let at = 128 + (used - 128) * percent / 100;
+            let at = 1024 + (used - 1024) * percent / 100;
             flip(&disk, name, at, 3);
             for again in [false, true] {
                 let store = open(&disk).unwrap();

@@ -147,7 +147,8 @@ pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
     for loss in partition.losses() {
         report.find(None, loss.file, loss.why);
     }
-    check_rows(&shared, &damage, &mut report)?;
+    let read = check_rows(&shared, &damage, &mut report);
+    report.take(None, read)?;
     for (&id, damaged) in &damage.volumes {
         report.volumes += 1;
         report.find(Some(id), damaged.what.clone(), damaged.why.clone());
@@ -156,7 +157,8 @@ pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
         report.volumes += 1;
         check_volume(&volume, &mut report)?;
     }
-    check_data_files(&shared, &mut report)?;
+    let read = check_data_files(&shared, &mut report);
+    report.take(None, read)?;
     Ok(report)
 }
 

@@ -123,9 +123,12 @@ pub fn samples() -> Vec<(u8, Vec<u8>)> {
     let vnode = |kind, layout| VnodeRecord { status: status(kind, 2), layout, acl: Acl::default() };
     let mut log_bytes = Vec::new();
     let key = Key(vec![1]);
-    Record::Rows(&[(key.clone(), Some(vec![1, 2, 3].into())), (Key(vec![2]), None)].into())
-        .encode(1, &mut log_bytes);
-    Record::Mark { upto: 1, is_last: false }.encode(2, &mut log_bytes);
+    Record::Rows(&[(key.clone(), Some(vec![1, 2, 3].into())), (Key(vec![2]), None)].into()).encode(
+        1,
+        0,
+        &mut log_bytes,
+    );
+    Record::Mark { upto: 1, is_last: false }.encode(2, 0, &mut log_bytes);
     let chunk = ChunkRecord { file: crate::keys::FileId(77), length: 4096 };
     vec![
         (0, directory.encode()),

@@ -314,11 +314,13 @@ fn remove_orphans(store: &Store, low: u64, end: u64) -> Result<(), VolumeError> 
         let names = store.disk().list(&folder).map_err(VolumeError::io(format!("cannot list {folder}")))?;
         for name in names {
             let Some((file, key)) = records::parse_file_name(&name) else { continue };
-            let named = match store.get(&key.key())? {
+            let named = match store.get(&key.key()) {
                 // What cannot be read may name it.
-                Some(row) => records::ChunkRecord::decode(&row)
+                Ok(Some(row)) => records::ChunkRecord::decode(&row)
                     .map_or(true, |chunk| chunk.is_some_and(|chunk| chunk.file == file)),
-                None => false,
+                Ok(None) => false,
+                Err(StoreError::Damaged { .. }) => true,
+                Err(error) => return Err(error.into()),
             };
             if file.0 >= low && !named && store.get(&keys::garbage(file))?.is_none() {
                 remove_file(store, &format!("{folder}/{name}"))?;

@@ -4,6 +4,7 @@ mod convert;
 mod crash;
 mod damage;
 mod faults;
+mod flips;
 mod frozen;
 mod half;
 mod model;

@@ -189,3 +189,50 @@ fn a_partition_is_open_once() {
         drop(first);
     }
 }
+
+/// Bits that flip in the files of a server that was killed: nothing panics, and all is there or something is told. AFAR_FLIPS sets another
+/// number of flips.
+#[test]
+fn a_bit_that_flips_after_a_kill_is_told_or_harmless() {
+    let flips = std::env::var("AFAR_FLIPS").map_or(20, |text| text.parse().expect("a number"));
+    let (folder, copy) = (Folder::new("flips"), Folder::new("flipped"));
+    let mut said = BTreeMap::new();
+    run_and_kill(&folder, 0, Killed::AfterFiles(300), &mut said);
+    let names = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = names.filter(|path| path.is_file()).collect();
+    files.sort();
+    files.retain(|path| std::fs::read(path).unwrap().iter().any(|&byte| byte != 0));
+    let (mut told, mut random) = (0, 1_u64);
+    let mut below = |n: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % n
+    };
+    for _ in 0..flips {
+        std::fs::remove_dir_all(&copy.0).unwrap();
+        let copied = Command::new("cp").arg("-a").args([&folder.0, &copy.0]).status().unwrap();
+        assert!(copied.success());
+        let file = copy.0.join(files[below(files.len())].file_name().unwrap());
+        let mut bytes = std::fs::read(&file).unwrap();
+        let used: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
+        let at = used[below(used.len())];
+        bytes[at] ^= 1 << below(8);
+        std::fs::write(&file, bytes).unwrap();
+        let when = format!("byte {at} of {}", file.display());
+        match Partition::open(&copy.0, Config { has_thread: false, ..Config::default() }) {
+            Err(error) => {
+                assert!(
+                    matches!(error, VolumeError::Damaged { .. }) && error.to_string().contains("rows."),
+                    "{when}: {error}"
+                );
+                told += 1;
+            }
+            Ok(partition) => match fsck::check(&partition) {
+                Ok(report) if report.is_clean() => check(&partition, &said, &when),
+                Ok(_) | Err(VolumeError::Damaged { .. }) => told += 1,
+                Err(error) => panic!("{when}: {error}"),
+            },
+        }
+    }
+    println!("{flips} flips, {told} told");
+    assert!(told * 4 > flips, "too many hit what nobody reads: {told} of {flips}");
+}

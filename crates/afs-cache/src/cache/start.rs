@@ -255,7 +255,7 @@ pub(super) fn put_all_aside(folder: &Path) -> Result<PathBuf, CacheError> {
 }
 
 /// The files in the folder of a cache, beside the version and the log.
-const OURS: [&str; 3] = ["data", "conflicts", "rows.redb"];
+const OURS: [&str; 4] = ["data", "conflicts", "rows.redb", "rows.sums"];
 /// The name for a damaged cache; a number follows.
 const DAMAGED: &str = "damaged.";
 

@@ -22,6 +22,17 @@ pub enum Cut {
     UnreadableFrom(u64),
 }
 
+/// A bit that was flipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flip {
+    /// The file.
+    pub file: String,
+    /// The byte in it.
+    pub at: usize,
+    /// True if the byte was not 0, as most bytes are that nobody uses.
+    pub was_used: bool,
+}
+
 /// A disk in memory. Clones are the same disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk {
@@ -164,6 +175,26 @@ impl SimulatedDisk {
         let mut state = lock(&self.state).clone();
         state.cut = None;
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Flips a bit, as a disk may that is old, in one of these files: mostly of a byte that is not 0. The seed says which.
+    ///
+    /// # Panics
+    ///
+    /// None of the files has a byte that is not 0.
+    pub fn flip_bit(&self, mut seed: u64, of: impl Fn(&str) -> bool) -> Flip {
+        let mut state = lock(&self.state);
+        let State { names, files, .. } = &mut *state;
+        let mut those: Vec<_> = names.iter().filter(|(name, _)| of(name)).collect();
+        those.retain(|(_, number)| files[number].now.iter().any(|&byte| byte != 0));
+        let mut below = |n: usize| (next_random(&mut seed) % n as u64) as usize;
+        let (file, number) = those[below(those.len())];
+        let bytes = &mut files.get_mut(number).expect("it has a name").now;
+        let used: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
+        let at = if below(10) == 0 { below(bytes.len()) } else { used[below(used.len())] };
+        let was_used = bytes[at] != 0;
+        bytes[at] ^= 1 << below(8);
+        Flip { file: file.clone(), at, was_used }
     }
 
     /// The disk as it could be found after a power loss now: of what was not synced any part, in whole sectors; of

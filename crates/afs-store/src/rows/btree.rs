@@ -1,7 +1,8 @@
-//! The B-tree below the log: redb on a file of our disk.
+//! The B-tree below the log: redb on a file of our disk, whose blocks have checksums (`checked`).
 
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
+use crate::rows::checked::{CheckedBackend, CheckedFile};
 use crate::rows::range_cache::RangeCache;
 use crate::rows::{Bytes, Key, Layer, Row, Seq};
 use redb::{
@@ -14,6 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock};
 
 const NAME: &str = "rows.redb";
+/// The checksums of its blocks.
+const SUMS: &str = "rows.sums";
 /// The first bytes of redb's file, once it is a database: written last when it is made.
 const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
@@ -22,13 +25,13 @@ const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new("state")
 const CHECKPOINT: &str = "checkpoint";
 /// The version of the format (Volume format 1).
 const VERSION: &str = "version";
-/// The version that we write, and the newest that we read.
-const FORMAT: u64 = 1;
+/// The version that we write, and the newest that we read. 1 has no checksums of blocks, and a log of its own format.
+const FORMAT: u64 = 2;
 
 /// redb's rows.
 #[derive(Debug)]
 pub(crate) struct BTree {
-    file: Arc<dyn DiskFile>,
+    file: Arc<CheckedFile>,
     cache_bytes: usize,
     db: RwLock<Opened>,
     range_cache: RangeCache,
@@ -86,6 +89,9 @@ impl<E: Into<redb::Error>> From<E> for Failure {
         let other = |text: String| StoreError::io(NAME)(io::Error::other(text));
         match error.into() {
             redb::Error::PreviousIo => Self::Closed,
+            redb::Error::Io(error) if is_damage(&error) => {
+                Self::Other(StoreError::damaged(NAME, error.to_string()))
+            }
             redb::Error::Io(error) => Self::Other(StoreError::io(NAME)(error)),
             redb::Error::Corrupted(why) => Self::Other(StoreError::damaged(NAME, why)),
             error => Self::Other(other(error.to_string())),
@@ -102,6 +108,11 @@ impl Failure {
     }
 }
 
+/// True if what is in a file is wrong, and not the disk that has it.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
 /// True if the file was begun and never was a database: it has no magic, and there is no log, which is made after it.
 fn is_half_made(disk: &dyn Disk, file: &dyn DiskFile) -> Result<bool, StoreError> {
     let look = || {
@@ -112,12 +123,11 @@ fn is_half_made(disk: &dyn Disk, file: &dyn DiskFile) -> Result<bool, StoreError
     look().map_err(StoreError::io(format!("cannot read {NAME}")))
 }
 
-/// Refuses an empty file beside a log: redb would make a database of it.
-fn check_length(file: &dyn DiskFile) -> Result<(), StoreError> {
-    match file.length().map_err(StoreError::io(format!("cannot read {NAME}")))? {
-        0 => Err(damaged("it is empty".into())),
-        _ => Ok(()),
-    }
+/// Refuses what is beside a log and no database: redb would make one of it.
+fn check_begin(file: &dyn DiskFile) -> Result<(), StoreError> {
+    let mut begin = [0; MAGIC.len()];
+    file.read_at(0, &mut begin).map_err(StoreError::io(format!("cannot read {NAME}")))?;
+    if begin == *MAGIC { Ok(()) } else { Err(damaged("it does not begin as it should".into())) }
 }
 
 fn damaged(why: String) -> StoreError {
@@ -128,40 +138,43 @@ fn damaged(why: String) -> StoreError {
 }
 
 impl BTree {
-    /// Opens it, or makes it where there is none, also where a start ended while it was made.
+    /// Opens it, or makes it where there is none, also where a start ended while it was made. One of an earlier version is converted.
     pub(crate) fn open(disk: &Arc<dyn Disk>, cache_bytes: usize) -> Result<Self, StoreError> {
+        let make = || {
+            // Of what is not there any more.
+            match disk.remove(SUMS) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => disk.create(NAME),
+            }
+        };
         let file = match disk.open(NAME) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
-            Ok(file) if is_half_made(&**disk, &*file)? => disk.create(NAME),
-            Ok(file) => check_length(&*file).map(|()| Ok(file))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => make(),
+            Ok(file) if is_half_made(&**disk, &*file)? => make(),
+            Ok(file) => check_begin(&*file).map(|()| Ok(file))?,
             Err(error) => Err(error),
         };
         let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
-        let db = Some(open(file.clone(), cache_bytes).map_err(Failure::told)?);
-        let this = Self {
+        let opened = || disk.open(SUMS);
+        let sums = match opened() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                convert(&file, cache_bytes)?;
+                CheckedFile::make(&**disk, &*file, SUMS)?;
+                opened()
+            }
+            result => result,
+        };
+        let sums = sums.map_err(StoreError::io(format!("cannot open {SUMS}")))?;
+        let file = Arc::new(CheckedFile::open(file, sums, SUMS)?);
+        let db = open(CheckedBackend(file.clone()), cache_bytes, false).map_err(Failure::told)?;
+        let version = whole(|| number(&db, VERSION)).map_err(Failure::told)?;
+        check_version(version)?;
+        Ok(Self {
             file,
             cache_bytes,
-            db: RwLock::new(Opened { times: 1, db }),
+            db: RwLock::new(Opened { times: 1, db: Some(db) }),
             range_cache: RangeCache::default(),
             _disk: disk.clone(),
-        };
-        match this.number(VERSION)? {
-            Some(FORMAT) => {}
-            Some(other) => {
-                let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
-                return Err(StoreError::damaged(NAME, why));
-            }
-            None => {
-                this.with(|db| {
-                    let tx = begin(db)?;
-                    tx.open_table(STATE)?.insert(VERSION, FORMAT)?;
-                    tx.open_table(ROWS)?;
-                    Ok(tx.commit()?)
-                })?;
-                disk.sync_folder("").map_err(StoreError::io("cannot sync the folder"))?;
-            }
-        }
-        Ok(this)
+        })
     }
 
     /// Runs `act` with the database. An error of the disk that is over, such as that it was full, does not keep it closed: what
@@ -171,7 +184,7 @@ impl BTree {
         loop {
             let times = {
                 let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
-                match opened.db.as_ref().map(&act) {
+                match opened.db.as_ref().map(|db| whole(|| act(db))) {
                     None | Some(Err(Failure::Closed)) if !is_second => opened.times,
                     None => return Err(Failure::Closed.told()),
                     Some(result) => return result.map_err(Failure::told),
@@ -187,24 +200,18 @@ impl BTree {
         let mut opened = self.db.write().unwrap_or_else(PoisonError::into_inner);
         if opened.times == times {
             // The old one ends first: two do not share a file.
-            opened.db = None;
+            let old = opened.db.take();
+            let _ = whole(|| Ok(drop(old)));
             opened.times += 1;
-            opened.db = Some(open(self.file.clone(), self.cache_bytes).map_err(Failure::told)?);
+            let backend = CheckedBackend(self.file.clone());
+            opened.db = Some(open(backend, self.cache_bytes, false).map_err(Failure::told)?);
         }
         Ok(())
     }
 
-    fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
-        self.with(|db| match db.begin_read()?.open_table(STATE) {
-            Ok(table) => Ok(table.get(name)?.map(|n| n.value())),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        })
-    }
-
     /// The last record of the log whose rows are here.
     pub(crate) fn checkpoint(&self) -> Result<Seq, StoreError> {
-        Ok(self.number(CHECKPOINT)?.unwrap_or(0))
+        Ok(self.with(|db| number(db, CHECKPOINT))?.unwrap_or(0))
     }
 
     /// Takes rows up to a record of the log; durable when it returns.
@@ -266,23 +273,68 @@ impl BTree {
     }
 }
 
-fn open(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Database, Failure> {
+impl Drop for BTree {
+    fn drop(&mut self) {
+        let db = self.db.get_mut().unwrap_or_else(PoisonError::into_inner).db.take();
+        let _ = whole(|| Ok(drop(db)));
+    }
+}
+
+/// Runs what calls redb, which panics over some of what it does not expect on a disk. Nothing of what it has begun is used after that.
+fn whole<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(act))
+        .unwrap_or_else(|_| Err(Failure::Other(damaged("it is damaged".into()))))
+}
+
+fn number(db: &Database, name: &str) -> Result<Option<u64>, Failure> {
+    match db.begin_read()?.open_table(STATE) {
+        Ok(table) => Ok(table.get(name)?.map(|n| n.value())),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn check_version(found: Option<u64>) -> Result<(), StoreError> {
+    match found {
+        Some(FORMAT) => Ok(()),
+        Some(other) => {
+            let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
+            Err(StoreError::damaged(NAME, why))
+        }
+        None => Err(damaged("it has no version".into())),
+    }
+}
+
+/// Makes a new file one of our version, and so one of the version before, or one whose checksums are gone: after redb has checked all
+/// of it. Programs that know of no checksums refuse it from then on.
+fn convert(file: &Arc<dyn DiskFile>, cache_bytes: usize) -> Result<(), StoreError> {
+    let db = open(Backend(file.clone()), cache_bytes, true).map_err(Failure::told)?;
+    let version = whole(|| number(&db, VERSION)).map_err(Failure::told)?;
+    if !matches!(version, None | Some(1)) {
+        return check_version(version);
+    }
+    let note = || {
+        let tx = begin(&db)?;
+        tx.open_table(STATE)?.insert(VERSION, FORMAT)?;
+        tx.open_table(ROWS)?;
+        Ok(tx.commit()?)
+    };
+    whole(note).and_then(|()| whole(|| Ok(drop(db)))).map_err(Failure::told)
+}
+
+/// Opens a file; `is_checked` if redb is to read and check all of it, which takes too long for each start.
+fn open(backend: impl StorageBackend, cache_bytes: usize, is_checked: bool) -> Result<Database, Failure> {
     let mut builder = Builder::new();
-    builder.set_cache_size(cache_bytes);
-    // redb 4.6 checks all pages at opening if it is asked to, which is too slow for the rows of a partition. Without that it
-    // panics over some damaged pages; nothing of what it has begun is used after one.
-    match catch_unwind(AssertUnwindSafe(|| builder.create_with_backend(Backend(file)))) {
-        Ok(Ok(db)) => Ok(db),
-        Ok(Err(DatabaseError::Storage(StorageError::Corrupted(why)))) => Err(Failure::Other(damaged(why))),
+    builder.set_cache_size(cache_bytes).set_check_integrity_on_open(is_checked);
+    whole(|| match builder.create_with_backend(backend) {
+        Ok(db) => Ok(db),
+        Err(DatabaseError::Storage(StorageError::Corrupted(why))) => Err(Failure::Other(damaged(why))),
         // No database at all, or less of one than its header speaks of.
-        Ok(Err(DatabaseError::Storage(StorageError::Io(error))))
-            if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
-        {
+        Err(DatabaseError::Storage(StorageError::Io(error))) if is_damage(&error) => {
             Err(Failure::Other(damaged(error.to_string())))
         }
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Failure::Other(damaged("it is damaged".into()))),
-    }
+        Err(error) => Err(error.into()),
+    })
 }
 
 fn begin(db: &Database) -> Result<redb::WriteTransaction, Failure> {

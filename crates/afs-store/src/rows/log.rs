@@ -10,15 +10,61 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The first bytes of a segment; the last digit is the format's version.
-const MAGIC: &[u8; 8] = b"AFARLOG1";
-/// Bytes of a segment's header: magic, number, first record, the boot's name in 64 bytes, checksum; the rest is 0.
-pub(crate) const SEGMENT_HEADER: usize = 128;
+const MAGIC: &[u8; 8] = b"AFARLOG2";
+/// The same of the version before.
+const OLD_MAGIC: &[u8; 8] = b"AFARLOG1";
+/// The places of the two copies of a segment's header: a sector each, so that one of them is whole.
+const COPIES: [usize; 2] = [0, 512];
+/// Bytes of both.
+pub(crate) const SEGMENT_HEADER: usize = 1024;
+/// Bytes of a copy before its checksum: magic, number, first record, the boot's name, salt.
+const COPY: usize = 8 + 8 + 8 + BOOT_MAX + 4;
+/// Bytes of the header of the version before, which has no second copy and no salt.
+const OLD_SEGMENT_HEADER: usize = 128;
 /// Longest name of a boot; Linux's has 36 characters.
 const BOOT_MAX: usize = 64;
 /// Bytes that the system writes at once, or not at all, when a process is killed.
 const PAGE: usize = 4096;
-/// Bytes of a record's header: length of the rest, checksum, number, kind.
-const RECORD_HEADER: usize = 4 + 4 + 8 + 1;
+/// Bytes of a record's header: length of the payload, checksum, number, kind, and the bytes of the length combined by exclusive or.
+const RECORD_HEADER: usize = 4 + 4 + 8 + 1 + 1;
+/// Bytes that are looked at for the next record, when one cannot be read, for each byte of the segment: a bound on what bytes that look
+/// like records can cost.
+const LOOKS: usize = 8;
+
+/// The form of a segment's records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// That of the version before.
+    Old,
+    /// Ours. Checksums begin with the salt, a random number: nobody can store data that are taken for records when the one with these
+    /// data is damaged.
+    Salted(u32),
+}
+
+impl Format {
+    fn record_header(self) -> usize {
+        RECORD_HEADER - usize::from(self == Self::Old)
+    }
+
+    fn sum(self, bytes: &[u8]) -> u32 {
+        let salt = if let Self::Salted(salt) = self { salt } else { 0 };
+        let mut hasher = crc32fast::Hasher::new_with_initial(salt);
+        hasher.update(bytes);
+        hasher.finalize()
+    }
+}
+
+/// A segment's header.
+#[derive(Debug)]
+pub(crate) struct Header {
+    /// The number of its first record.
+    pub first: Seq,
+    /// The start of the machine in which it was written.
+    pub boot: String,
+    pub format: Format,
+    /// Its length.
+    length: usize,
+}
 
 /// Something in the log.
 #[derive(Debug)]
@@ -35,8 +81,8 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
-    /// Appends the record's bytes.
-    pub fn encode(&self, seq: Seq, out: &mut Vec<u8>) {
+    /// Appends the record's bytes, for segments with this salt.
+    pub fn encode(&self, seq: Seq, salt: u32, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; RECORD_HEADER]);
         let kind = match self {
@@ -63,7 +109,8 @@ impl Record<'_> {
         out[start..start + 4].copy_from_slice(&length.to_be_bytes());
         out[start + 8..start + 16].copy_from_slice(&seq.to_be_bytes());
         out[start + 16] = kind;
-        let sum = crc32fast::hash(&out[start + 8..]);
+        out[start + 17] = length.to_be_bytes().iter().fold(0, |all, byte| all ^ byte);
+        let sum = Format::Salted(salt).sum(&out[start + 8..]);
         out[start + 4..start + 8].copy_from_slice(&sum.to_be_bytes());
     }
 }
@@ -99,13 +146,14 @@ impl Segment {
     }
 
     /// The header with which a segment begins when it is put to use.
-    pub(crate) fn header(&self, first: Seq, boot: &str) -> Vec<u8> {
+    pub(crate) fn header(&self, first: Seq, boot: &str, salt: u32) -> Vec<u8> {
         assert!(boot.len() <= BOOT_MAX, "checked when it was read");
-        let mut header = Value::default().bytes(MAGIC).u64(self.number).u64(first).bytes(boot.as_bytes()).0;
-        header.resize(8 + 8 + 8 + BOOT_MAX, 0);
-        let sum = crc32fast::hash(&header);
-        header.extend_from_slice(&sum.to_be_bytes());
-        header.resize(SEGMENT_HEADER, 0);
+        let copy = Value::default().bytes(MAGIC).u64(self.number).u64(first).bytes(boot.as_bytes());
+        let copy = copy.bytes(&[0; BOOT_MAX][boot.len()..]).u32(salt);
+        let sum = crc32fast::hash(&copy.0);
+        let copy = copy.u32(sum).0;
+        let mut header = vec![0; SEGMENT_HEADER];
+        COPIES.iter().for_each(|&at| header[at..][..copy.len()].copy_from_slice(&copy));
         header
     }
 }
@@ -168,12 +216,12 @@ pub(crate) struct Read {
 }
 
 /// Takes a segment apart.
-pub(crate) fn read_records(bytes: &[u8], first: Seq) -> Read {
-    let mut read = Read { end: SEGMENT_HEADER.min(bytes.len()), ..Read::default() };
-    let mut next = first;
+pub(crate) fn read_records(bytes: &[u8], header: &Header) -> Read {
+    let mut read = Read { end: header.length.min(bytes.len()), ..Read::default() };
+    let (mut next, mut looked, format) = (header.first, 0, header.format);
     loop {
         let rest = &bytes[read.end..];
-        if let Some((found, after)) = parse_record(rest, next) {
+        if let Some((found, after)) = parse_record(rest, next, format, &mut 0) {
             read.records.insert(next, found);
             next += 1;
             read.end = bytes.len() - after.len();
@@ -181,8 +229,8 @@ pub(crate) fn read_records(bytes: &[u8], first: Seq) -> Read {
         }
         let Some(last) = rest.iter().rposition(|&byte| byte != 0) else { return read };
         let bad = read.end..read.end + last + 1;
-        let Some((skipped, seq)) = find_next(rest, next) else {
-            read.rest = Some(Rest { is_torn: is_torn(bytes, &bad, next), bytes: bad });
+        let Some((skipped, seq)) = find_next(rest, next, format, &mut looked, bytes.len()) else {
+            read.rest = Some(Rest { is_torn: is_torn(bytes, &bad, next, format), bytes: bad });
             return read;
         };
         read.holes.push(Hole { seqs: next..seq, bytes: bad.start..bad.start + skipped });
@@ -190,26 +238,45 @@ pub(crate) fn read_records(bytes: &[u8], first: Seq) -> Read {
     }
 }
 
-/// Where the records go on behind one that cannot be read, and with which. By the length that it says it has: what is in it may look like
-/// records, as users put it there.
-fn find_next(bytes: &[u8], seq: Seq) -> Option<(usize, Seq)> {
+/// Where the records go on behind one that cannot be read, and with which.
+fn find_next(bytes: &[u8], seq: Seq, format: Format, looked: &mut usize, all: usize) -> Option<(usize, Seq)> {
     let length = u32::from_be_bytes(*bytes.first_chunk()?);
-    let at = RECORD_HEADER.checked_add(usize::try_from(length).ok()?)?;
-    parse_record(bytes.get(at..)?, seq + 1)?;
-    Some((at, seq + 1))
+    let at = format.record_header().checked_add(usize::try_from(length).ok()?)?;
+    if let Some(behind) = bytes.get(at..)
+        && parse_record(behind, seq + 1, format, &mut 0).is_some()
+    {
+        return Some((at, seq + 1));
+    }
+    if format == Format::Old {
+        return None;
+    }
+    // Its length is not to be relied on.
+    for at in 1..bytes.len() {
+        let found = Seq::from_be_bytes(*bytes.get(at + 8..)?.first_chunk()?);
+        let most = seq + 1 + (at / RECORD_HEADER) as Seq;
+        if seq < found && found <= most && parse_record(&bytes[at..], found, format, looked).is_some() {
+            return Some((at, found));
+        }
+        if *looked > LOOKS * all {
+            return None;
+        }
+    }
+    None
 }
 
 /// True if these bytes are the beginning of a record that a write, which was ended by a kill, has left: the system writes pages, and behind
 /// the last one of these is nothing of it.
-fn is_torn(bytes: &[u8], bad: &Range<usize>, seq: Seq) -> bool {
+fn is_torn(bytes: &[u8], bad: &Range<usize>, seq: Seq, format: Format) -> bool {
     let end = bad.end.next_multiple_of(PAGE);
     let header = || {
-        let mut fields = Fields::new("a record of the log", bytes.get(bad.start..)?);
-        let length = usize::try_from(fields.u32().ok()?).ok()?;
-        fields.u32().ok()?;
-        Some((fields.u64().ok()?, bad.start + RECORD_HEADER + length))
+        let length: &[u8; 4] = bytes.get(bad.start..)?.first_chunk()?;
+        let found = Seq::from_be_bytes(*bytes.get(bad.start + 8..)?.first_chunk()?);
+        let is_right = format == Format::Old
+            || length.iter().fold(0, |all, byte| all ^ byte) == *bytes.get(bad.start + RECORD_HEADER - 1)?;
+        let to = bad.start + format.record_header() + u32::from_be_bytes(*length) as usize;
+        Some(found == seq && is_right && to > end)
     };
-    bad.start + RECORD_HEADER > end || header().is_some_and(|(found, to)| found == seq && to > end)
+    bad.start + format.record_header() > end || header().unwrap_or(false)
 }
 
 /// Reads the beginning of a file: so many bytes, or all that there are.
@@ -224,19 +291,33 @@ pub(crate) fn read_up_to(disk: &dyn Disk, name: &str, most: usize) -> Result<Vec
     read().map_err(StoreError::io(format!("cannot read {name}")))
 }
 
-pub(crate) fn parse_header(bytes: &[u8], number: u64) -> Option<(Seq, String)> {
-    let mut fields = Fields::new("a segment's header", bytes.get(..SEGMENT_HEADER)?);
-    let is_ours = fields.bytes(8).ok()? == MAGIC && fields.u64().ok()? == number;
-    let first = fields.u64().ok()?;
-    let boot = fields.bytes(BOOT_MAX).ok()?;
-    let sum = fields.u32().ok()?;
-    let boot = String::from_utf8_lossy(boot).trim_end_matches('\0').to_owned();
-    // Numbers begin at 1.
-    (is_ours && first > 0 && sum == crc32fast::hash(&bytes[..8 + 8 + 8 + BOOT_MAX])).then_some((first, boot))
+/// The header in the first bytes of a segment with this number.
+pub(crate) fn parse_header(bytes: &[u8], number: u64) -> Option<Header> {
+    let ours = COPIES.iter().find_map(|&at| parse_copy(bytes.get(at..)?, MAGIC, number, COPY));
+    ours.or_else(|| parse_copy(bytes, OLD_MAGIC, number, COPY - 4))
 }
 
-/// The record that must have this number, and what is behind it.
-fn parse_record(bytes: &[u8], seq: Seq) -> Option<(Found, &[u8])> {
+fn parse_copy(bytes: &[u8], magic: &[u8; 8], number: u64, length: usize) -> Option<Header> {
+    let mut fields = Fields::new("a segment's header", bytes);
+    let is_ours = fields.bytes(8).ok()? == magic && fields.u64().ok()? == number;
+    let first = fields.u64().ok()?;
+    let boot = String::from_utf8_lossy(fields.bytes(BOOT_MAX).ok()?).trim_end_matches('\0').to_owned();
+    let (format, header) = match magic == MAGIC {
+        true => (Format::Salted(fields.u32().ok()?), SEGMENT_HEADER),
+        false => (Format::Old, OLD_SEGMENT_HEADER),
+    };
+    // Numbers begin at 1.
+    let is_whole = fields.u32().ok()? == crc32fast::hash(&bytes[..length]) && first > 0;
+    (is_ours && is_whole).then_some(Header { first, boot, format, length: header })
+}
+
+/// The record that must have this number, and what is behind it. Has `looked` at so many bytes for it.
+fn parse_record<'a>(
+    bytes: &'a [u8],
+    seq: Seq,
+    format: Format,
+    looked: &mut usize,
+) -> Option<(Found, &'a [u8])> {
     let mut fields = Fields::new("a record of the log", bytes);
     let length = usize::try_from(fields.u32().ok()?).ok()?;
     let sum = fields.u32().ok()?;
@@ -244,11 +325,12 @@ fn parse_record(bytes: &[u8], seq: Seq) -> Option<(Found, &[u8])> {
         return None;
     }
     let kind = fields.u8().ok()?;
-    let payload = fields.bytes(length).ok()?;
-    if crc32fast::hash(bytes.get(8..RECORD_HEADER + length)?) != sum {
+    let whole = bytes.get(8..format.record_header().checked_add(length)?)?;
+    *looked += whole.len();
+    if format.sum(whole) != sum {
         return None;
     }
-    let rest = fields.rest();
+    let (payload, rest) = bytes[format.record_header()..].split_at(length);
     let mut fields = Fields::new("a record of the log", payload);
     let found = match kind {
         1 => Found::Rows(parse_rows(payload)?),
@@ -278,12 +360,8 @@ fn parse_rows(payload: &[u8]) -> Option<Vec<(Key, Option<Bytes>)>> {
     Some(rows)
 }
 
-/// Reads bytes as a segment's records, for fuzzing, and returns how many there are.
+/// Reads bytes as a segment's records with salt 0, for fuzzing, and returns how many can be read.
 pub fn count_records(bytes: &[u8]) -> u64 {
-    let (mut next, mut rest) = (1, bytes);
-    while let Some((_, after)) = parse_record(rest, next) {
-        next += 1;
-        rest = after;
-    }
-    next - 1
+    let header = Header { first: 1, boot: String::new(), format: Format::Salted(0), length: 0 };
+    read_records(bytes, &header).records.len() as u64
 }

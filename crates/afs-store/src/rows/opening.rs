@@ -4,9 +4,10 @@
 use super::btree::BTree;
 use super::log::{self, Segment};
 use super::recovery;
-use super::{Batch, Layer, Layers, Options, Queue, Schema, Store, Writer, lock, size_of_row};
+use super::{Batch, Layer, Layers, Options, Queue, Schema, Store, Writer, lock, size_of};
 use crate::StoreError;
 use crate::disk::Disk;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -60,7 +61,7 @@ impl Store {
         })?;
         let rows = active.iter().filter_map(|(key, row)| Some((key, row.as_deref()?)));
         let files = rows.flat_map(|(key, row)| schema.files_of(key, row)).collect();
-        let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
+        let bytes = size_of(&active);
         let mut current = first_segment(&*disk, recovered.next_number, log_bytes);
         if matches!(current, Err(StoreError::DiskFull)) {
             // Not a block is left: what the last run had in advance has its own.
@@ -68,7 +69,8 @@ impl Store {
             current = first_segment(&*disk, recovered.next_number, log_bytes);
         }
         let current = Arc::new(current?);
-        let header = current.header(recovered.last + 1, &boot);
+        let salt = RandomState::new().build_hasher().finish() as u32;
+        let header = current.header(recovered.last + 1, &boot, salt);
         let queue = Queue {
             last: recovered.last,
             end: header.len() as u64,
@@ -93,6 +95,7 @@ impl Store {
             damaged: recovered.damaged,
             losses: recovered.losses,
             boot,
+            salt,
             log_bytes,
             was_unclean: !recovered.is_clean,
             is_other_boot: recovered.is_other_boot,

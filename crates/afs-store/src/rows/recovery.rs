@@ -154,7 +154,7 @@ pub(crate) fn recover(
     for (number, name) in segments {
         out.next_number = number + 1;
         let begin = log::read_up_to(disk, &name, log::SEGMENT_HEADER)?;
-        let Some((first, boot)) = log::parse_header(&begin, number) else {
+        let Some(header) = log::parse_header(&begin, number) else {
             // A segment without a header was made in advance and not used, or its first sector was lost with all else.
             if begin.iter().all(|&byte| byte == 0) {
                 out.unused.push(name);
@@ -165,11 +165,11 @@ pub(crate) fn recover(
             continue;
         };
         out.old.push(name.clone());
-        let void = reading.begin(first, &name);
+        let void = reading.begin(header.first, &name);
         note_reservations(schema, &mut out.reservations, void);
-        newest_boot = Some(boot);
+        newest_boot = Some(header.boot.clone());
         let bytes = log::read_up_to(disk, &name, usize::MAX)?;
-        let read = log::read_records(&bytes, first);
+        let read = log::read_records(&bytes, &header);
         for Hole { seqs, bytes } in read.holes {
             reading.miss(seqs, &name, Some(bytes));
         }
@@ -251,6 +251,8 @@ mod tests {
 
     impl Schema for Plain {}
 
+    const SALT: u32 = 5;
+
     /// The things that a run has written into its segment, in order: the value of a row, or the record up to which a mark
     /// covers it.
     enum Written {
@@ -260,13 +262,15 @@ mod tests {
 
     fn write(disk: &SimulatedDisk, number: u64, first: Seq, boot: &str, records: &[Written]) {
         let segment = Segment::create(disk, number, 4096).unwrap();
-        let mut bytes = segment.header(first, boot);
+        let mut bytes = segment.header(first, boot, SALT);
         for (seq, written) in (first..).zip(records) {
             let value = |value: &str| Some(Bytes::from(value.as_bytes()));
             let rows = |text| BTreeMap::from([(Key(b"row".to_vec()), value(text))]);
             match written {
-                Written::Row(text) => Record::Rows(&rows(text)).encode(seq, &mut bytes),
-                Written::Mark(upto) => Record::Mark { upto: *upto, is_last: false }.encode(seq, &mut bytes),
+                Written::Row(text) => Record::Rows(&rows(text)).encode(seq, SALT, &mut bytes),
+                Written::Mark(upto) => {
+                    Record::Mark { upto: *upto, is_last: false }.encode(seq, SALT, &mut bytes)
+                }
             }
         }
         segment.file.write_at(0, &bytes).unwrap();
@@ -296,5 +300,64 @@ mod tests {
                 rows.map(|(_, value)| String::from_utf8(value.unwrap().to_vec()).unwrap()).collect();
             assert_eq!(values, expected, "a last run from {first} on");
         }
+    }
+
+    /// What a simulated disk says first.
+    const BOOT: &str = "0.0";
+
+    /// A segment as the version before wrote it.
+    fn write_old(disk: &SimulatedDisk, number: u64, first: Seq, values: &[&str]) -> Vec<u64> {
+        let mut bytes = [b"AFARLOG1", &number.to_be_bytes()[..], &first.to_be_bytes(), &[0; 64]].concat();
+        bytes[24..24 + BOOT.len()].copy_from_slice(BOOT.as_bytes());
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+        bytes.resize(128, 0);
+        let mut places = Vec::new();
+        for (seq, value) in (first..).zip(values) {
+            places.push(bytes.len() as u64);
+            let length = value.len() as u32;
+            let payload = [&[1, 0, 0, 0, 3][..], b"row", &length.to_be_bytes(), value.as_bytes()].concat();
+            let rest = [&seq.to_be_bytes()[..], &[1], &payload].concat();
+            bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(&crc32fast::hash(&rest).to_be_bytes());
+            bytes.extend_from_slice(&rest);
+        }
+        bytes.resize(4096, 0);
+        disk.create(&format!("log.{number:016x}")).unwrap().write_at(0, &bytes).unwrap();
+        places
+    }
+
+    fn values(found: Recovered) -> Vec<String> {
+        let rows = found.rows.into_iter().flatten();
+        rows.map(|(_, value)| String::from_utf8(value.unwrap().to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_log_of_the_version_before_is_read_and_a_new_one_goes_on_from_it() {
+        let disk = SimulatedDisk::new(1 << 20);
+        write_old(&disk, 1, 1, &["a1", "a2"]);
+        write_old(&disk, 2, 3, &["b3", "b4"]);
+        write(&disk, 3, 5, BOOT, &[Written::Row("c5")]);
+        let found = recover(&disk, 0, &Plain).unwrap();
+        assert_eq!((found.losses.len(), found.last), (0, 5));
+        assert_eq!(values(found), ["a1", "a2", "b3", "b4", "c5"]);
+    }
+
+    /// What users store may look like records. Those of the version before have no salt, so only a length leads behind a damaged one.
+    #[test]
+    fn bytes_in_a_damaged_record_are_taken_for_no_record() {
+        let forged = SimulatedDisk::new(1 << 20);
+        let at = write_old(&forged, 1, 2, &["evil"])[0];
+        let mut record = vec![0; 17 + 16];
+        forged.open("log.0000000000000001").unwrap().read_at(at, &mut record).unwrap();
+        // All of it is ASCII but for what has the highest bit, which this has not.
+        let stored: String = record.iter().map(|&byte| char::from(byte & 0x7f)).collect();
+        let disk = SimulatedDisk::new(1 << 20);
+        let place = write_old(&disk, 1, 1, &[&stored])[0];
+        let file = disk.open("log.0000000000000001").unwrap();
+        file.write_at(place + 17 + 12, &record).unwrap();
+        file.write_at(place, &[0, 0, 0, 7]).unwrap();
+        let found = recover(&disk, 0, &Plain).unwrap();
+        assert_eq!(found.losses.len(), 1, "{:?}", found.losses);
+        assert_eq!(values(found), [""; 0]);
     }
 }
