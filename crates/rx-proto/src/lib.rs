@@ -26,6 +26,7 @@ mod owner_queues;
 mod pacer;
 pub mod packet;
 pub mod path;
+mod pieces;
 mod ranges;
 mod receive;
 mod reordering;

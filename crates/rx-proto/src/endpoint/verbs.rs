@@ -228,7 +228,9 @@ impl Endpoint {
         };
         let index = connection.index as usize;
         let number = c.slots[channel.index()].number.next();
-        self.start_call(now, ChannelRef { connection: index, channel }, number);
+        let at = ChannelRef { connection: index, channel };
+        self.start_call(now, at, number);
+        self.limit_first_packet(at);
         Ok(Some(CallHandle { connection, channel, number }))
     }
 
