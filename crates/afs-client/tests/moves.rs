@@ -1,5 +1,5 @@
 //! Volumes that move between two servers while clients work in them: a move costs a pause, and no error, no byte and no
-//! lock. The volume's server says VBUSY, VOFFLINE, VMOVED and at last VNOVOL, each for a while.
+//! lock. The volume's server says VBUSY, VOFFLINE and at last VNOVOL, each for a while.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

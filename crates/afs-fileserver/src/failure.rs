@@ -74,8 +74,6 @@ failures! {
     Code 109 OVER_QUOTA;
     /// VBUSY.
     Code 110 BUSY;
-    /// VMOVED.
-    Code 111 MOVED;
     /// VIO.
     Code 112 VOLUME_IO;
 }
@@ -96,7 +94,8 @@ impl From<VolumeError> for Failure {
             VolumeError::NoVolume(_) => Self::NO_VOLUME,
             VolumeError::Offline { .. } => Self::OFFLINE,
             VolumeError::Busy(_) => Self::BUSY,
-            VolumeError::Moved(_) => Self::MOVED,
+            // Clients ask the VLDB again, as they do for VMOVED: to that, kAFS 6.1 to 7.2 may never come back (File service notes 12).
+            VolumeError::Moved(_) => Self::NO_VOLUME,
             VolumeError::NoVnode(_) => Self::NO_VNODE,
             VolumeError::ReadOnly(_) => Self::READ_ONLY,
             VolumeError::OverQuota(_) => Self::OVER_QUOTA,
@@ -121,6 +120,12 @@ impl From<VolumeError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A program whose file was in a volume that is being moved stood still for ever in a kernel with kAFS, which was told VMOVED.
+    #[test]
+    fn a_volume_that_has_moved_is_not_here_and_that_is_all() {
+        assert_eq!(Failure::from(VolumeError::Moved(afs_wire::ids::VolumeId(7))).abort(true), Abort(103));
+    }
 
     /// Pairs seen of a stock server (File service notes 12 and 14).
     #[test]

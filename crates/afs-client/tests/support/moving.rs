@@ -209,7 +209,7 @@ impl Mover {
         let place = entry.server_number.iter().position(|host| *host == self.host(from)).unwrap();
         entry.server_number[place] = self.host(to);
         self.ask_vldb(vl::ReplaceEntryN { volid: id, kind, entry, release: ReleaseType(0) }).await;
-        // The old server says VMOVED, and then VNOVOL.
+        // The old server says VNOVOL from now on.
         self.ask(from, SetForwarding { trans: source, new_site: self.host(to).0 as i32 }).await;
         self.pause().await;
         self.ask(from, DeleteVolume { trans: source }).await;
