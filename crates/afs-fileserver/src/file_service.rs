@@ -348,7 +348,7 @@ impl Session {
     }
 
     fn sync(volume: &Volume) -> AfsVolSync {
-        AfsVolSync { creation: volume.creation_date(), ..AfsVolSync::default() }
+        AfsVolSync { creation: volume.sync_date(), ..AfsVolSync::default() }
     }
 
     /// Promises the caller to call back and then looks, again if there was a change between the two: what is returned is

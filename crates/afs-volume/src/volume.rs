@@ -131,10 +131,12 @@ impl Volume {
         lock(&self.info).name.clone()
     }
 
-    /// Its creation date alone, for `AFSVolSync` in every reply.
+    /// Its creation date for `AFSVolSync` in every reply. Another one in a volume that can be changed tells clients that what they know of
+    /// its vnodes may not be so any more: so it changes with each power loss (File service notes 3).
     #[must_use]
-    pub fn creation_date(&self) -> AfsTime {
-        lock(&self.info).creation_date
+    pub fn sync_date(&self) -> AfsTime {
+        let created = lock(&self.info).creation_date;
+        if self.is_writable() { AfsTime(created.0.wrapping_add(self.shared.epoch())) } else { created }
     }
 
     /// Changes its header. A new state follows for a volume that is online or out of service: `in_service` makes it

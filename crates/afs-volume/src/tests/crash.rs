@@ -367,6 +367,36 @@ fn after_a_power_loss_a_store_has_one_more_than_clients_were_told_since() {
     }
 }
 
+/// Kernels with kAFS went on with what they knew from before a power loss, and did not come back from their next store.
+#[test]
+fn the_date_of_a_volume_in_replies_changes_with_each_power_loss_and_never_else() {
+    let mut disk = SimulatedDisk::new(1 << 30);
+    let mut partition = open(&disk);
+    with_files(&partition);
+    finish(&partition.clone_volume(VolumeId(ID), &new_clone(200), stamp(3)).unwrap());
+    partition.sync().unwrap();
+    let dates =
+        |partition: &Partition| [ID, 200].map(|id| partition.volume(VolumeId(id)).unwrap().sync_date().0);
+    let created = dates(&partition);
+    for losses in 1..4 {
+        disk = disk.after_power_loss(losses.into());
+        partition = open(&disk);
+        let lost = [created[0] + losses, created[1]];
+        assert_eq!(dates(&partition), lost, "a power loss");
+        disk = disk.after_kill();
+        partition = open(&disk);
+        assert_eq!(dates(&partition), lost, "a death of the process");
+        drop(partition);
+        partition = open(&disk);
+        assert_eq!(dates(&partition), lost, "a proper end");
+    }
+    assert_eq!(
+        partition.volume(VolumeId(ID)).unwrap().header().info.creation_date.0,
+        created[0],
+        "for administrators"
+    );
+}
+
 /// The first start after a power loss may end before it has written down that there was one.
 #[test]
 fn a_start_after_a_power_loss_that_is_killed_leaves_no_version_to_be_used_twice() {
