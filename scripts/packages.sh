@@ -30,6 +30,7 @@ packages=(
     systemd                          # ... and PID 1 of a machine for tests
     prometheus                       # promtool, which tries the alerts
     chromium                         # a browser for the page of who does what
+    qemu-system-x86 busybox-static kmod xz-utils # machines with stock kernels (kernels.sh)
 )
 [ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.

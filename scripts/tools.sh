@@ -4,6 +4,8 @@
 # not install beside MIT's, and its daemon for credential caches; and an ssh server, which
 # would be a service of this machine if it were installed.
 #
+# kernels.sh does the same for Debian's kernels.
+#
 # They go into target/tools, once. Where that is not possible it says so, and succeeds: the tests that need them skip
 # themselves and are counted as skipped.
 set -euo pipefail
@@ -48,3 +50,5 @@ if [ ! -e target/tools/openssh/usr/sbin/sshd ] && command -v dpkg > /dev/null; t
         echo "tools.sh: an ssh server could not be fetched; the test that needs it is skipped" >&2
     fi
 fi
+
+scripts/kernels.sh

@@ -9,6 +9,7 @@ mod databases;
 mod dumps;
 mod fuse;
 mod kerberos;
+mod kernels;
 mod migration;
 mod mixed;
 mod moving;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         options::cases,
         fuse::cases,
         kerberos::cases,
+        kernels::cases,
         posix::cases,
         programs::cases,
         scripts::cases,

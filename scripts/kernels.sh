@@ -1,0 +1,66 @@
+#!/bin/bash
+# kernels.sh   fetch Debian's kernels for the tests of kAFS, and make of each a machine that qemu starts: target/tools/kernels/VERSION has
+# "vmlinuz" and "initrd", with the modules that kAFS needs, busybox, and interop/kernels/init.
+#
+# Nothing is installed and nothing compiled. Where that is not possible it says so, and succeeds: the tests skip themselves.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+kernels=$PWD/target/tools/kernels
+
+# Of these, whichever the release has.
+packages=(linux-image-amd64 linux-image-6.12-amd64)
+modules=(virtio_pci virtio_net fcrypt pcbc kafs)
+
+for program in apt-get apt-cache dpkg busybox depmod modprobe xz keyctl; do
+    if ! command -v "$program" > /dev/null; then
+        echo "kernels.sh: there is no $program; tests with stock kernels are skipped" >&2
+        exit 0
+    fi
+done
+
+# put ROOT PROGRAM...: copies programs and the libraries that they load
+put() {
+    local root=$1 program library
+    shift
+    for program in "$@"; do
+        cp -L "$program" "$root"/bin/
+        for library in $(ldd "$program" 2> /dev/null | grep -o '/[^ ]*'); do
+            mkdir -p "$root$(dirname "$library")"
+            cp -L "$library" "$root$library"
+        done
+    done
+}
+
+# make_machine PACKAGE FOLDER: of a kernel's package
+make_machine() (
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    cd "$work"
+    apt-get -o APT::Sandbox::User=root download --quiet=2 "$1"
+    dpkg --extract "$1"_*.deb package
+    release=${1#linux-image-}
+    depmod -b package "$release"
+    mkdir -p root/bin root/lib/modules/"$release"/kernel
+    for module in "${modules[@]}"; do
+        modprobe -d package -S "$release" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
+    done | sort -u | while read -r file; do
+        cp "$file" root/lib/modules/"$release"/kernel/
+    done
+    find root -name '*.xz' -exec xz -d {} +
+    cp package/lib/modules/"$release"/modules.{order,builtin,builtin.modinfo} root/lib/modules/"$release"/
+    depmod -b root "$release"
+    put root "$(command -v busybox)" "$(command -v keyctl)" /sbin/request-key
+    mkdir root/sbin && ln -s ../bin/request-key ../bin/busybox root/sbin/ && ln -s ../bin/busybox root/sbin/modprobe
+    mkdir -p "$2"
+    (cd root && find . | busybox cpio -o -H newc 2> /dev/null | gzip) > "$2"/initrd.new
+    cp package/boot/vmlinuz-"$release" "$2"/vmlinuz
+    mv "$2"/initrd.new "$2"/initrd
+)
+
+for meta in "${packages[@]}"; do
+    package=$(apt-cache depends "$meta" 2> /dev/null | awk '$1 == "Depends:" { print $2; exit }')
+    version=$(grep -o '^[0-9]*\.[0-9]*' <<< "${package#linux-image-}" || true)
+    [ -n "$version" ] && [ ! -e "$kernels/$version"/initrd ] || continue
+    make_machine "$package" "$kernels/$version" \
+        || echo "kernels.sh: a machine with $package could not be made; tests that need it are skipped" >&2
+done
