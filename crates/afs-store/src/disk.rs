@@ -1,10 +1,13 @@
 //! The disk under a store: files with names in folders, that are read, written and synced. A trait, so that tests
-//! can put one there that loses what was not synced ([`SimulatedDisk`]); [`FolderDisk`] is the real one.
+//! can put one there that loses what was not synced ([`SimulatedDisk`]); [`FolderDisk`] is the real one, and
+//! [`ScratchDisk`] keeps what is written away from it.
 
 mod folder;
+mod scratch;
 mod simulated;
 
 pub use folder::FolderDisk;
+pub use scratch::ScratchDisk;
 pub use simulated::{Cut, Flip, SimulatedDisk};
 
 use std::fmt::Debug;

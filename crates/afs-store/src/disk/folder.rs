@@ -32,14 +32,14 @@ pub struct FolderDisk {
     folder: PathBuf,
     /// The folder itself, for syncing its file system.
     handle: File,
-    /// None in a folder that others use too.
+    /// None in a folder that others use too, and on a file system that nobody can write to.
     lock: Option<File>,
     /// Syncs that have failed since the machine was started.
     failed: AtomicU64,
 }
 
 impl FolderDisk {
-    /// Opens a folder that is there, and locks it.
+    /// Opens a folder that is there, and locks it unless its file system can only be read.
     ///
     /// # Errors
     ///
@@ -47,14 +47,17 @@ impl FolderDisk {
     pub fn open(folder: &Path) -> io::Result<Self> {
         let handle = File::open(folder)?;
         close_to_others(&handle)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(folder.join(LOCK))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        Self::of(folder, handle, Some(lock))
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(FILE_MODE);
+        let lock = match options.open(folder.join(LOCK)) {
+            // No server has it open; another reader may.
+            Err(error) if error.kind() == ReadOnlyFilesystem => None,
+            result => Some(result?),
+        };
+        if let Some(lock) = &lock {
+            flock(lock, FlockOperation::NonBlockingLockExclusive)?;
+        }
+        Self::of(folder, handle, lock)
     }
 
     /// Opens a folder that is there and that others use too, for files that only this process writes: it is not locked, and its
