@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub struct Frozen {
     volume: Arc<Volume>,
     snapshot: Snapshot,
+    /// The numbers of the vnodes that it has, if rows between theirs cannot be read.
+    known: Option<Vec<VnodeNumber>>,
 }
 
 impl Deref for Frozen {
@@ -66,7 +68,7 @@ impl Volume {
         let record = VolumeRecord { snapshot: Some(snapshot), is_restoring: false, ..self.record() };
         let (shared, group) = (self.shared.clone(), self.group.clone());
         let volume = Arc::new(Volume::new(self.id, shared, group, record, counters));
-        Ok(Frozen { volume, snapshot })
+        Ok(Frozen { volume, snapshot, known: None })
     }
 
     /// Directories, or everything else, in the order of their numbers and from a number on, at most `limit`: for dumps. A directory comes
@@ -83,6 +85,36 @@ impl Volume {
     ) -> Result<Vec<(VnodeStatus, Acl)>, VolumeError> {
         let records = self.some_vnode_records(from, limit, |number| number.is_directory() == is_directory)?;
         Ok(records.into_iter().map(|record| (record.status, record.acl)).collect())
+    }
+}
+
+impl Frozen {
+    /// The same with only these vnodes, which are in order.
+    pub(crate) fn only(mut self, known: Vec<VnodeNumber>) -> Self {
+        self.known = Some(known);
+        self
+    }
+
+    /// As [`Volume::vnodes_of_class`].
+    ///
+    /// # Errors
+    ///
+    /// The disk failed.
+    pub fn vnodes_of_class(
+        &self,
+        is_directory: bool,
+        from: VnodeNumber,
+        limit: usize,
+    ) -> Result<Vec<(VnodeStatus, Acl)>, VolumeError> {
+        let Some(known) = &self.known else { return self.volume.vnodes_of_class(is_directory, from, limit) };
+        let rest = &known[known.partition_point(|number| *number < from)..];
+        let wanted = rest.iter().filter(|number| number.is_directory() == is_directory).take(limit);
+        let mut found = Vec::new();
+        for &number in wanted {
+            let record = self.volume.group.vnode(&self.volume.shared.store, number, self.snapshot)?;
+            found.extend(record.map(|(_, record)| (record.status, record.acl)));
+        }
+        Ok(found)
     }
 }
 

@@ -1,21 +1,23 @@
 //! Checks whether all that is on a partition fits together, and if not, says what is wrong where. Changes nothing,
 //! but for what opening a partition does. Expects that nobody else uses it meanwhile.
 
-mod links;
+pub(crate) mod links;
+pub(crate) mod rows;
 
 use crate::damage::Damage;
 use crate::data::CHUNK;
-use crate::group::{self, GroupHandle, NEWEST};
+use crate::group::{self, GroupHandle, Versions};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Shared;
-use crate::{Partition, VnodeId, VnodeStatus, Volume, VolumeError};
+use crate::{Partition, VnodeId, Volume, VolumeError};
 use afs_store::{Bytes, lock};
 use afs_wire::directory::Directory;
 use afs_wire::directory::check::Fault;
-use afs_wire::ids::{VnodeNumber, VolumeId};
-use links::{Known, Vnodes, check_links};
+use afs_wire::ids::VolumeId;
+use links::{Known, Unreadable, Vnodes, check_links};
+use rows::{each_record, each_row};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -166,7 +168,8 @@ pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
 fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Result<(), VolumeError> {
     let groups: BTreeMap<keys::GroupId, Arc<GroupHandle>> = lock(&shared.groups).clone();
     let mut versions: Vec<(VnodeKey, Bytes)> = Vec::new();
-    shared.store.scan::<VolumeError>(&[], |key, row| {
+    let mut hidden: Vec<(String, String)> = Vec::new();
+    let look = |key: &Key, row: &Bytes| {
         let Some(vnode) = VnodeKey::parse(key) else {
             if !keys::is_key(key) {
                 report.find(None, format!("row {:02x?}", key.0), "has a key that is none");
@@ -184,7 +187,9 @@ fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Res
         }
         versions.push((vnode, row.clone()));
         Ok(())
-    })?;
+    };
+    each_row(&shared.store, &[], look, |what, why| hidden.push((what, why)))?;
+    hidden.into_iter().for_each(|(what, why)| report.find(None, what, why));
     check_vnode_rows(&groups, &versions, report);
     for (group, (what, why)) in &damage.groups {
         report.find(None, format!("volume group {}", group.0), format!("{what} {why}"));
@@ -211,12 +216,9 @@ fn check_vnode_rows(
     if first.vnode.0 >= next && !is_unused {
         report.find(None, what.clone(), format!("its number is to be given out, as the next is {next}"));
     }
-    let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
-    views.extend(state.writable.map(|_| NEWEST));
-    let mut alive: Option<Vec<Snapshot>> = None;
-    let mut previous: Option<Part> = None;
-    let mut shown: Vec<Snapshot> = Vec::new();
-    for (i, (key, row)) in rows.iter().enumerate() {
+    let mut versions = Versions::new();
+    for (key, row) in rows {
+        versions.entry(key.part).or_default().push((key.snapshot, row.clone()));
         if key.snapshot > state.record.current {
             report.find(
                 None,
@@ -253,60 +255,35 @@ fn check_vnode_rows(
             Err(error) => report.find(None, what.clone(), error.to_string()),
             Ok(()) => {}
         }
-        if state.record.needs_sweep || state.is_half {
-            continue;
-        }
-        // Of each part the rows come newest first: a view shows the first that is not too new for it.
-        if previous != Some(key.part) {
-            previous = Some(key.part);
-            shown = Vec::new();
-        }
-        let viewers = if key.part == Part::Status {
-            &views
-        } else {
-            alive.get_or_insert_with(|| alive_views(&views, rows))
-        };
-        let here: Vec<Snapshot> =
-            viewers.iter().copied().filter(|v| *v >= key.snapshot && !shown.contains(v)).collect();
-        let hides = row.is_empty() && rows.get(i + 1).is_some_and(|(next, _)| next.part == key.part);
-        if here.is_empty() || row.is_empty() && !hides {
-            report.find(
-                None,
-                what.clone(),
-                format!("{:?} of snapshot {} is shown by no volume", key.part, key.snapshot.0),
-            );
-        }
-        shown.extend(here);
     }
-}
-
-/// The views in which a vnode is there.
-fn alive_views(views: &[Snapshot], rows: &[(VnodeKey, Bytes)]) -> Vec<Snapshot> {
-    let status: Vec<&(VnodeKey, Bytes)> = rows.iter().filter(|(key, _)| key.part == Part::Status).collect();
-    views
-        .iter()
-        .copied()
-        .filter(|&view| {
-            status.iter().find(|(key, _)| key.snapshot <= view).is_some_and(|(_, row)| !row.is_empty())
-        })
-        .collect()
+    if !state.record.needs_sweep && !state.is_half {
+        for (part, Snapshot(snapshot)) in group::unseen(&versions, &state.all_views()) {
+            report.find(None, what.clone(), format!("{part:?} of snapshot {snapshot} is shown by no volume"));
+        }
+    }
 }
 
 fn check_volume(volume: &Volume, report: &mut Report) -> Result<(), VolumeError> {
     let id = Some(volume.id());
     let mut vnodes = Vnodes::default();
     let mut used = 0;
-    let read = each_record(volume, |record| {
-        let VnodeStatus { id, parent, link_count, .. } = record.status;
-        vnodes.push(Known { id, parent, link_count, names: 0, subdirectories: 0 });
+    let look = |record: &VnodeRecord| {
+        vnodes.push(Known::new(&record.status));
         used += record.blocks_kib();
         Ok(())
+    };
+    // Those whose rows cannot be read were told with their rows, or are told here if only this volume is looked at.
+    let mut unreadable = Unreadable::default();
+    let read = each_record(volume, look, |vnodes, what, why| {
+        report.find(id, vnodes.to_string(), format!("{what}: {why}"));
+        unreadable.insert(vnodes);
     });
+    vnodes.unreadable = unreadable;
     if report.take(id, read)?.is_none() {
         return Ok(());
     }
     report.vnodes += vnodes.known.len() as u64;
-    let read = each_record(volume, |record| {
+    let look = |record: &VnodeRecord| {
         // One that is damaged keeps none of the others from being looked at.
         match record.layout {
             Layout::Pages => {
@@ -325,11 +302,16 @@ fn check_volume(volume: &Volume, report: &mut Report) -> Result<(), VolumeError>
             }
         }
         Ok(())
-    });
+    };
+    let read = each_record(volume, look, |_, _, _| {});
     if report.take(id, read)?.is_some() {
         check_links(volume, &vnodes, report);
     }
     let header = volume.header();
+    if !vnodes.unreadable.is_empty() {
+        // Nobody knows what those use.
+        return Ok(());
+    }
     if header.used_kib != used {
         report.find(
             id,
@@ -345,20 +327,6 @@ fn check_volume(volume: &Volume, report: &mut Report) -> Result<(), VolumeError>
         );
     }
     Ok(())
-}
-
-/// Looks at the records of all vnodes, in the order of their numbers.
-fn each_record(
-    volume: &Volume,
-    mut look: impl FnMut(&VnodeRecord) -> Result<(), VolumeError>,
-) -> Result<(), VolumeError> {
-    let mut from = VnodeNumber(0);
-    loop {
-        let found = volume.vnode_records(from, AT_ONCE)?;
-        let Some(last) = found.last() else { return Ok(()) };
-        from = VnodeNumber(last.status.id.vnode.0 + 1);
-        found.iter().try_for_each(&mut look)?;
-    }
 }
 
 /// An error says that its names were not counted.
@@ -396,6 +364,7 @@ fn check_directory(
             }
             continue;
         }
+        let is_unreadable = vnodes.unreadable.contains(target.vnode);
         match vnodes.get_mut(target.vnode) {
             Some(found) if found.id == target => {
                 if found.parent != status.id {
@@ -404,6 +373,13 @@ fn check_directory(
                     report.find(id, what.clone(), why);
                 }
                 found.names += 1;
+                if target.vnode.is_directory()
+                    && let Some(this) = vnodes.get_mut(status.id.vnode)
+                {
+                    this.subdirectories += 1;
+                }
+            }
+            None if is_unreadable => {
                 if target.vnode.is_directory()
                     && let Some(this) = vnodes.get_mut(status.id.vnode)
                 {

@@ -8,7 +8,7 @@ use crate::keys::{self, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
 use crate::records::{self, ChunkRecord, GroupRecord, VnodeRecord};
 use crate::shared::{Shared, raise};
-use afs_store::{Batch, Bytes, Store, lock};
+use afs_store::{Batch, Bytes, Store, StoreError, lock};
 use afs_wire::ids::{VnodeNumber, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,9 @@ pub(crate) use edit::Edit;
 pub(crate) const FIRST: Snapshot = Snapshot(1);
 /// The view that shows everything.
 pub(crate) const NEWEST: Snapshot = Snapshot(u32::MAX - 1);
+
+/// Chunks that are looked up one by one if rows near them cannot be read: a gibibyte.
+const ONE_BY_ONE: u32 = 1024;
 
 /// A volume group in memory.
 #[derive(Debug)]
@@ -146,6 +149,11 @@ impl GroupState {
         self.keeps_all || self.views.range(written..self.record.current).next().is_some()
     }
 
+    /// All that its volumes show.
+    pub(crate) fn all_views(&self) -> Vec<Snapshot> {
+        self.views.keys().copied().chain(self.writable.map(|_| NEWEST)).collect()
+    }
+
     /// Adds or removes a clone's view.
     pub(crate) fn add_view(&mut self, snapshot: Snapshot) {
         *self.views.entry(snapshot).or_default() += 1;
@@ -217,7 +225,13 @@ pub(crate) fn chunks(
     prefix.truncate(prefix.len() - 4);
     let mut from = Some(Key(keys::part_prefix(group, vnode, Part::Chunk(*range.start()))));
     while let Some(start) = from {
-        let (rows, next) = store.page(&start, &prefix)?;
+        let (rows, next) = match store.page(&start, &prefix) {
+            // What was asked for may be next to what cannot be read, and not among it.
+            Err(StoreError::Damaged { .. }) if range.end() - range.start() <= ONE_BY_ONE => {
+                return each_chunk(store, group, vnode, view, range);
+            }
+            page => page?,
+        };
         for (key, row) in rows {
             let Some(VnodeKey { part: Part::Chunk(n), snapshot, .. }) = VnodeKey::parse(&key) else {
                 continue;
@@ -232,6 +246,21 @@ pub(crate) fn chunks(
         from = next;
     }
     Ok(found)
+}
+
+/// The same, with a look-up for each chunk.
+fn each_chunk(
+    store: &Store,
+    group: GroupId,
+    vnode: VnodeNumber,
+    view: Snapshot,
+    range: std::ops::RangeInclusive<u32>,
+) -> Result<Vec<(u32, Snapshot, Option<ChunkRecord>)>, VolumeError> {
+    let chunk = |n| match part(store, group, vnode, Part::Chunk(n), view)? {
+        Some((snapshot, row)) => Ok(Some((n, snapshot, ChunkRecord::decode(&row)?))),
+        None => Ok(None),
+    };
+    range.filter_map(|n| chunk(n).transpose()).collect()
 }
 
 /// Removes rows that no volume shows, and puts the files they name among the garbage; the group too, when no
@@ -283,27 +312,47 @@ fn sweep_vnode(shared: &Arc<Shared>, group: &GroupHandle, number: VnodeNumber) -
     if state.frozen > 0 || state.is_half {
         return Ok(false);
     }
-    let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
-    views.extend(state.writable.map(|_| NEWEST));
-    let mut rows: BTreeMap<Part, Vec<(Snapshot, Bytes)>> = BTreeMap::new();
+    let mut rows: Versions = BTreeMap::new();
     shared.store.scan::<VolumeError>(&keys::vnode_prefix(group.id, number), |key, row| {
         if let Some(key) = VnodeKey::parse(key) {
             rows.entry(key.part).or_default().push((key.snapshot, row.clone()));
         }
         Ok(())
     })?;
+    let mut batch = Batch::default();
+    let mut garbage = Vec::new();
+    for (part, snapshot) in unseen(&rows, &state.all_views()) {
+        let key = VnodeKey { group: group.id, vnode: number, part, snapshot };
+        batch.delete(key.key());
+        if let Part::Chunk(n) = part
+            && let Some((_, row)) = rows[&part].iter().find(|(written, _)| *written == snapshot)
+            && let Some(chunk) = ChunkRecord::decode(row)?
+        {
+            Shared::discard(&mut batch, chunk.file, &key, n);
+            garbage.push((chunk.file, records::file_name(chunk.file, &key, n)));
+        }
+    }
+    let seq = shared.store.submit(batch)?;
+    shared.note_garbage(seq, garbage);
+    Ok(true)
+}
+
+/// The rows of a vnode: of each part its versions, the newest first.
+pub(crate) type Versions = BTreeMap<Part, Vec<(Snapshot, Bytes)>>;
+
+/// The rows of a vnode that none of the views shows.
+pub(crate) fn unseen(rows: &Versions, views: &[Snapshot]) -> Vec<(Part, Snapshot)> {
     let shown =
         |versions: &[(Snapshot, Bytes)], view: Snapshot| versions.iter().position(|(s, _)| *s <= view);
-    let status = rows.get(&Part::Status).cloned().unwrap_or_default();
+    let status = rows.get(&Part::Status).map_or(&[][..], |versions| versions);
     let alive: Vec<Snapshot> = views
         .iter()
         .copied()
-        .filter(|&view| shown(&status, view).is_some_and(|i| !status[i].1.is_empty()))
+        .filter(|&view| shown(status, view).is_some_and(|i| !status[i].1.is_empty()))
         .collect();
-    let mut batch = Batch::default();
-    let mut garbage = Vec::new();
-    for (part, versions) in &rows {
-        let viewers = if *part == Part::Status { &views } else { &alive };
+    let mut unseen = Vec::new();
+    for (part, versions) in rows {
+        let viewers = if *part == Part::Status { views } else { &alive };
         let mut keep: BTreeSet<usize> = viewers.iter().filter_map(|&view| shown(versions, view)).collect();
         // What says that nothing is there is needed only above something.
         while let Some(&oldest) = keep.last()
@@ -311,18 +360,8 @@ fn sweep_vnode(shared: &Arc<Shared>, group: &GroupHandle, number: VnodeNumber) -
         {
             keep.remove(&oldest);
         }
-        for (_, (snapshot, row)) in versions.iter().enumerate().filter(|(i, _)| !keep.contains(i)) {
-            let key = VnodeKey { group: group.id, vnode: number, part: *part, snapshot: *snapshot };
-            batch.delete(key.key());
-            if let Part::Chunk(n) = *part
-                && let Some(chunk) = ChunkRecord::decode(row)?
-            {
-                Shared::discard(&mut batch, chunk.file, &key, n);
-                garbage.push((chunk.file, records::file_name(chunk.file, &key, n)));
-            }
-        }
+        let gone = versions.iter().enumerate().filter(|(i, _)| !keep.contains(i));
+        unseen.extend(gone.map(|(_, (snapshot, _))| (*part, *snapshot)));
     }
-    let seq = shared.store.submit(batch)?;
-    shared.note_garbage(seq, garbage);
-    Ok(true)
+    unseen
 }

@@ -84,6 +84,13 @@ impl VnodeKey {
         Key(key)
     }
 
+    /// The first vnode of a group whose rows are all at a key or behind it; the highest number if there is none.
+    pub(crate) fn after_vnodes(key: &Key, group: GroupId) -> VnodeNumber {
+        let vnode =
+            key.0.strip_prefix(&group_prefix(group)[..]).and_then(|rest| rest.get(..4)?.try_into().ok());
+        VnodeNumber(vnode.map_or(u32::MAX, u32::from_be_bytes))
+    }
+
     pub(crate) fn parse(key: &Key) -> Option<Self> {
         let bytes: &[u8; UNVERSIONED + 4] = key.0.as_slice().try_into().ok()?;
         let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));

@@ -1,5 +1,5 @@
 //! Volumes on disk: vnodes, directories, access lists, file data, quotas, clones; what is left of them after a crash,
-//! and whether that is whole ([`fsck`]). Knows nothing of the network, of users' rights, of callbacks or locks of
+//! whether that is whole ([`fsck`]), and what can be mended and saved of what is not ([`repair`]). Knows nothing of the network, of users' rights, of callbacks or locks of
 //! clients: those are the file service's; nor of the names of volumes in a cell, which is the VLDB's.
 //!
 //! A [`Partition`] is a folder with volumes. A [`Volume`] does each operation at once or not at all; what has
@@ -24,6 +24,7 @@ mod namespace;
 mod pages;
 mod partition;
 mod records;
+pub mod repair;
 mod restore;
 mod shared;
 mod vnode;

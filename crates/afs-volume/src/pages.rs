@@ -45,7 +45,7 @@ fn u32_at(page: &[u8], at: usize) -> u32 {
 }
 
 /// A page with nothing in it but its header.
-fn empty_page(used_slots: usize) -> Page {
+pub(crate) fn empty_page(used_slots: usize) -> Page {
     let mut page = vec![0; PAGE];
     page[2..4].copy_from_slice(&TAG.to_be_bytes());
     page[4] = (SLOTS - used_slots) as u8;

@@ -549,7 +549,7 @@ impl Partition {
     }
 }
 
-fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {
+pub(crate) fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {
     VolumeInfo {
         name,
         kind,

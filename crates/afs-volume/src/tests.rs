@@ -9,8 +9,10 @@ mod frozen;
 mod half;
 mod model;
 mod reference;
+mod repair;
 mod restore;
 mod rests;
+mod scene;
 
 use crate::disk::{Disk, SimulatedDisk};
 use crate::fsck;

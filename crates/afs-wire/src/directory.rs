@@ -18,6 +18,7 @@ use layout::{
 };
 
 use crate::ids::{AFSNAMEMAX, LocalFid, Uniquifier, VnodeNumber};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Bytes of a page: a directory's length is a multiple.
@@ -214,6 +215,22 @@ impl<B: AsRef<[u8]>> Directory<B> {
     /// else is added and removed in between.
     pub fn entries_from(&self, slot: Slot) -> Entries<'_, B> {
         Entries { directory: self, next: usize::from(slot.0) }
+    }
+
+    /// Its entries as readers meet them that follow the chains, each slot once, in the order of the slots. In a directory without
+    /// faults these are [`Directory::entries`].
+    pub fn chained(&self) -> Vec<Entry<'_>> {
+        let mut met = BTreeMap::new();
+        for bucket in 0..BUCKETS {
+            let mut link = Link::Bucket(bucket);
+            while let Some(slot) = self.follow(link)
+                && !met.contains_key(&slot)
+            {
+                met.insert(slot, self.entry(slot));
+                link = Link::Entry(slot);
+            }
+        }
+        met.into_values().flatten().collect()
     }
 
     /// True if there is nothing but `.` and `..`.
