@@ -150,7 +150,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "fsck",
         is_classic: false,
-        about: "checks the volumes of a partition whose server is stopped, and says what is damaged",
+        about: "checks, repairs or dumps the volumes of a partition whose server is stopped",
         run: fsck::run,
     },
     Entry {

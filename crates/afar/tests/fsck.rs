@@ -1,5 +1,6 @@
-//! `afar fsck` on folders: what it prints and how it ends. What it finds is `afs_volume`'s, and tested there kind by kind.
+//! `afar fsck` on folders: what it prints and how it ends. What it finds and repairs is `afs_volume`'s, and tested there kind by kind.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -115,4 +116,122 @@ fn a_partition_that_is_served_or_is_none_is_not_looked_at() {
     let output = fsck(Path::new("/nowhere"), &[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("/nowhere"), "{said}");
+}
+
+/// All files of a folder, and what is in them.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path))
+        } else {
+            _ = found.insert(path.clone(), fs::read(path).unwrap())
+        }
+    }
+    found
+}
+
+/// What a dump has of each vnode: its number, and its data.
+fn read(dump: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+    let (mut reader, mut input) = (afs_dump::Reader::new(), dump);
+    let (mut found, mut last) = (BTreeMap::new(), 0);
+    while let Some(event) = reader.next(&mut input).unwrap() {
+        match event {
+            afs_dump::Event::Vnode(record) => {
+                last = record.fid.vnode.0;
+                found.insert(last, Vec::new());
+            }
+            afs_dump::Event::Data(data) => found.get_mut(&last).unwrap().extend_from_slice(data),
+            afs_dump::Event::Dump(_) | afs_dump::Event::Volume(_) | afs_dump::Event::End => {}
+        }
+    }
+    reader.finish().unwrap();
+    found
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_repair_is_said_before_done_after_and_taken_back_with_its_file() {
+    let folder = Folder::new();
+    let stray = folder.0.join("data/00000000/core");
+    fs::write(&stray, "x").unwrap();
+    let before = files(&folder.0);
+    let said = "data/00000000/core: moves it to orphans/00000000.core: no row names it\n";
+    let would = folder.fsck(&["-repair", "-n"]);
+    assert!(would.status.success(), "{would:?}");
+    assert!(text(&would.stdout).starts_with(&format!("{said}nothing was changed\n")), "{would:?}");
+    assert!(files(&folder.0) == before, "-n changes nothing");
+
+    let kept = folder.0.join("kept");
+    let done = folder.fsck(&["-repair", "-keep", kept.to_str().unwrap()]);
+    assert!(done.status.success() && text(&done.stdout).starts_with(said), "{done:?}");
+    assert!(text(&done.stdout).contains(&format!("-undo {}' takes it back", kept.display())), "{done:?}");
+    assert!(!stray.exists() && folder.0.join("orphans/00000000.core").exists());
+    let again = folder.fsck(&["-repair"]);
+    assert!(
+        again.status.success() && text(&again.stdout).starts_with("there is nothing to repair\n"),
+        "{again:?}"
+    );
+    let undone = folder.fsck(&["-undo", kept.to_str().unwrap()]);
+    assert_eq!(text(&undone.stdout), "took back 0 rows and 1 files of data\n", "{undone:?}");
+    assert_eq!(fs::read(&stray).unwrap(), b"x");
+    assert!(folder.says().contains("data/00000000/core: is no file of ours"));
+}
+
+#[test]
+fn a_dump_of_a_volume_is_written_without_its_server_and_changes_nothing() {
+    let folder = Folder::new();
+    let before = files(&folder.0);
+    let path = std::env::temp_dir().join(format!("afar-fsck-dump-{}", std::process::id()));
+    for name in ["user.x", "536870915"] {
+        let output = folder.fsck(&["-dump", name, "-file", path.to_str().unwrap()]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let found = read(&fs::read(&path).unwrap());
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), [1, 2]);
+        assert!(found[&2] == vec![1; 1_500_000]);
+    }
+    fs::remove_file(path).unwrap();
+    let output = folder.fsck(&["-dump", "user.y"]);
+    assert!(
+        !output.status.success() && text(&output.stderr).contains("user.y: the partition has no such volume"),
+        "{output:?}"
+    );
+    assert!(files(&folder.0) == before);
+}
+
+#[test]
+fn data_that_are_lost_are_zeros_in_the_dump_and_are_listed() {
+    let folder = Folder::new();
+    let [first, second] = &folder.data()[..] else { panic!("two chunks") };
+    fs::remove_file(first).unwrap();
+    fs::File::options().write(true).open(second).unwrap().set_len(10_000).unwrap();
+    let output = folder.fsck(&["-dump", "user.x"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let mut expected = vec![0; 1_500_000];
+    expected[1 << 20..(1 << 20) + 8192].fill(1);
+    assert!(read(&output.stdout)[&2] == expected);
+    let said = text(&output.stderr);
+    for place in ["0 to 1048576", "1056768 to 1500000"] {
+        let line = format!("lost: volume 536870915: /f: bytes {place} are zeros");
+        assert!(said.lines().any(|said| said == line), "{line}\n{said}");
+    }
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused() {
+    let folder = Folder::new();
+    for (options, why) in [
+        (&["-n"][..], "-n is for -repair"),
+        (&["-file", "x"], "-file is for -dump"),
+        (&["-repair", "-dump", "user.x"], "-repair and -dump do not go together"),
+        (&["-json", "-dump", "user.x"], "-json is for checks and -repair"),
+    ] {
+        let output = folder.fsck(options);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(why), "{output:?}");
+    }
 }

@@ -9,11 +9,52 @@ use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, DataVersion, LocalFid, VnodeNumber, VolumeId, VolumeType};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::io;
 
 /// Vnodes that are asked for at once.
 const BATCH: usize = 256;
 /// Bytes of a file that are opened at once, as a reader costs memory for each of their chunks.
 const OPENED: u64 = 1 << 30;
+
+/// Bytes of a file that are tried together, if those around them cannot be read.
+const TRIED: u64 = 1 << 20;
+/// The same where a part of these was read.
+const TRIED_AGAIN: usize = 4096;
+/// Unreadable places that are told at most.
+const LOST_MAX: usize = 10_000;
+/// Bytes of a dump that are written at once.
+const WRITTEN: usize = 256 << 10;
+
+/// Data of a vnode that could not be read: the dump has zeros in their place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The vnode.
+    pub vnode: VnodeNumber,
+    /// The first byte.
+    pub from: u64,
+    /// The number of bytes.
+    pub length: u64,
+}
+
+/// Writes a full dump of a volume. Data that cannot be read do not end it.
+///
+/// # Errors
+///
+/// `out` failed, or the rows of a vnode cannot be read.
+pub fn write(volume: Frozen, out: &mut dyn io::Write) -> io::Result<Vec<Lost>> {
+    let wanted = Wanted { from: AfsTime(0), omits_directories: false };
+    let mut dump = Dump { lost: Some(Vec::new()), ..Dump::new(volume, wanted) };
+    let mut piece = Vec::new();
+    loop {
+        piece.clear();
+        dump.fill(&mut piece, WRITTEN).map_err(|error| io::Error::other(error.to_string()))?;
+        if piece.is_empty() {
+            out.flush()?;
+            return Ok(dump.lost.unwrap_or_default());
+        }
+        out.write_all(&piece)?;
+    }
+}
 
 /// The reason why a volume could not be dumped.
 #[derive(Debug)]
@@ -107,6 +148,8 @@ pub(crate) struct Dump {
     next: u32,
     /// The data of the last vnode.
     data: Option<Data>,
+    /// The data that could not be read, if that does not end the dump.
+    lost: Option<Vec<Lost>>,
 }
 
 /// Data of a vnode that are to follow.
@@ -114,9 +157,41 @@ struct Data {
     status: VnodeStatus,
     /// The place from which they are missing.
     at: u64,
-    /// Has those up to `end`.
-    reader: Reader,
+    /// Has those up to `end`, if they can be read.
+    reader: Option<Reader>,
     end: u64,
+}
+
+impl Data {
+    /// Fills `out` with the next bytes. Those that cannot be read are zeros, and are noted in `lost`, or else an error.
+    fn read(&self, out: &mut [u8], lost: Option<&mut Vec<Lost>>) -> Result<(), DumpFailed> {
+        let vnode = self.status.id.vnode;
+        let read = |at, out: &mut [u8]| match &self.reader {
+            Some(reader) if reader.read_at(at, out)? == out.len() => Ok(()),
+            _ => Err(DumpFailed::Short(vnode)),
+        };
+        let Err(error) = read(self.at, out) else { return Ok(()) };
+        let Some(lost) = lost else { return Err(error) };
+        let (mut from, mut rest) = (self.at, out);
+        while !rest.is_empty() {
+            let length = TRIED_AGAIN - (from % TRIED_AGAIN as u64) as usize;
+            let (piece, behind) = rest.split_at_mut(length.min(rest.len()));
+            let length = piece.len() as u64;
+            if read(from, piece).is_err() {
+                piece.fill(0);
+                let has_room = lost.len() < LOST_MAX;
+                match lost.last_mut() {
+                    Some(last) if last.vnode == vnode && last.from + last.length == from => {
+                        last.length += length
+                    }
+                    _ if has_room => lost.push(Lost { vnode, from, length }),
+                    _ => {}
+                }
+            }
+            (from, rest) = (from + length, behind);
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +205,8 @@ enum Stage {
 impl Dump {
     pub(crate) fn new(volume: Frozen, wanted: Wanted) -> Self {
         let (vnodes, stage, arrived) = (VecDeque::new(), Stage::Headers, Arrived::default());
-        Self { volume, wanted, arrived, rest: None, writer: None, stage, vnodes, next: 0, data: None }
+        let (rest, writer, data, lost) = (None, None, None, None);
+        Self { volume, wanted, arrived, rest, writer, stage, vnodes, next: 0, data, lost }
     }
 
     /// The same dump, which names an arrived vnode without attributes if it is still the same: the receiver then keeps the vnode.
@@ -176,9 +252,7 @@ impl Dump {
         let begin = out.len();
         let wanted = left.min(length - begin);
         out.resize(begin + wanted, 0);
-        if data.reader.read_at(data.at, &mut out[begin..])? < wanted {
-            return Err(DumpFailed::Short(data.status.id.vnode));
-        }
+        data.read(&mut out[begin..], self.lost.as_mut())?;
         writer.pass(wanted as u64);
         data.at += wanted as u64;
         if wanted == left {
@@ -190,8 +264,14 @@ impl Dump {
 
     fn open(&self, status: VnodeStatus, at: u64) -> Result<Data, DumpFailed> {
         let length = (status.length - at).min(OPENED);
-        let reader = self.volume.open(status.id, at, length)?;
-        Ok(Data { status, at, reader, end: at + length })
+        match self.volume.open(status.id, at, length) {
+            Ok(reader) => Ok(Data { status, at, reader: Some(reader), end: at + length }),
+            Err(_) if self.lost.is_some() => {
+                let end = ((at / TRIED + 1) * TRIED).min(status.length);
+                Ok(Data { status, at, reader: self.volume.open(status.id, at, end - at).ok(), end })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn step(&mut self, out: &mut Vec<u8>) -> Result<(), DumpFailed> {

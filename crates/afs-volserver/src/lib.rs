@@ -13,5 +13,6 @@ mod restore;
 mod service;
 pub mod transactions;
 
+pub use dump::{Lost, write as write_dump};
 pub use partitions::Partitions;
 pub use service::{Authority, Config, OF_VOLUMES, ORDERS, Peers, Unchecked, VolumeService, Watcher};

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afar_interop::cell::{ADDRESS, Machine, Servers};
 use afar_interop::lab::Lab;
@@ -22,11 +22,12 @@ use crate::scene::{Scene, told};
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab) -> Verdict;
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 5] = [
         ("dumps/go_from_openafs_to_ours_and_back", there_and_back),
         ("dumps/of_what_changed_go_both_ways", increments),
         ("dumps/go_both_ways_in_moves_and_releases", moves),
         ("dumps/go_wherever_our_vos_sends_them", our_vos),
+        ("dumps/of_a_partition_without_its_server_restore_at_openafs", without_server),
     ];
     let case = |(name, check): (&str, Check)| {
         let lab = Arc::clone(lab);
@@ -290,6 +291,62 @@ fn moves(lab: &Lab) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// A server of ours that does not come up again: `afar fsck` writes its volumes as dumps that a stock server takes, before and after a
+/// repair, and what is left of a damaged one.
+fn without_server(lab: &Lab) -> Verdict {
+    let scene = mixed(lab)?;
+    filled(&scene, OURS, "saved")?;
+    let original = scene.dump("saved", &[])?;
+    let mut kill = scene.cell.command_at("fs3", &["pkill", "-KILL", "-x", "afar"]);
+    kill.status().map_err(told("killing our server"))?;
+    let partition = scene.cell.folder("fs3").join("vicepa");
+    let fsck = |words: &[&str], status: i32| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let done = lab.afar()?.arg("fsck").arg(&partition).args(words).output().map_err(told("running fsck"))?;
+            let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+            if done.status.code() == Some(status) {
+                return Ok::<String, Trouble>(said);
+            }
+            // The process is gone some time after it was killed.
+            if !said.contains("has it open") || Instant::now() > deadline {
+                return Err(format!("fsck {words:?}: {said}").into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let file = scene.dump_file("saved.dump").display().to_string();
+    let dump = ["-dump", "saved", "-file", &file];
+    fsck(&dump, 0)?;
+    scene.restore(ADDRESS, "saved", "saved.1", "")?;
+    compare("from the partition", &original, &scene.dump("saved.1", &[])?)?;
+
+    // A file of data that nobody names is put apart, and nothing else changes.
+    fs::write(partition.join("data/00000000/stray"), "x").map_err(told("damaging the partition"))?;
+    fsck(&["-repair"], 0)?;
+    fsck(&dump, 0)?;
+    scene.restore(ADDRESS, "saved", "saved.2", "")?;
+    compare("after a repair", &original, &scene.dump("saved.2", &[])?)?;
+
+    // A chunk of the longest file is lost: all else is there.
+    let data = fs::read_dir(partition.join("data/00000000")).map_err(told("looking for files of data"))?;
+    let chunk = data.filter_map(|entry| Some(entry.ok()?.path())).max();
+    let chunk = chunk.ok_or_else(|| "no file of data".to_owned())?;
+    fs::remove_file(&chunk).map_err(told("damaging the partition"))?;
+    let said = fsck(&dump, 1)?;
+    if !said.contains("/directory 3/file 4: bytes 2097152 to 3000000 are zeros") {
+        return Err(format!("the loss is not told: {said}").into());
+    }
+    scene.restore(ADDRESS, "saved", "saved.3", "")?;
+    let mut expected = original;
+    for (_, data) in &mut expected.vnodes {
+        if data.len() == 3_000_000 {
+            data[2 << 20..].fill(0);
+        }
+    }
+    compare("of a damaged volume", &expected, &scene.dump("saved.3", &[])?)
 }
 
 /// Our vos, with servers of OpenAFS's, of ours, and one of each; what one vos has begun the other goes on with.
