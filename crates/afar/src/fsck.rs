@@ -34,6 +34,9 @@ static COMMAND: Command = Command {
     ],
 };
 
+/// A file that each partition has.
+const ROWS: &str = "rows.redb";
+
 /// Runs the command with the arguments behind its name. The status is that of a failure if something is wrong.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let given = match COMMAND.start(args) {
@@ -89,6 +92,10 @@ fn stamp() -> Stamp {
 
 /// The folder's disk, locked: no server has it.
 fn open(folder: &Path) -> Result<Arc<dyn Disk>, String> {
+    // Another folder is left as it is: its rights, too.
+    if !folder.join(ROWS).exists() {
+        return Err(format!("this is no partition of a server of ours: it has no {ROWS}"));
+    }
     match FolderDisk::open(folder) {
         Ok(disk) => Ok(Arc::new(disk)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -113,6 +113,13 @@ fn a_partition_that_is_served_or_is_none_is_not_looked_at() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("cannot open the partition"), "{said}");
     drop(open);
+    let other = std::env::temp_dir().join(format!("afar-fsck-other-{}", std::process::id()));
+    fs::create_dir_all(&other).unwrap();
+    let output = fsck(&other, &["-repair"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("this is no partition"), "{said}");
+    assert!(files(&other).is_empty(), "nothing is made there");
+    fs::remove_dir(other).unwrap();
     let output = fsck(Path::new("/nowhere"), &[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("/nowhere"), "{said}");

@@ -174,7 +174,18 @@ fn what_a_damaged_directory_may_name_is_no_orphan_and_all_else_is_looked_at() {
         let snapshot = scene.snapshot(vnode, part);
         scene.change(|batch| batch.put(key(vnode, part, snapshot), vec![1; 7]));
     }
-    let table: [Case; 4] = [
+    let table: [Case; 5] = [
+        (
+            |scene| {
+                cut(scene, SMALL, Part::Status);
+                orphan(scene);
+            },
+            &[
+                "vnode 2: a vnode's row: is cut off",
+                "vnode 3: has link count 3, and should have 2",
+                "vnode 5: is an orphan: no directory names it",
+            ],
+        ),
         (|scene| cut(scene, DIRECTORY, Part::Page(0)), &["directory 3: page 0 is none"]),
         (|scene| cut(scene, ROOT, Part::Page(0)), &["directory 1: page 0 is none"]),
         (
