@@ -2,6 +2,7 @@
 //! and those of OpenAFS's `afsd`; what became of the latter is in `mount/afsd.rs`.
 
 mod afsd;
+pub(crate) mod end;
 mod key_holder;
 
 use crate::classic::{Command, Given, Opt};
@@ -15,6 +16,7 @@ use afs_server::config::Log;
 use afs_server::log;
 use afs_server::notify::ServiceManager;
 use afsd::AfsdSettings;
+use end::End;
 use rustix::process::geteuid;
 use rx::{Runtime, TokioRuntime};
 use std::ffi::OsString;
@@ -33,9 +35,6 @@ const CACHE_MIN_BYTES: u64 = 16 << 20;
 
 /// Most threads that answer the kernel.
 const THREADS_MAX: usize = 64;
-
-/// The interval at which it is checked whether somebody has unmounted.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The time that work for which nobody waits may take when all else has ended.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,7 +68,7 @@ pub(super) const OURS: [Opt; 13] = [
     Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),
 ];
 
-/// Runs the client until SIGTERM, SIGINT, its terminal is closed, or somebody unmounts it.
+/// Runs the client until SIGTERM, SIGINT, its terminal is closed, or somebody unmounts it or cuts its connection.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     private::begin();
     let given = match COMMAND.start(args) {
@@ -327,17 +326,12 @@ async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
     metrics::serve(exporter, vec![metrics::of_client(&client, &mount)], Vec::new()).await?;
     let _ = output::write(&format!("ready cell={cell} mount={}\n", path.display()));
     manager.ready(&format!("{} is mounted", path.display()));
-    let unmounted = async {
-        while !mount.is_over() {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+    let end = tokio::select! {
+        _ = terminate.recv() => End::Told,
+        _ = interrupt.recv() => End::Told,
+        () = hangup.told() => End::Told,
+        end = end::of(&mount) => end,
     };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        () = hangup.told() => {}
-        () = unmounted => {}
-    }
     manager.stopping();
     drop(offer);
     // It waits for the kernel, which may wait for the client.
@@ -350,7 +344,11 @@ async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
         Err(error) => tracing::error!(mount = %path.display(), %error, "cannot unmount"),
     }
     client.shut_down().await;
-    Ok(())
+    match end {
+        End::Told | End::Unmounted => Ok(()),
+        // Not a success: whoever watches over this process, such as systemd, is to start it again.
+        End::Cut => Err(format!("{}; start 'afar mount' again", end::cut(&path))),
+    }
 }
 
 #[cfg(test)]

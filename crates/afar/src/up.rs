@@ -4,22 +4,19 @@
 //! A user who can read the state folder has the cell's key, and can act as any user of the cell. From that key the client makes tickets
 //! for the users of this machine that the state folder's file `users` names; the kernel says who asks. Nobody else can.
 
+mod attached;
 mod cell;
 mod machines;
 mod realm;
 mod state;
 
-use crate::control_socket::{self, Offer};
-use crate::mount::{LOOK_EVERY, cache_limit};
-use crate::{arguments, client_uuid, hangup, metrics, mount_point, output, private, runtime};
-use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
-use afs_client::{Client, Config as ClientConfig};
-use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ServerFolder};
-use afs_fuse::{Mount, Options, Owner};
+use crate::{arguments, hangup, metrics, mount_point, output, private, runtime};
+use afs_config::{Cell, CellName, CellServDb, DbServer, ServerFolder};
 use afs_server::audit::AuditLog;
 use afs_server::config::Log;
 use afs_server::{Config as ServerConfig, Server, log};
 use afs_wire::ids::ViceId;
+use attached::{Attached, hold};
 use cell::{ADMINISTRATOR, CellMaker};
 use clap::Parser;
 use nix::unistd::User;
@@ -245,35 +242,31 @@ async fn run_until_told(
     };
     let started = async {
         let prepared = prepare(config, state, runner, None).await?;
-        match mount {
-            None => Ok(None),
-            Some(path) => attach(config, state, &prepared, path).await.map(Some),
-        }
+        attach(config, state, prepared, mount).await
     };
     let attached = tokio::select! {
         attached = started => attached,
         () = told.stop_is_told() => Err("stopped before it was ready".to_owned()),
     };
-    let attached = match attached {
+    let mut attached = match attached {
         Ok(attached) => attached,
         Err(error) => {
             stop(None, server).await;
             return Err(error);
         }
     };
-    let of_client = attached.as_ref().map(|(mount, client, _)| metrics::of_client(client, mount));
-    let publish = std::iter::once(server.publisher()).chain(of_client).collect();
-    if let Err(error) = metrics::serve(exporter, publish, server.pages()).await {
+    let publish = std::iter::once(server.publisher()).chain(attached.as_ref().map(Attached::publisher));
+    if let Err(error) = metrics::serve(exporter, publish.collect(), server.pages()).await {
         stop(attached, server).await;
         return Err(error);
     }
     let cell = cell_of(config)?;
     // Nobody may be listening on stdout, which is no reason to stop.
-    let _ = output::write(&ready(cell.as_str(), attached.as_ref().map(|(mount, ..)| mount.path()), config));
+    let _ = output::write(&ready(cell.as_str(), attached.as_ref().map(Attached::path), config));
     if let Some(realm) = &realm {
         let _ = output::write(&realm.note());
     }
-    hold(attached.as_ref(), &mut told).await;
+    hold(attached.as_mut(), &mut told).await;
     stop(attached, server).await;
     Ok(())
 }
@@ -371,47 +364,16 @@ async fn prepare(
     Ok(Prepared { cell: folder.cell, keys, people: known })
 }
 
-/// Starts the client and mounts it.
+/// Mounts a client, if there is to be one.
 async fn attach(
     config: &ServerConfig,
     state: &State,
-    prepared: &Prepared,
-    path: &Path,
-) -> Result<(Mount, Client, Offer), String> {
-    let folder = ClientFolder::read(&state.path().join("etc")).map_err(|error| error.to_string())?;
-    let cache = state.path().join("cache");
-    private::folder(&cache).map_err(|error| format!("the cache {}: {error}", cache.display()))?;
-    let mut client = ClientConfig::of_folder(folder);
-    let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&cache, seed));
-    client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", cache.display()))?);
-    client.set_memory(u64::from(config.server.memory_mib) << 20);
-    client.bind = SocketAddr::from((config.server.bind, CALLBACK_PORT));
-    client.keys = vec![(prepared.cell.clone(), prepared.keys.clone())];
-    let local = |(person, _): &(Person, ViceId)| LocalUser {
-        uid: person.uid,
-        cell: prepared.cell.clone(),
-        name: person.name.clone(),
-    };
-    client.users = prepared.people.iter().map(local).collect();
-    client.cache = Some(Cache { folder: cache.clone(), limit_bytes: cache_limit(&cache) });
-    let client = Client::start(client).await.map_err(|error| format!("the client cannot start: {error}"))?;
-    let mut options = Options::new(path);
-    let cells = state.path().join("etc/CellServDB");
-    let offer = control_socket::offer(&client, path, Some(&cache), cells);
-    options.source.clone_from(&offer.source);
-    options.allow_other = geteuid().is_root();
-    options.cache_is_stacked = mount_point::is_stacked(&cache);
-    let differs = |(person, id): &&(Person, ViceId)| i64::from(person.uid) != i64::from(id.0);
-    let owner =
-        |(person, id): &(Person, ViceId)| Owner { cell: prepared.cell.clone(), id: *id, uid: person.uid };
-    options.owners = prepared.people.iter().filter(differs).map(owner).collect();
-    match Mount::start(&client, &options) {
-        Ok(mount) => Ok((mount, client, offer)),
-        Err(error) => {
-            client.shut_down().await;
-            Err(format!("{error}\n(--no-mount runs only the servers)"))
-        }
-    }
+    prepared: Prepared,
+    mount: Option<&Path>,
+) -> Result<Option<Attached>, String> {
+    let Some(path) = mount else { return Ok(None) };
+    let (config, state, path) = (config.clone(), state.path().to_owned(), path.to_owned());
+    Attached::new(attached::Plan { config, state, prepared, path }).await.map(Some)
 }
 
 /// The signals that stop the process.
@@ -440,47 +402,13 @@ impl StopSignals {
     }
 }
 
-/// Waits until the process is told to stop, or somebody has unmounted the cell.
-async fn hold(attached: Option<&(Mount, Client, Offer)>, told: &mut StopSignals) {
-    let unmounted = async {
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if attached.is_some_and(|(mount, ..)| mount.is_over()) {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = told.stop_is_told() => {}
-        () = unmounted => eprintln!("afar up: somebody has unmounted the cell; stopping"),
-    }
-}
-
 /// Unmounts, stores what is not stored, and ends the servers.
-async fn stop(attached: Option<(Mount, Client, Offer)>, server: Server) {
-    detach(attached).await;
+async fn stop(attached: Option<Attached>, server: Server) {
+    if let Some(mut attached) = attached {
+        attached.detach().await;
+    }
     if let Err(error) = tokio::task::spawn_blocking(move || server.stop()).await {
         eprintln!("afar up: cannot stop the servers: {error}");
-    }
-}
-
-/// Unmounts, and stores what is not stored.
-async fn detach(attached: Option<(Mount, Client, Offer)>) {
-    if let Some((mount, client, offer)) = attached {
-        drop(offer);
-        let path = mount.path().to_owned();
-        // It waits for the kernel, which may wait for the client.
-        let unmounted = tokio::task::spawn_blocking(move || mount.unmount()).await;
-        match unmounted {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => eprintln!(
-                "afar up: {} is still in use: programs that have files open in it will get errors",
-                path.display()
-            ),
-            Ok(Err(error)) => eprintln!("afar up: cannot unmount {}: {error}", path.display()),
-            Err(error) => eprintln!("afar up: cannot unmount {}: {error}", path.display()),
-        }
-        client.shut_down().await;
     }
 }
 

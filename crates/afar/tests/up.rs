@@ -8,6 +8,7 @@ use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Somebody without rights.
 const NOBODY: u32 = 65534;
@@ -173,6 +174,46 @@ fn what_a_crash_has_left_is_removed_and_nothing_is_lost() {
     let next = Process::up(&folder, address);
     assert_eq!(fs::read(scratch.join("file")).unwrap(), b"text");
     assert!(next.stop().success());
+}
+
+/// `umount -f` of a mount in use was taken for an unmounting, which it is not: the servers stopped, and the mount stayed, dead.
+#[test]
+fn a_cell_whose_mount_is_cut_is_mounted_again_and_its_servers_go_on() {
+    const NAME: &str = "a_cell_whose_mount_is_cut_is_mounted_again_and_its_servers_go_on";
+    if !can_mount(NAME) {
+        return;
+    }
+    if !is_root() {
+        return skip(NAME, "it takes root to cut a mount");
+    }
+    let folder = Folder::new("cut");
+    let (mount, log) = (folder.join("mnt"), folder.join("log-up"));
+    let mut command = up(&folder, own_address(), &["--mount"]);
+    command.arg(&mount).stderr(fs::File::create(&log).unwrap());
+    let process = Process::start(command, Some(mount.clone()));
+    let scratch = mount.join("afar.local/scratch");
+    for round in 0..3 {
+        let file = fs::File::create(scratch.join("open")).unwrap();
+        fs::write(scratch.join("file"), format!("text {round}")).unwrap();
+        let refused = Command::new("umount").arg("-f").arg(&mount).output().unwrap();
+        assert!(!refused.status.success(), "it is in use");
+        let until = Instant::now() + mounted::TIMEOUT;
+        let said = || fs::read_to_string(&log).unwrap();
+        while said().matches("is mounted again").count() <= round {
+            assert!(Instant::now() < until, "{}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(file);
+        assert_eq!(fs::read_to_string(scratch.join("file")).unwrap(), format!("text {round}"));
+        assert_eq!(
+            said().matches("somebody has cut its connection to the kernel").count(),
+            round + 1,
+            "{}",
+            said()
+        );
+    }
+    assert!(process.stop().success());
+    assert_eq!(fs::read_dir(&mount).unwrap().count(), 0, "it is unmounted");
 }
 
 #[test]

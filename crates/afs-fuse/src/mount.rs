@@ -186,9 +186,15 @@ impl Mount {
         self.mounted.path()
     }
 
-    /// True if somebody has unmounted it.
+    /// True if no requests come any more: somebody has unmounted it, or cut its connection.
     pub fn is_over(&self) -> bool {
         self.session.is_over()
+    }
+
+    /// True if nobody has unmounted it. If it [is over](Self::is_over) all the same, its connection was cut, and programs get ENOTCONN
+    /// there until something else is mounted in its place.
+    pub fn is_listed(&self) -> bool {
+        self.mounted.is_listed()
     }
 
     /// True if large files that are wholly in the cache are read by the kernel itself.

@@ -20,7 +20,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::device::Device;
-use crate::mounts::is_plain;
+use crate::mounts::{MountPoint, is_plain, mount_points};
 
 /// The program that mounts for ordinary users.
 const HELPER: &str = "fusermount3";
@@ -114,6 +114,8 @@ impl Error for MountError {}
 #[derive(Debug)]
 pub struct Mounted {
     path: PathBuf,
+    /// The line that the kernel has for it, if it shows one.
+    listed: Option<MountPoint>,
     device: Arc<Device>,
     is_mounted: bool,
 }
@@ -136,7 +138,8 @@ impl Mounted {
             Some(device) => device,
             None => by_helper(&path, options)?,
         };
-        Ok(Self { path, device: Arc::new(device), is_mounted: true })
+        let listed = mount_points().unwrap_or_default().into_iter().rev().find(|mount| mount.path == path);
+        Ok(Self { path, listed, device: Arc::new(device), is_mounted: true })
     }
 
     /// Its path.
@@ -147,6 +150,11 @@ impl Mounted {
     /// The device from which requests come.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// True if the kernel still has it at its path: nobody has unmounted it. Its connection may be cut all the same.
+    pub fn is_listed(&self) -> bool {
+        self.listed.as_ref().is_some_and(|listed| mount_points().unwrap_or_default().contains(listed))
     }
 
     /// Unmounts. If it is in use, it disappears from the tree of files at once, and who uses it gets errors when this process

@@ -2,7 +2,7 @@
 //! roles, and a replica of the root volumes; the mounted client is outside of them. So what happens when a machine dies can be tried
 //! by killing its processes.
 
-use super::{CELL, Cli, Runner, StopSignals, attach, detach, hold, prepare};
+use super::{CELL, Cli, Runner, StopSignals, attach, hold, prepare};
 use crate::{output, private, runtime};
 use afs_server::Config as ServerConfig;
 use afs_server::config::Log;
@@ -86,20 +86,19 @@ pub(super) fn run(
         let begun = async {
             let prepared = prepare(&config, state, runner, Some(address(HOST))).await?;
             tokio::task::block_in_place(|| replicate(&plan))?;
-            let attached = match mount {
-                Some(path) => Some(attach(&config, state, &prepared, path).await?),
-                None => None,
-            };
-            Ok((prepared.cell, attached))
+            let cell = prepared.cell.clone();
+            Ok((cell, attach(&config, state, prepared, mount).await?))
         };
-        let (cell, attached) = tokio::select! {
+        let (cell, mut attached) = tokio::select! {
             begun = begun => begun,
             () = told.stop_is_told() => Err("stopped before it was ready".to_owned()),
         }?;
         // Nobody may be listening on stdout, which is no reason to stop.
         let _ = output::write(&ready(cell.as_str(), mount, &machines));
-        hold(attached.as_ref(), &mut told).await;
-        detach(attached).await;
+        hold(attached.as_mut(), &mut told).await;
+        if let Some(mut attached) = attached {
+            attached.detach().await;
+        }
         Ok(())
     })
 }
