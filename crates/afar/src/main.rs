@@ -25,6 +25,7 @@ mod fsck;
 mod hangup;
 mod hosts;
 mod import;
+mod kept_tokens;
 mod key;
 mod klog;
 mod login;

@@ -6,7 +6,9 @@ pub(crate) mod end;
 mod key_holder;
 
 use crate::classic::{Command, Given, Opt};
-use crate::{client_uuid, control_socket, hangup, metrics, mount_point, output, private, runtime};
+use crate::{
+    client_uuid, control_socket, hangup, kept_tokens, metrics, mount_point, output, private, runtime,
+};
 use afs_client::config::Cache;
 use afs_client::{Client, Config, memory};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
@@ -314,6 +316,7 @@ async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
     }
     let cell = client.cell.clone();
     let client = Client::start(client).await.map_err(|error| error.to_string())?;
+    kept_tokens::keep(&client, &path);
     let offer = control_socket::offer(&client, &path, cache_folder.as_deref(), cells);
     options.source.clone_from(&offer.source);
     let mount = match Mount::start(&client, &options) {

@@ -2,6 +2,7 @@
 //! folders beside, by topic: statuses in `vnodes`, names and directories in `names`, files in `data`, what `fs` asks in `service`, and
 //! the calls and streams of data in `servers`.
 
+mod kept;
 pub(crate) mod parts;
 
 use std::collections::HashSet;
@@ -237,10 +238,18 @@ impl Client {
         let outcome = self.inner.users.log_in(user, (cell.index, cell_name), holder, token, is_forced);
         match outcome {
             LoggedIn::Before => return Ok(false),
-            LoggedIn::Renewed(who) => self.forget_identity(who),
-            LoggedIn::Anew(None) => {}
-            LoggedIn::Anew(Some(old)) => self.forget_identity(old),
             LoggedIn::TooMany => return Err(Error::TooManyTokens { uid: user.uid }),
+            LoggedIn::Renewed(_) | LoggedIn::Anew(_) => self.note_login(user, outcome),
+        }
+        Ok(true)
+    }
+
+    /// A user has another token: what is known of the identity before is asked anew.
+    fn note_login(&self, user: User, outcome: LoggedIn) {
+        match outcome {
+            LoggedIn::Before | LoggedIn::TooMany => return,
+            LoggedIn::Renewed(who) | LoggedIn::Anew(Some(who)) => self.forget_identity(who),
+            LoggedIn::Anew(None) => {}
         }
         let inner = Arc::downgrade(&self.inner);
         self.inner.users.begin_to_watch(move |user, who| {
@@ -253,11 +262,12 @@ impl Client {
         self.inner.invalidations.mention_identity(Some(user), self.root());
         // What waits to be stored may have waited for this.
         self.inner.users.changed.notify_waiters();
-        Ok(true)
     }
 
     /// Takes a user's token for a cell away, or all of the user's tokens. Returns how many there were.
     pub fn log_out(&self, user: User, cell: Option<CellIndex>) -> usize {
+        let cell = cell.map(|cell| (cell, self.inner.cells.name_of(cell)));
+        let cell = cell.as_ref().map(|(cell, name)| (*cell, name.as_str()));
         let (count, gone) = self.inner.users.log_out(user, cell);
         gone.into_iter().for_each(|who| self.forget_identity(who));
         if count > 0 {

@@ -5,7 +5,7 @@ use crate::control_socket::{self, Offer};
 use crate::metrics::{self, Publish};
 use crate::mount::cache_limit;
 use crate::mount::end::{self, End};
-use crate::{client_uuid, mount_point, private};
+use crate::{client_uuid, kept_tokens, mount_point, private};
 use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
 use afs_client::{Client, Config as ClientConfig};
 use afs_config::ClientFolder;
@@ -88,6 +88,7 @@ impl Attached {
         client.cache = Some(Cache { folder: cache.clone(), limit_bytes: cache_limit(&cache) });
         let client =
             Client::start(client).await.map_err(|error| format!("the client cannot start: {error}"))?;
+        kept_tokens::keep(&client, path);
         let mut options = Options::new(path);
         let offer = control_socket::offer(&client, path, Some(&cache), state.join("etc/CellServDB"));
         options.source.clone_from(&offer.source);

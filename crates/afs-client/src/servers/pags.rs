@@ -2,8 +2,8 @@
 //! out on its control socket. Which tokens a PAG has is in `users`, as for users without one.
 //!
 //! A number that was made for another user is a PAG without tokens: it gives nobody more than they had, and also not the tokens that the
-//! user has outside of PAGs. So is one that processes had when the client began, as it may be of an earlier run of this client; but users whose
-//! tokens the client makes itself keep those there. Any other number is another client's, and counts for nothing here.
+//! user has outside of PAGs. So is one that processes had when the client began, as it may be of an earlier run of this client, unless its tokens
+//! were kept; but users whose tokens the client makes itself keep those there. Any other number is another client's, and counts for nothing here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,6 +118,12 @@ impl Pags {
         };
         all.insert(pag, Made::of(Some(uid)));
         Ok(New { pag, is_first: !self.are_in_use.swap(true, Ordering::AcqRel), ended })
+    }
+
+    /// A user has a PAG again that an earlier client has made, and that processes are in. Returns whether there was none before.
+    pub(crate) fn restore(&self, pag: Pag, uid: u32) -> bool {
+        self.lock().insert(pag, Made::of(Some(uid)));
+        !self.are_in_use.swap(true, Ordering::AcqRel)
     }
 
     /// The session in a user's PAG is over. Its number stays as long as processes have it, and does not count any more.

@@ -3,9 +3,12 @@
 //! [`Config::users`](crate::Config::users).
 //!
 //! `IdentityIndex` names an identity in a cell. All anonymous users share `IdentityIndex::NOBODY`, and what one of them learnt counts for
-//! all. The number of a token is never used for another one. How tokens end is in `ends`.
+//! all. The number of a token is never used for another one. How tokens come and
+//! go is in `changes`, how they end in `ends`, and how they outlive the client in `kept`.
 
+mod changes;
 mod ends;
+pub(crate) mod kept;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,6 +30,7 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::fid::{CellIndex, User};
+use kept::Kept;
 
 /// The lifetime of tickets that are made here. A new one is made when little is left.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -176,6 +180,8 @@ pub(crate) struct Users {
     /// Told when somebody has got a token.
     pub(crate) changed: Notify,
     identities: RwLock<Identities>,
+    /// Where tokens are kept over a restart, if they are. Locked before the identities, and for the whole of a change of both.
+    kept: Mutex<Option<Kept>>,
 }
 
 /// The identity of each user in each cell. There is an entry only for each user and cell with a token.
@@ -246,7 +252,8 @@ impl Users {
         let (look, level) = (Arc::default(), RwLock::new(level));
         let (who, logins, left) = (HashMap::new(), HashMap::new(), LruCache::new(LEFT_MAX));
         let identities = RwLock::new(Identities { who, logins, left, last: 0 });
-        Self { runtime, is_watched, look, level, is_level_told, changed: Notify::new(), identities }
+        let (changed, kept) = (Notify::new(), Mutex::default());
+        Self { runtime, is_watched, look, level, is_level_told, changed, identities, kept }
     }
 
     /// The protection of new connections.
@@ -293,80 +300,6 @@ impl Users {
         let source = Source::Key(Arc::clone(keys), name.to_owned());
         self.identities_mut().set(user, Login::new((cell, cell_name), source, token));
         Ok(())
-    }
-
-    /// Gives a user a token. With `is_forced` it counts as another one even if it is the one that the user has.
-    pub(crate) fn log_in(
-        &self,
-        user: User,
-        (cell, cell_name): (CellIndex, &str),
-        holder: Holder,
-        token: Token,
-        is_forced: bool,
-    ) -> LoggedIn {
-        let mut identities = self.identities_mut();
-        let who = identities.who.get(&(user, cell)).copied();
-        let before = who.and_then(|who| Some((who, identities.logins.get(&who)?)));
-        if let Some((who, login)) = before
-            && let Source::Given(theirs) = &login.source
-            && let mut theirs = theirs.lock().unwrap_or_else(PoisonError::into_inner)
-            && theirs.is_same_as(&holder)
-        {
-            // The database may have answered the last time only.
-            theirs.id = holder.id.or(theirs.id);
-            let is_refused = login.is_refused.load(Ordering::Relaxed);
-            if *login.token() == token && !is_forced && !is_refused {
-                return LoggedIn::Before;
-            }
-            *login.token.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
-            login.is_refused.store(false, Ordering::Release);
-            login.is_warned.store(false, Ordering::Relaxed);
-            login.is_end_told.store(false, Ordering::Relaxed);
-            return LoggedIn::Renewed(who);
-        }
-        if who.is_none() && identities.count_of(user.uid) >= PER_USER_MAX {
-            return LoggedIn::TooMany;
-        }
-        LoggedIn::Anew(
-            identities.set(user, Login::new((cell, cell_name), Source::Given(Mutex::new(holder)), token)),
-        )
-    }
-
-    /// Takes a user's token for a cell away, or those for all cells if none is named. Returns how many there were, and the identities
-    /// that nobody has any more. What the user has written as somebody waits as long as another session of theirs is the same person.
-    pub(crate) fn log_out(&self, user: User, cell: Option<CellIndex>) -> (usize, Vec<IdentityIndex>) {
-        let mut identities = self.identities_mut();
-        let Identities { who: all, logins, .. } = &mut *identities;
-        let (mut gone, mut persons) = (Vec::new(), Vec::new());
-        all.retain(|(theirs, in_cell), who| {
-            let goes = *theirs == user && cell.is_none_or(|cell| cell == *in_cell);
-            if goes {
-                gone.push(*who);
-                persons.extend(logins.get(who).map(|login| (*in_cell, Arc::clone(&login.noted))));
-            }
-            !goes
-        });
-        let count = gone.len();
-        for (cell, noted) in persons {
-            if !identities.is_somewhere(user.uid, cell, &noted) {
-                identities.left.put((user.uid, cell, noted), ());
-            }
-        }
-        gone.retain(|who| identities.forget_if_unused(*who));
-        (count, gone)
-    }
-
-    /// Forgets the tokens of a PAG that has ended. What was written with them waits for others of the same person's. Returns the identities
-    /// that nobody has any more.
-    pub(crate) fn end(&self, user: User) -> Vec<IdentityIndex> {
-        let mut identities = self.identities_mut();
-        let mut gone = Vec::new();
-        identities.who.retain(|(theirs, _), who| {
-            gone.extend((*theirs == user).then_some(*who));
-            *theirs != user
-        });
-        gone.retain(|who| identities.forget_if_unused(*who));
-        gone
     }
 
     /// True if a user has a token that is still good.

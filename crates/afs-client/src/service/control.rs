@@ -29,6 +29,8 @@ use zeroize::Zeroizing;
 use crate::client::Client;
 use crate::fid::User;
 
+pub use peer::pags_of_processes;
+
 /// Connections at once. A command has one, for as long as it runs.
 const CONNECTIONS_MAX: usize = 256;
 

@@ -48,18 +48,6 @@ impl Users {
         .count()
     }
 
-    /// The users whose tokens are good no more since this was asked the last time: first by the clock here, and then, as what servers tell may
-    /// be others' only from then on, once more when a server has refused it.
-    pub(super) fn ended(&self, now: UnixTime) -> Vec<(User, IdentityIndex)> {
-        let identities = self.identities();
-        let is_new = |who: &IdentityIndex| {
-            let login = identities.logins.get(who).filter(|login| login.has_ended(now));
-            login.is_some_and(|login| !login.is_end_told.swap(true, Ordering::Relaxed))
-        };
-        let ended = identities.who.iter().filter(|(_, who)| is_new(who));
-        ended.map(|((user, _), who)| (*user, *who)).collect()
-    }
-
     /// The time for which there is nothing to look for.
     pub(super) fn pause(&self, now: UnixTime) -> Duration {
         let identities = self.identities();

@@ -39,8 +39,8 @@ async fn two_users_of_one_name_are_one_until_both_have_left() {
     assert_eq!(users.who(User::of(2), CELL.0), who);
     assert_eq!(users.tokens(User::of(2))[0].holder, holder("admin"));
     assert!(users.tokens(User::of(1)).is_empty());
-    assert_eq!(users.log_out(User::of(2), Some(CELL.0)), (1, vec![who]));
-    assert_eq!(users.log_out(User::of(2), Some(CELL.0)), (0, vec![]));
+    assert_eq!(users.log_out(User::of(2), Some(CELL)), (1, vec![who]));
+    assert_eq!(users.log_out(User::of(2), Some(CELL)), (0, vec![]));
 }
 
 /// The end of any session of a user's gave up what the others had written and could not store yet.
@@ -60,7 +60,7 @@ async fn what_one_session_has_written_waits_after_another_has_thrown_its_token_a
     assert_eq!([waits("alice"), waits("bob")], [true, false]);
     users.log_out(session(1), None);
     assert!(waits("alice"), "another session is alice still");
-    users.log_out(User::of(1), Some(CELL.0));
+    users.log_out(User::of(1), Some(CELL));
     assert!(!waits("alice"));
     log_in(session(3), "bob");
     assert_eq!([waits("alice"), waits("bob")], [false, true]);

@@ -11,16 +11,15 @@ use afs_wire::control::{
 };
 use afs_wire::ids::{self, AfsTime, HostAddr, ViceId};
 use afs_wire::rxafs::AfsOpaque;
-use rx_security::ticket::{SessionKey, TICKET_MIN};
-use rx_security::{Token, UnixTime};
-use rxgen::xdr::{Opaque, OutOfBounds};
+use rx_security::ticket::TICKET_MIN;
+use rxgen::xdr::OutOfBounds;
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::Session;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::table::{PROBE_MAX, ServerKind};
-use crate::servers::users::{Holder, TokenInfo};
+use crate::servers::users::{Holder, TokenInfo, kept};
 use crate::service::volumes::{CellInfo, ServerInfo, SetVolume};
 
 /// Results, or the errno that the command is told.
@@ -420,15 +419,7 @@ answer!(ListTokens, |session, control::ListTokens {}| {
 });
 
 answer!(SetToken, |session, control::SetToken { token, is_forced }| {
-    let holder =
-        Holder { name: text(&token.holder), id: (token.id != ViceId::ANONYMOUS).then_some(token.id) };
-    let given = Token {
-        session_key: SessionKey::new(token.session_key.0),
-        ticket: token.ticket.to_vec(),
-        kvno: token.kvno,
-        start: UnixTime(token.start.0),
-        end: UnixTime(token.end.0),
-    };
+    let (holder, given) = kept::taken(&token);
     if given.end <= given.start || given.ticket.len() < TICKET_MIN {
         return Err(errno(Errno::EINVAL));
     }
@@ -443,18 +434,8 @@ answer!(GetToken, |session, control::GetToken { cell }| {
     // Of no other cell than the one that is named, so neither an alias nor a beginning counts.
     let held = session.client.held_token(session.user, &text(&cell));
     let (holder, token) = held.ok_or(errno(Errno::ENOTCONN))?;
-    Ok(reply::GetToken {
-        token: control::GivenToken {
-            cell,
-            holder: name(&holder.name)?,
-            id: holder.id.unwrap_or(ViceId::ANONYMOUS),
-            kvno: token.kvno,
-            session_key: control::SessionKey(token.session_key.bytes()),
-            start: AfsTime(token.start.0),
-            end: AfsTime(token.end.0),
-            ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
-        },
-    })
+    let cell = text(&cell);
+    Ok(reply::GetToken { token: kept::given(&cell, &holder, &token).map_err(too_long)? })
 });
 
 answer!(GetUnstored, |session, control::GetUnstored {}| {

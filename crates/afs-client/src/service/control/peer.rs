@@ -50,7 +50,7 @@ pub(super) fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
 /// # Errors
 ///
 /// When one that is there cannot be read: its PAG is not to end for that.
-pub(super) fn pags_of_processes() -> io::Result<HashSet<Pag>> {
+pub fn pags_of_processes() -> io::Result<HashSet<Pag>> {
     let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
     let mut pags = HashSet::new();
     for process in fs::read_dir("/proc")? {
