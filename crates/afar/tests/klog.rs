@@ -84,11 +84,11 @@ fn a_newcomer_logs_in_to_a_cell_that_has_its_own_realm() {
     }
     let folder = Folder::new("own-realm");
     let address = own_address();
-    for turn in 0..2 {
+    for turn in 0..3 {
         let mount = folder.join("mnt");
         let mut command = mounted::up(&folder, address, &["--realm", "--mount"]);
         command.arg(&mount);
-        let process = Process::start(command, Some(mount.clone()));
+        let mut process = Process::start(command, Some(mount.clone()));
         let realm = folder.join("state/realm");
         let user =
             if is_root() { "admin".to_owned() } else { mounted::script(&mount, "id -un").trim().to_owned() };
@@ -110,6 +110,11 @@ fn a_newcomer_logs_in_to_a_cell_that_has_its_own_realm() {
         afar(&["aklog"]);
         assert!(afar(&["tokens"]).contains("(AFS ID "), "turn {turn}");
         fs::write(mount.join(format!("afar.local/user/{user}/file")), "mine").unwrap();
+        if turn == 1 {
+            // Its KDC lived on, and the next start found the port taken.
+            process.kill();
+            continue;
+        }
         assert!(process.stop().success());
         assert!(std::net::TcpStream::connect((address, 7088)).is_err(), "the KDC ends with the cell");
     }

@@ -18,6 +18,9 @@ const PORT: u16 = 7088;
 /// The time within which the KDC must answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The time for which the KDC of a process that was killed is waited for.
+const ENDING: Duration = Duration::from_secs(5);
+
 /// Folders with programs that an ordinary user's PATH may lack.
 const MORE_FOLDERS: &str = "/usr/sbin:/sbin";
 
@@ -173,14 +176,28 @@ impl Realm {
     }
 
     fn serve(&mut self, address: Ipv4Addr) -> Result<(), String> {
-        if TcpStream::connect((address, PORT)).is_ok() {
+        // The KDC of a process that was killed is about to end, too.
+        let until = Instant::now() + ENDING;
+        while TcpStream::connect((address, PORT)).is_ok() {
+            if Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
             return Err(format!(
                 "the realm's KDC needs {address}:{PORT}, but another program listens there: stop it, or choose another \
                  address with --bind"
             ));
         }
-        let mut command = self.command("krb5kdc");
-        let child = command.arg("-n").stderr(Stdio::null()).spawn();
+        let kdc = self.command("krb5kdc");
+        let program = Path::new(kdc.get_program());
+        if !program.is_absolute() {
+            return Err(Self::missing("krb5kdc", &std::io::ErrorKind::NotFound.into()));
+        }
+        // It ends with this process, however that ends: else it would keep the port. It is the end of the thread that counts, and this is the
+        // first.
+        let mut command = self.command("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program).arg("-n").stderr(Stdio::null());
+        let child = command.spawn();
         self.child = Some(child.map_err(|error| Self::missing("krb5kdc", &error))?);
         let until = Instant::now() + TIMEOUT;
         while TcpStream::connect((address, PORT)).is_err() {
