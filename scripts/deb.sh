@@ -28,7 +28,8 @@ fi
 
 # The classic names are those that the program answers to: it says so itself. The links lead to the program, here and where they are installed.
 rm -rf target/deb
-mkdir -p target/deb/bin
+mkdir -p target/deb/bin target/deb/sbin
+ln -s ../bin/afar target/deb/sbin/mount.afar
 names=$("$folder"/afar help | sed -n 's/^Through a link with one of these names, afar runs that command: //p' | tr -d ,)
 [ -n "$names" ] || { echo "deb.sh: afar does not say its classic names" >&2; exit 1; }
 for name in $names; do

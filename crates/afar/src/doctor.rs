@@ -3,7 +3,8 @@
 //! for a moment.
 
 use crate::classic::{Command, Opt};
-use crate::{dates, mount_point, output};
+use crate::mount_point::{self, OUR_KIND};
+use crate::{dates, output};
 use afs_config::{Cell, ClientFolder};
 use afs_wire::vl::{ProbeServer, Vl};
 use fuse_dev::{Features, Handler, MountOptions, Mounted, Offer, Reply, Request, Session, Settings, StateOf};
@@ -99,6 +100,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let mut findings = Vec::new();
     findings.extend(fuse());
     findings.push(mount_point_is_free(given.word("mount").map(Path::new)));
+    findings.extend(locate());
     findings.push(buffers());
     findings.extend(ports(bind));
     findings.push(space());
@@ -231,6 +233,29 @@ fn mount_point_is_free(path: Option<&Path>) -> Finding {
         ),
         StateOf::Unreadable(error) => finding(what, Grade::Bad, format!("{shown}: {error}")),
     }
+}
+
+/// Checks whether `updatedb`, if it is there, leaves cells out: it would fetch all of them each night.
+fn locate() -> Option<Finding> {
+    let file = "/etc/updatedb.conf";
+    let text = fs::read_to_string(file).ok()?;
+    Some(match leaves_out(&text) {
+        true => finding("locate", Grade::Good, format!("'updatedb' leaves cells out ({file})")),
+        false => finding(
+            "locate",
+            Grade::Poor,
+            format!("'updatedb' looks through all cells each night: add {OUR_KIND} to PRUNEFS in {file}"),
+        ),
+    })
+}
+
+/// True if a configuration of `updatedb` says that our kind of file system is to be left out.
+fn leaves_out(text: &str) -> bool {
+    let value =
+        |line: &str| Some(line.trim().strip_prefix("PRUNEFS")?.trim().strip_prefix('=')?.trim().to_owned());
+    text.lines()
+        .filter_map(value)
+        .any(|value| value.trim_matches('"').split_whitespace().any(|kind| kind == OUR_KIND))
 }
 
 fn buffers() -> Finding {
@@ -423,6 +448,14 @@ async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn updatedb_that_looks_through_cells_is_found() {
+        let debian = "PRUNE_BIND_MOUNTS=\"yes\"\nPRUNEFS=\"NFS afs autofs\"\n";
+        assert!(!leaves_out(debian), "its afs is the kernel's");
+        assert!(leaves_out(&debian.replace(" autofs", " autofs fuse.afar")));
+        assert!(!leaves_out("# PRUNEFS = \"fuse.afar\"") && leaves_out(" PRUNEFS = \"fuse.afar\" "));
+    }
 
     #[test]
     fn a_port_that_is_taken_is_found() {

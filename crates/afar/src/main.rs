@@ -212,6 +212,10 @@ fn main() -> ExitCode {
     let (called, rest) =
         args.split_first().map_or((OsStr::new("afar"), &[][..]), |(c, r)| (c.as_os_str(), r));
     let name = Path::new(called).file_name().unwrap_or(called);
+    if name == mount::helper::NAME {
+        pagsh::give_up_privilege();
+        return mount::helper::run(rest);
+    }
     let classic = ENTRIES.iter().find(|e| e.is_classic && name == e.name);
     let entry =
         classic.or_else(|| ENTRIES.iter().find(|e| rest.first().is_some_and(|first| first == e.name)));

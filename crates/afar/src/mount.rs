@@ -3,6 +3,7 @@
 
 mod afsd;
 pub(crate) mod end;
+pub(crate) mod helper;
 mod key_holder;
 
 use crate::classic::{Command, Given, Opt};
