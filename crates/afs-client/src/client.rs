@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::events::{Audience, Notices};
 use crate::fid::{CellIndex, Fid, Pag, User};
 use crate::names::dynroot;
-use crate::servers::pags::{New, TooMany};
+use crate::servers::pags::{New, NoPag};
 use crate::servers::table::ServerKind;
 use crate::servers::users::{Holder, IdentityIndex, LoggedIn, TokenCounts, TokenInfo};
 use crate::vnodes::status::{Status, unix_time};
@@ -300,9 +300,26 @@ impl Client {
     pub fn make_pag(&self, uid: u32) -> Result<Pag, Error> {
         let seed =
             self.inner.runtime.seed().map_err(|error| Error::local("getting random numbers", error))?;
-        let made = self.inner.pags.make(uid, &mut StdRng::from_seed(seed));
-        let New { pag, is_first, ended } = made.map_err(|TooMany| Error::Invalid {
-            what: format!("the user {uid} has too many PAGs that have processes or are new"),
+        self.add_pag(self.inner.pags.make(uid, &mut StdRng::from_seed(seed)), uid)
+    }
+
+    /// Takes over a PAG that another client of this machine has made for a user: it is the same session in all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] as with [`Self::make_pag`], or when the number is somebody else's PAG here.
+    pub fn adopt_pag(&self, pag: Pag, uid: u32) -> Result<(), Error> {
+        self.add_pag(self.inner.pags.adopt(pag, uid), uid).map(drop)
+    }
+
+    fn add_pag(&self, made: Result<New, NoPag>, uid: u32) -> Result<Pag, Error> {
+        let New { pag, is_first, ended } = made.map_err(|why| Error::Invalid {
+            what: match why {
+                NoPag::TooMany => format!("the user {uid} has too many PAGs that have processes or are new"),
+                NoPag::Taken => {
+                    "this number is another user's PAG, or one from before this client began".to_owned()
+                }
+            },
         })?;
         if is_first {
             self.distrust_copies();

@@ -180,7 +180,7 @@ pub(super) fn assemble(
     Ok(Parts {
         uuid,
         users,
-        pags: Pags::new(config.users.iter().map(|user| user.uid).collect()),
+        pags: Pags::default(),
         servers,
         cells,
         dns,

@@ -3,7 +3,7 @@
 //!
 //! A number that was made for another user is a PAG without tokens: it gives nobody more than they had, and also not the tokens that the
 //! user has outside of PAGs. So is one that processes had when the client began, as it may be of an earlier run of this client, unless its tokens
-//! were kept; but users whose tokens the client makes itself keep those there. Any other number is another client's, and counts for nothing here.
+//! were kept. Any other number is another client's or an ordinary group's, and counts for nothing here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +31,6 @@ pub(crate) struct Pags {
     are_in_use: AtomicBool,
     /// True if processes were looked at that may be in PAGs from before.
     has_looked: AtomicBool,
-    /// Users whose tokens the client makes.
-    keyed: HashSet<u32>,
     all: Mutex<HashMap<Pag, Made>>,
 }
 
@@ -67,16 +65,16 @@ pub(crate) struct New {
     pub(crate) ended: Option<User>,
 }
 
-/// There are too many.
+/// The reason why there is no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooMany;
+pub(crate) enum NoPag {
+    /// There are too many.
+    TooMany,
+    /// The number is in use here, and not this user's.
+    Taken,
+}
 
 impl Pags {
-    /// None yet; the client makes the tokens of these users itself.
-    pub(crate) fn new(keyed: HashSet<u32>) -> Self {
-        Self { keyed, ..Self::default() }
-    }
-
     fn lock(&self) -> MutexGuard<'_, HashMap<Pag, Made>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,8 +85,28 @@ impl Pags {
     }
 
     /// Makes one for a user, with a number that none has. If there are too many, the one that has been without processes for longest ends.
-    pub(crate) fn make(&self, uid: u32, random: &mut StdRng) -> Result<New, TooMany> {
+    pub(crate) fn make(&self, uid: u32, random: &mut StdRng) -> Result<New, NoPag> {
         let mut all = self.lock();
+        let pag = loop {
+            let pag = Pag::chosen_by(random.random());
+            if !all.contains_key(&pag) {
+                break pag;
+            }
+        };
+        self.insert(&mut all, pag, uid)
+    }
+
+    /// Takes one over that another client of this machine has made for a user, so that it is the same session here.
+    pub(crate) fn adopt(&self, pag: Pag, uid: u32) -> Result<New, NoPag> {
+        let mut all = self.lock();
+        match all.get(&pag) {
+            Some(made) if made.owner == Some(uid) => Ok(New { pag, is_first: false, ended: None }),
+            Some(_) => Err(NoPag::Taken),
+            None => self.insert(&mut all, pag, uid),
+        }
+    }
+
+    fn insert(&self, all: &mut HashMap<Pag, Made>, pag: Pag, uid: u32) -> Result<New, NoPag> {
         let is_theirs = |made: &Made| made.owner == Some(uid);
         let with_over = all.values().filter(|made| is_theirs(made)).count();
         let has_too_many =
@@ -106,16 +124,10 @@ impl Pags {
                     }
             };
             let oldest = all.iter().filter(|(_, made)| may_end(made)).max_by_key(|(_, made)| made.missed);
-            let pag = *oldest.ok_or(TooMany)?.0;
-            let owner = all.remove(&pag).and_then(|made| made.owner);
-            ended = owner.map(|uid| User { uid, pag: Some(pag) });
+            let oldest = *oldest.ok_or(NoPag::TooMany)?.0;
+            let owner = all.remove(&oldest).and_then(|made| made.owner);
+            ended = owner.map(|uid| User { uid, pag: Some(oldest) });
         }
-        let pag = loop {
-            let pag = Pag::chosen_by(random.random());
-            if !all.contains_key(&pag) {
-                break pag;
-            }
-        };
         all.insert(pag, Made::of(Some(uid)));
         Ok(New { pag, is_first: !self.are_in_use.swap(true, Ordering::AcqRel), ended })
     }
@@ -137,19 +149,24 @@ impl Pags {
 
     /// The identity of a process, by its user, its real user and its groups. A program with a set-uid bit that acts as the superuser
     /// counts as the PAG's owner, if they have started it: somebody else who has a way to the number would else have their files looked at
-    /// by such a program.
-    pub(crate) fn user(&self, uid: u32, real: u32, mut groups: impl Iterator<Item = u32>) -> User {
+    /// by such a program. Of several numbers the user's own PAG counts: directories of users (sssd, winbind) give ordinary groups such numbers too.
+    pub(crate) fn user(&self, uid: u32, real: u32, groups: impl Iterator<Item = u32>) -> User {
         let user = User::of(uid);
         if !self.are_in_use() {
             return user;
         }
-        let Some(pag) = groups.find_map(Pag::of_group) else { return user };
-        match self.lock().get(&pag).map(|made| made.owner) {
-            Some(Some(owner)) if user.is_superuser() && real == owner => User { uid: owner, pag: Some(pag) },
-            Some(None) if self.keyed.contains(&uid) => user,
-            Some(_) => User { uid, pag: Some(pag) },
-            None => user,
+        let all = self.lock();
+        let mut anothers = None;
+        for pag in groups.filter_map(Pag::of_group) {
+            match all.get(&pag).map(|made| made.owner) {
+                Some(Some(owner)) if owner == uid || user.is_superuser() && real == owner => {
+                    return User { uid: owner, pag: Some(pag) };
+                }
+                Some(_) => anothers = anothers.or(Some(pag)),
+                None => {}
+            }
         }
+        User { uid, pag: anothers }
     }
 
     /// These are the PAGs that processes are in. Returns those that have ended, as no process has been in them at two looks, and nobody
@@ -236,12 +253,43 @@ mod tests {
         assert_eq!(guesser, User { uid: 2, pag: Some(pag) }, "nor the user's own tokens");
     }
 
+    /// The first group in the range was taken for the PAG: a user of a directory that gives groups such numbers had none.
+    #[test]
+    fn a_user_with_an_ordinary_group_in_the_range_is_in_their_pag_all_the_same() {
+        let pags = Pags::default();
+        let ordinary = Pag::chosen_by(77).group();
+        let [mine, another] =
+            [1, 2].map(|uid| pags.make(uid, &mut StdRng::seed_from_u64(uid.into())).unwrap().pag);
+        let alice = User { uid: 1, pag: Some(mine) };
+        for groups in
+            [[ordinary, mine.group()], [another.group(), mine.group()], [mine.group(), another.group()]]
+        {
+            assert_eq!(who(&pags, 1, &groups), alice, "{groups:?}");
+        }
+        assert_eq!(who(&pags, 1, &[ordinary]), User::of(1));
+        assert_eq!(who(&pags, 1, &[ordinary, another.group()]), User { uid: 1, pag: Some(another) });
+    }
+
+    #[test]
+    fn a_pag_that_another_client_has_made_is_one_session_in_both() {
+        let (here, there) = (Pags::default(), Pags::default());
+        let pag = here.make(1, &mut random()).unwrap().pag;
+        assert!(there.adopt(pag, 1).unwrap().is_first);
+        assert_eq!(who(&there, 1, &[pag.group()]), User { uid: 1, pag: Some(pag) });
+        assert!(!there.adopt(pag, 1).unwrap().is_first, "it is told twice");
+        assert_eq!(there.adopt(pag, 2), Err(NoPag::Taken));
+        for number in 1..PER_USER_MAX as u32 {
+            there.adopt(Pag::chosen_by(pag.group() + number), 1).unwrap();
+        }
+        assert_eq!(there.adopt(Pag::chosen_by(pag.group() - 1), 1), Err(NoPag::TooMany));
+    }
+
     #[test]
     fn a_user_who_makes_very_many_is_told_and_others_are_not() {
         let (pags, mut random) = (Pags::default(), random());
         let made: HashSet<_> = (0..PER_USER_MAX).map(|_| pags.make(1, &mut random).unwrap().pag).collect();
         assert_eq!(made.len(), PER_USER_MAX, "each has a number of its own");
-        assert_eq!(pags.make(1, &mut random), Err(TooMany));
+        assert_eq!(pags.make(1, &mut random), Err(NoPag::TooMany));
         assert!(pags.make(2, &mut random).is_ok());
         for _ in 0..2 {
             pags.look(&HashSet::new(), |_| false);
@@ -257,7 +305,7 @@ mod tests {
             let pag = pags.make(1, &mut random).unwrap().pag;
             pags.end(User { uid: 1, pag: Some(pag) });
         }
-        assert_eq!(pags.make(1, &mut random), Err(TooMany));
+        assert_eq!(pags.make(1, &mut random), Err(NoPag::TooMany));
         assert!(pags.make(2, &mut random).is_ok());
         for _ in 0..2 {
             pags.look(&HashSet::new(), |_| false);
@@ -273,13 +321,13 @@ mod tests {
         pags.look(&HashSet::new(), |_| true);
         let alive: HashSet<_> = (1..PER_USER_MAX - 1).map(|_| make(1).unwrap().pag).collect();
         let last = make(1).unwrap().pag;
-        assert_eq!(make(1), Err(TooMany), "nobody knows yet that there are no processes");
+        assert_eq!(make(1), Err(NoPag::TooMany), "nobody knows yet that there are no processes");
         pags.look(&alive, |_| true);
         assert_eq!(make(1).unwrap().ended, Some(User { uid: 1, pag: Some(first) }), "the oldest");
-        assert_eq!(make(1), Err(TooMany), "the others have processes, or are new");
+        assert_eq!(make(1), Err(NoPag::TooMany), "the others have processes, or are new");
         // One that its session has ended does not count.
         pags.end(User { uid: 2, pag: Some(last) });
-        assert_eq!(make(1), Err(TooMany), "nor does anybody else end it");
+        assert_eq!(make(1), Err(NoPag::TooMany), "nor does anybody else end it");
         pags.end(User { uid: 1, pag: Some(last) });
         assert_eq!(make(1).unwrap().ended, None);
         assert_eq!(
@@ -318,10 +366,9 @@ mod tests {
     /// A process in a PAG of one client was anonymous in the mounts of all others, also in its own user's.
     #[test]
     fn a_pag_of_another_client_takes_nobody_s_tokens_away() {
-        let pags = Pags::new(HashSet::from([1]));
+        let pags = Pags::default();
         let [before, since] = [5, 6].map(Pag::chosen_by);
         pags.look(&HashSet::from([before]), |_| false);
-        assert_eq!(who(&pags, 1, &[before.group()]), User::of(1), "the client makes the user's tokens");
         assert_eq!(who(&pags, 2, &[before.group()]), User { uid: 2, pag: Some(before) });
         pags.look(&HashSet::from([before, since]), |_| false);
         for uid in 0..3 {

@@ -201,6 +201,16 @@ impl fmt::Debug for Users {
 }
 
 impl Identities {
+    /// A user's identity in a cell. In a PAG without a token for it, tickets that are made from the cell's key go on: they are the user's by the
+    /// machine's configuration, and no session's.
+    fn of(&self, user: User, cell: CellIndex) -> Option<IdentityIndex> {
+        let own = self.who.get(&(user, cell)).copied();
+        own.or_else(|| {
+            let outside = *self.who.get(&(User::of(user.uid), cell)).filter(|_| user.pag.is_some())?;
+            matches!(self.logins.get(&outside)?.source, Source::Key(..)).then_some(outside)
+        })
+    }
+
     /// Gives a user an identity, an existing one or a new one. Returns the one that nobody has any more.
     fn set(&mut self, user: User, login: Login) -> Option<IdentityIndex> {
         let (cell, noted) = (login.cell, Arc::clone(&login.noted));
@@ -285,7 +295,7 @@ impl Users {
 
     /// The identity of a user in a cell. Never waits for more than a look.
     pub(crate) fn who(&self, user: User, cell: CellIndex) -> IdentityIndex {
-        self.identities().who.get(&(user, cell)).copied().unwrap_or(IdentityIndex::NOBODY)
+        self.identities().of(user, cell).unwrap_or(IdentityIndex::NOBODY)
     }
 
     /// Has a user's tickets made from a cell's key from now on.
@@ -313,9 +323,10 @@ impl Users {
     /// The tokens of a user, in the order in which they came.
     pub(crate) fn tokens(&self, user: User) -> Vec<TokenInfo> {
         let identities = self.identities();
-        let theirs = identities.who.iter().filter(|((owner, _), _)| *owner == user).map(|(_, who)| *who);
-        let mut all: Vec<_> = theirs.collect();
+        let theirs = identities.who.keys().filter(|(owner, _)| owner.uid == user.uid);
+        let mut all: Vec<_> = theirs.filter_map(|(_, cell)| identities.of(user, *cell)).collect();
         all.sort_unstable();
+        all.dedup();
         let infos = all.into_iter().filter_map(|who| identities.logins.get(&who)).map(|login| {
             let token = login.token();
             let (holder, is_made_here) = match &login.source {
@@ -332,7 +343,7 @@ impl Users {
     /// The identity of a user in a cell now, as it is to be noted of what they write.
     pub(crate) fn writer(&self, user: User, cell: CellIndex) -> Writer {
         let identities = self.identities();
-        let login = identities.who.get(&(user, cell)).and_then(|who| identities.logins.get(who));
+        let login = identities.of(user, cell).and_then(|who| identities.logins.get(&who));
         Writer::new(user.uid, login.map_or_else(Arc::default, |login| Arc::clone(&login.noted)))
     }
 

@@ -8,6 +8,7 @@
 //! the whole cache also for the user who runs the client.
 
 mod answers;
+mod pags;
 mod peer;
 
 use std::collections::HashMap;
@@ -70,6 +71,8 @@ struct Session {
     uid: u32,
     /// The user who runs the client and owns the socket.
     owner: u32,
+    /// The path of the socket.
+    socket: Arc<Path>,
 }
 
 /// The number of connections of each user.
@@ -96,7 +99,7 @@ impl Control {
         // All users of the mount, whoever has mounted it. Before, nobody else could connect.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         let owner = std::fs::metadata(path)?.uid();
-        let task = tokio::spawn(accept(listener, client.clone(), Arc::new(about), owner));
+        let task = tokio::spawn(accept(listener, client.clone(), Arc::new(about), owner, path.into()));
         let pags = tokio::spawn(look_for_pags(client.clone()));
         Ok(Self { path: path.to_owned(), task, pags })
     }
@@ -130,7 +133,7 @@ async fn look_for_pags(client: Client) {
 }
 
 /// Takes connections. With it, those that it has taken end: their tasks are in its set.
-async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner: u32) {
+async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner: u32, socket: Arc<Path>) {
     let counts = Arc::new(ConnectionCounts::default());
     let mut sessions = tokio::task::JoinSet::new();
     loop {
@@ -159,7 +162,8 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner
                 continue;
             }
         };
-        let session = Session { client: client.clone(), about: Arc::clone(&about), user, uid, owner };
+        let (about, socket) = (Arc::clone(&about), Arc::clone(&socket));
+        let session = Session { client: client.clone(), about, user, uid, owner, socket };
         sessions.spawn(async move {
             if let Err(error) = session.run(stream).await {
                 tracing::debug!(%error, uid, "a connection to the control socket ended early");

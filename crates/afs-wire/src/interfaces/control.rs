@@ -290,6 +290,12 @@ interface! {
         /// Tells what the caller's user has written that is not stored before there is another token of the same person's: files, and
         /// bytes in them.
         70 GetUnstored () -> (files: u32, bytes: u64);
+        /// Tells how the client sees the caller: the group of their PAG, 0 outside of PAGs, and whether the client makes the caller's tickets for
+        /// the cell of exactly this name itself, from the cell's key.
+        71 GetCaller (cell: Name) -> (pag: u32, is_made_here: bool);
+        /// Says that another client of this machine has made a PAG for a user, so that it is the same session here. For the superuser. `EAGAIN`
+        /// when the number is somebody else's here, or when the user has too many.
+        72 AdoptPag (group: u32, uid: u32);
     }
 }
 

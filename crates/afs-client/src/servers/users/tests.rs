@@ -27,6 +27,33 @@ async fn users_without_a_token_are_the_same_nobody() {
     assert_ne!(users.who(User::of(1), CELL.0), IdentityIndex::NOBODY);
 }
 
+/// With a PAM module that makes a PAG for each login, root was nobody in a mount with `--localauth`, and the users of `afar up` in their own
+/// volumes.
+#[tokio::test]
+async fn in_a_session_without_a_token_the_ticket_from_the_cells_key_stays_good() {
+    let users = users();
+    let outside = User::of(1);
+    let inside = User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(7)) };
+    users.log_in_by_key(outside, CELL, &keys(), "alice").unwrap();
+    let by_key = users.who(outside, CELL.0);
+    assert_eq!(users.who(inside, CELL.0), by_key);
+    assert_eq!(users.tokens(inside), users.tokens(outside));
+    assert_eq!(users.writer(inside, CELL.0), users.writer(outside, CELL.0));
+    // A token of the session's comes before it, and is of no other session.
+    let token = users.make_token(&keys(), "bob", CELL.1).unwrap();
+    users.log_in(inside, CELL, holder("bob"), token.clone(), false);
+    assert_ne!(users.who(inside, CELL.0), by_key);
+    assert_eq!(users.tokens(inside)[0].holder, holder("bob"));
+    assert_eq!(users.who(outside, CELL.0), by_key);
+    assert_eq!(users.log_out(inside, None).0, 1);
+    assert_eq!(users.who(inside, CELL.0), by_key);
+    assert_eq!(users.log_out(inside, None).0, 0, "it is none of the session's");
+    // A token that somebody gave outside of the session is not the session's.
+    let given = User { uid: 2, pag: None };
+    users.log_in(given, CELL, holder("carol"), token, false);
+    assert_eq!(users.who(User { pag: inside.pag, ..given }, CELL.0), IdentityIndex::NOBODY);
+}
+
 #[tokio::test]
 async fn two_users_of_one_name_are_one_until_both_have_left() {
     let users = users();

@@ -17,13 +17,13 @@ use rxgen::{Abort, Serve, ServerCall};
 
 use super::Session;
 use crate::error::Error;
-use crate::fid::{CellIndex, Fid, User};
+use crate::fid::{CellIndex, Fid, Pag, User};
 use crate::servers::table::{PROBE_MAX, ServerKind};
 use crate::servers::users::{Holder, TokenInfo, kept};
 use crate::service::volumes::{CellInfo, ServerInfo, SetVolume};
 
 /// Results, or the errno that the command is told.
-type Answer<R> = Result<R, Abort>;
+pub(super) type Answer<R> = Result<R, Abort>;
 
 /// A handler: the request, what is done, the results.
 macro_rules! answer {
@@ -77,6 +77,17 @@ fn failed(error: Error) -> Abort {
         // Words of their own in `fs`: a cell, or a volume, that is not there.
         Error::NoVolume { .. } | Error::NoSite { .. } => errno(Errno::ENODEV),
         error => errno(error.errno()),
+    }
+}
+
+/// There is no PAG for somebody.
+pub(super) fn no_pag(error: Error) -> Abort {
+    match error {
+        Error::Invalid { .. } => {
+            tracing::debug!(%error, "asked for through the control socket");
+            errno(Errno::EAGAIN)
+        }
+        error => failed(error),
     }
 }
 
@@ -451,11 +462,24 @@ answer!(ForgetTokens, |session, control::ForgetTokens { cell }| {
 
 answer!(NewPag, |session, control::NewPag {}| {
     // For the user who asks, also if that is a program of theirs that adds the group: whatever it is, it is theirs alone.
-    let pag = session.client.make_pag(session.uid).map_err(|error| match error {
-        Error::Invalid { .. } => errno(Errno::EAGAIN),
-        error => failed(error),
-    })?;
+    let pag = session.new_pag().await?;
     Ok(reply::NewPag { group: pag.group() })
+});
+
+answer!(AdoptPag, |session, control::AdoptPag { group, uid }| {
+    session.check_superuser()?;
+    let pag = Pag::of_group(group).ok_or(errno(Errno::EINVAL))?;
+    session.client.adopt_pag(pag, uid).map_err(no_pag)?;
+    Ok(reply::AdoptPag {})
+});
+
+answer!(GetCaller, |session, control::GetCaller { cell }| {
+    let tokens = session.client.tokens(session.user);
+    let name_of = |token: &TokenInfo| session.client.cell_name(token.cell);
+    let is_meant =
+        |token: &TokenInfo| name_of(token).is_some_and(|name| name.as_str().as_bytes() == &cell[..]);
+    let is_made_here = tokens.iter().any(|token| token.is_made_here && is_meant(token));
+    Ok(reply::GetCaller { pag: session.user.pag.map_or(0, Pag::group), is_made_here })
 });
 
 answer!(EndPag, |session, control::EndPag {}| {

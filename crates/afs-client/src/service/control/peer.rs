@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd};
 use std::{fs, io, mem};
 
+use super::pags::is_ordinary;
 use crate::fid::Pag;
 use crate::servers::pags::groups_of;
 
@@ -45,7 +46,8 @@ pub(super) fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
     }
 }
 
-/// The PAGs that processes of this machine are in, as far as they can be seen from here.
+/// The PAGs that processes of this machine are in, as far as they can be seen from here. Ordinary groups whose number could be a PAG's are none:
+/// who is in one would be taken for a session from before, and be anonymous.
 ///
 /// # Errors
 ///
@@ -66,6 +68,7 @@ pub fn pags_of_processes() -> io::Result<HashSet<Pag>> {
             Err(error) => return Err(error),
         }
     }
+    pags.retain(|pag| !is_ordinary(*pag));
     Ok(pags)
 }
 
