@@ -5,10 +5,11 @@ use std::fs::{self, Permissions};
 use std::io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rx::Runtime;
+use rx_proto::time::Instant;
 use rx_security::keys::{KEY_FILE, KEY_FILE_EXT, KEYTAB};
 use rx_security::{KeySet, rxkad};
 
@@ -39,6 +40,9 @@ pub(crate) fn load(folder: &Path, allow_only_des: bool) -> Result<KeySet, String
 /// The time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// The least time between two looks for tickets for keys that are not there, which anybody may show.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 /// The properties in which a changed file differs. A file that is replaced is another one, even within a second; one that has another
 /// owner or mode may be readable now.
 type Stamp = Option<(u64, u64, i64, i64)>;
@@ -55,12 +59,61 @@ pub(crate) struct Watched {
     folder: PathBuf,
     allow_only_des: bool,
     rxkad: rxkad::Server,
+    seen: Mutex<Seen>,
+}
+
+/// The last look at the files.
+struct Seen {
+    stamps: [Stamp; 3],
+    /// The reason why they could not be read.
+    failed: Option<String>,
+    /// The time of the last look for a ticket for another key.
+    for_unknown: Option<Instant>,
 }
 
 impl Watched {
-    /// Makes the watcher of the keys that the server has just read.
-    pub(crate) const fn new(folder: PathBuf, allow_only_des: bool, rxkad: rxkad::Server) -> Self {
-        Self { folder, allow_only_des, rxkad }
+    /// Makes the watcher of the keys that the server has just read. They are also looked at when somebody shows a ticket for another key: without,
+    /// commands with the key that was just added would fail.
+    pub(crate) fn new(
+        folder: PathBuf,
+        allow_only_des: bool,
+        rxkad: rxkad::Server,
+        runtime: &Arc<dyn Runtime>,
+    ) -> Arc<Self> {
+        let seen = Mutex::new(Seen { stamps: stamps(&folder), failed: None, for_unknown: None });
+        let watched = Arc::new(Self { folder, allow_only_des, rxkad, seen });
+        let (weak, runtime) = (Arc::downgrade(&watched), Arc::clone(runtime));
+        watched.rxkad.when_key_is_unknown(move || {
+            if let Some(watched) = weak.upgrade() {
+                watched.look_for_unknown(runtime.now());
+            }
+        });
+        watched
+    }
+
+    /// Somebody has shown a ticket for a key that is not there.
+    fn look_for_unknown(&self, now: Instant) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.for_unknown.is_none_or(|last| now >= last + LOOK_AGAIN_AFTER) {
+            seen.for_unknown = Some(now);
+            self.look(&mut seen);
+        }
+    }
+
+    /// Reads the keys anew if a file of theirs has changed.
+    fn look(&self, seen: &mut Seen) {
+        let stamps = stamps(&self.folder);
+        if stamps == seen.stamps && seen.failed.is_none() {
+            return;
+        }
+        let error = self.try_reload().err();
+        if let Some(error) =
+            error.as_ref().filter(|error| stamps != seen.stamps || seen.failed.as_ref() != Some(*error))
+        {
+            tracing::error!(%error, "the keys stay as they were, until they can be read");
+        }
+        // Reading may change the mode: then they are read once more.
+        (seen.stamps, seen.failed) = (stamps, error);
     }
 
     /// Reads them anew: connections that stand go on. What cannot be used changes nothing.
@@ -79,22 +132,10 @@ impl Watched {
 
 /// Reads the keys anew whenever a file of theirs has changed, for as long as they are there.
 pub(crate) async fn watch(watched: Weak<Watched>, runtime: Arc<dyn Runtime>) {
-    let Some(mut before) = watched.upgrade().map(|watched| stamps(&watched.folder)) else { return };
-    let mut failed = None;
     loop {
         runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
         let Some(watched) = watched.upgrade() else { return };
-        let now = stamps(&watched.folder);
-        if now != before || failed.is_some() {
-            let error = watched.try_reload().err();
-            if let Some(error) =
-                error.as_ref().filter(|error| now != before || failed.as_ref() != Some(*error))
-            {
-                tracing::error!(%error, "the keys stay as they were, until they can be read");
-            }
-            // Reading may change the mode: then they are read once more.
-            (before, failed) = (now, error);
-        }
+        watched.look(&mut watched.seen.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -149,6 +190,32 @@ mod tests {
             2,
             "beside another it is the administrator's"
         );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// For up to a second after `afar key add`, every command with `-localauth` was refused: it uses the newest key at once.
+    #[tokio::test]
+    async fn a_key_that_was_just_added_is_known_to_who_comes_with_it() {
+        let folder = std::env::temp_dir().join(format!("afs-server-new-key-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let key = |kvno| Key::rxkad_krb5(kvno, EncType::AES256, &[7; 32]);
+        let save =
+            |kvnos: &[i32]| KeySet::of(kvnos.iter().map(|kvno| key(*kvno))).unwrap().save(&folder).unwrap();
+        save(&[1]);
+        let runtime: Arc<dyn Runtime> = Arc::new(rx::TokioRuntime::current());
+        let clock = Arc::new(|| rx_security::UnixTime(0));
+        let options = rxkad::ServerOptions::of_cell("one.test");
+        let rxkad = rxkad::Server::new(load(&folder, false).unwrap(), options, clock);
+        let watched = Watched::new(folder.clone(), false, rxkad.clone(), &runtime);
+        let begin = runtime.now();
+        let known_at = |later: u32| {
+            watched.look_for_unknown(begin + LOOK_AGAIN_AFTER * later / 2);
+            rxkad.keys().iter().count()
+        };
+        save(&[1, 2]);
+        assert_eq!(known_at(0), 2, "at once");
+        save(&[1, 2, 3]);
+        assert_eq!([1, 2].map(known_at), [2, 3], "files are not looked at for each ticket");
         fs::remove_dir_all(folder).unwrap();
     }
 

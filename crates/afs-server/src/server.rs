@@ -169,7 +169,7 @@ impl Server {
         let Assembly { endpoints, rxkad, folder, runtime, .. } = assembly;
         let (cell, started) = (folder.cell.to_string(), runtime.now());
         endpoints.values().for_each(|endpoint| endpoint.set_starting(false));
-        let keys = Arc::new(keys::Watched::new(folder.path, config.security.allow_only_des, rxkad));
+        let keys = keys::Watched::new(folder.path, config.security.allow_only_des, rxkad, &runtime);
         runtime.spawn(Box::pin(keys::watch(Arc::downgrade(&keys), Arc::clone(&runtime))));
         Ok(Self {
             endpoints,

@@ -5,7 +5,7 @@ use super::response::{Challenge, SealedResponse};
 use super::{INDEX, Level, codes};
 use crate::identity::LocalRealms;
 use crate::keys::KeySet;
-use crate::ticket::{self, NameRules};
+use crate::ticket::{self, NameRules, TicketError};
 use crate::time::{Clock, UnixTime};
 use bytes::Bytes;
 use rx_proto::abort::AbortCode;
@@ -13,7 +13,7 @@ use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex};
 use rx_proto::packet::Header;
 use rx_proto::security::{ConnectionFacts, SecurityClass, ServerSecurity};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// A server's demands on clients.
 #[derive(Clone, Debug)]
@@ -39,8 +39,12 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
+/// Looks for newer keys, and has the server take them.
+type LookForKeys = Box<dyn Fn() + Send + Sync>;
+
 struct Shared {
     keys: RwLock<Arc<KeySet>>,
+    look: OnceLock<LookForKeys>,
     options: ServerOptions,
     clock: Clock,
 }
@@ -48,12 +52,19 @@ struct Shared {
 impl Server {
     /// rxkad with these keys. The clock is asked for each packet, since a ticket may expire between two.
     pub fn new(keys: KeySet, options: ServerOptions, clock: Clock) -> Self {
-        Self { shared: Arc::new(Shared { keys: RwLock::new(Arc::new(keys)), options, clock }) }
+        let (keys, look) = (RwLock::new(Arc::new(keys)), OnceLock::new());
+        Self { shared: Arc::new(Shared { keys, look, options, clock }) }
     }
 
     /// Takes other keys from now on; connections that stand go on.
     pub fn set_keys(&self, keys: KeySet) {
         *self.shared.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+    }
+
+    /// Has this called, and the ticket tried once more, when a ticket is for a key that is not there: who has added it uses it at once. It must be
+    /// cheap, as anybody may show such tickets. Only the first one counts.
+    pub fn when_key_is_unknown(&self, look: impl Fn() + Send + Sync + 'static) {
+        let _ = self.shared.look.set(Box::new(look));
     }
 
     /// The keys, for making tickets of the server's own.
@@ -151,9 +162,18 @@ impl SecurityClass for End {
         let nonce = self.nonce.ok_or(codes::OUTOFSEQUENCE)?;
         let options = &self.shared.options;
         let sealed = SealedResponse::parse(body)?;
-        let keys = Arc::clone(&self.shared.keys.read().unwrap_or_else(PoisonError::into_inner));
-        let ticket = ticket::open(&keys, sealed.kvno, sealed.ticket, (self.shared.clock)(), options.names)
-            .map_err(|error| error.code())?;
+        let open = || {
+            let keys = Arc::clone(&self.shared.keys.read().unwrap_or_else(PoisonError::into_inner));
+            ticket::open(&keys, sealed.kvno, sealed.ticket, (self.shared.clock)(), options.names)
+        };
+        let ticket = open().or_else(|error| match (&error, self.shared.look.get()) {
+            (TicketError::UnknownKey { .. }, Some(look)) => {
+                look();
+                open()
+            }
+            _ => Err(error),
+        });
+        let ticket = ticket.map_err(|error| error.code())?;
         let response = sealed.open(&ticket.session_key)?;
         if response.epoch != facts.epoch
             || response.connection != facts.connection

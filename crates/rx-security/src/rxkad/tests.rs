@@ -242,6 +242,23 @@ fn meet(server: &Server, client: Client) -> (Ends, Result<[CallNumber; CHANNELS]
 }
 
 #[test]
+fn a_ticket_for_a_key_that_was_just_added_is_opened() {
+    let server = server(Level::Clear);
+    let newer = || KeySet::of([Key::rxkad_krb5(3, EncType::AES256, &[8; 32])]).unwrap();
+    let token = Arc::new(ticket::local_superuser(&newer(), &mut rng()).unwrap());
+    let shows = || meet(&server, Client::new(Arc::clone(&token), Level::Crypt)).1.map(drop);
+    assert_eq!(shows(), Err(codes::UNKNOWNKEY));
+    let (weak, looks) = (server.clone(), Arc::new(std::sync::atomic::AtomicU32::new(0)));
+    let count = Arc::clone(&looks);
+    server.when_key_is_unknown(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        weak.set_keys(newer());
+    });
+    assert_eq!([shows(), shows()], [Ok(()), Ok(())]);
+    assert_eq!(looks.load(std::sync::atomic::Ordering::Relaxed), 1, "and is known from then on");
+}
+
+#[test]
 fn a_superuser_is_known_and_understood_at_every_level() {
     for level in Level::ALL {
         let ((mut end, mut client), result) = meet(&server(level), Client::new(Arc::new(superuser()), level));
