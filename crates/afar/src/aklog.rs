@@ -7,7 +7,7 @@ pub(crate) mod cells;
 pub(crate) mod login;
 
 use crate::classic::{Command, Given, Opt, Parsed};
-use crate::fs::client::Client;
+use crate::fs::client::{Clients, Says};
 use crate::fs::errors::{ENOENT, Failure};
 use crate::fs::place::{Found, Links};
 use crate::printer::{Printer, complain, say};
@@ -43,7 +43,7 @@ pub(crate) mod status {
 static COMMAND: Command = Command {
     name: "aklog",
     options: &[
-        Opt::list("cell", "cell or path").or("c"),
+        Opt::list("cell", "cell or path").or("c").takes_all(),
         Opt::single("k", "Kerberos realm of the cell"),
         Opt::list("path", "path").or("p").path(),
         Opt::flag("d", "print each step"),
@@ -94,8 +94,8 @@ fn get_tokens(given: &Given, printer: &Printer) -> u8 {
     if given.has("setpag") {
         complain!(printer, "aklog: -setpag is not supported: use 'pagsh' to start a shell with a new PAG\n");
     }
-    let client = Client::for_tokens();
-    let source = Source { client: client.as_ref().ok(), folder: given.value("config").map(PathBuf::from) };
+    let clients = Clients::find("aklog", Says::All);
+    let source = Source { clients: Some(&clients), folder: given.value("config").map(PathBuf::from) };
     let (wanted, mut result) = wanted(given, &source, printer);
     if given.has("noauth") {
         return result;
@@ -107,7 +107,7 @@ fn get_tokens(given: &Given, printer: &Printer) -> u8 {
     let mut login = Login {
         printer,
         program: "aklog",
-        client: client.as_ref(),
+        clients: &clients,
         given_realm: given.word("k"),
         asks_database: !given.has("noprdb"),
         is_forced: given.has("force"),
@@ -165,6 +165,7 @@ fn wanted(given: &Given, source: &Source<'_>, printer: &Printer) -> (Vec<KnownCe
         }
     }
     let mut cells: Vec<KnownCell> = Vec::new();
+    let unknown = if given.words("cell").len() > 1 { status::SOMETHING } else { status::CONFIGURATION };
     for name in names {
         match source.find(name.as_deref()) {
             Ok(cell) if cells.iter().any(|other| other.name == cell.name) => {}
@@ -176,7 +177,7 @@ fn wanted(given: &Given, source: &Source<'_>, printer: &Printer) -> (Vec<KnownCe
             }
             Err(why) => {
                 complain!(printer, "aklog: {why}\n");
-                result = status::CONFIGURATION;
+                result = unknown;
             }
         }
     }

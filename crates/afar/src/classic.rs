@@ -47,12 +47,14 @@ pub(crate) struct Opt {
     is_hidden: bool,
     /// Its values name files, which may be any bytes.
     is_path: bool,
+    /// All words without an option are its values.
+    takes_all: bool,
 }
 
 impl Opt {
     const fn new(name: &'static str, arity: Arity, value_name: &'static str, help: &'static str) -> Self {
-        let (is_required, is_ours, is_hidden, is_path) = (false, false, false, false);
-        Self { name, arity, value_name, help, alias: "", is_required, is_ours, is_hidden, is_path }
+        let [is_required, is_ours, is_hidden, is_path, takes_all] = [false; 5];
+        Self { name, arity, value_name, help, alias: "", is_required, is_ours, is_hidden, is_path, takes_all }
     }
 
     /// An option without a value.
@@ -92,6 +94,12 @@ impl Opt {
     /// The same, but no help shows it, and it must be written out.
     pub(crate) const fn hidden(mut self) -> Self {
         self.is_hidden = true;
+        self
+    }
+
+    /// The same, to which all words without an option go, also if other options could take some.
+    pub(crate) const fn takes_all(mut self) -> Self {
+        self.takes_all = true;
         self
     }
 
@@ -415,7 +423,7 @@ impl Command {
     /// there, so that a further value is reported as one too many.
     fn next_position(&self, row: usize) -> usize {
         let last_list = self.options.iter().rposition(|o| o.arity == Arity::List);
-        if last_list == Some(row) {
+        if last_list == Some(row) || self.options[row].takes_all {
             return row;
         }
         let later = (row + 1..self.options.len()).find(|row| self.options[*row].takes_positions());

@@ -26,7 +26,7 @@ use crate::output;
 use crate::printer::Printer;
 use crate::suite::{Suite, Verb};
 use afs_wire::control::{self, Place};
-use client::{Client, Mount};
+use client::Client;
 use errors::Failure;
 use place::{Found, Links, client_of};
 use rxgen::Rpc;
@@ -371,7 +371,7 @@ impl Served {
 impl Fs {
     /// The client of a command that is about no file.
     fn any_client(&self) -> Result<Client, Failure> {
-        Client::connect(&Mount::any().ok_or(Failure::NoClient)?.socket)
+        Client::any("fs")
     }
 
     /// Asks that client one thing.

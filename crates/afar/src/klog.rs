@@ -5,7 +5,7 @@ use crate::aklog::cells::Source;
 use crate::aklog::login::{Login, Refusal, complain_of};
 use crate::aklog::status;
 use crate::classic::{Command, Given, Opt, Parsed};
-use crate::fs::client::Client;
+use crate::fs::client::{Clients, Says};
 use crate::printer::{Printer, complain, say};
 use crate::{output, private};
 use afs_kerberos::{Credentials, Error, Kerberos, TicketLife};
@@ -41,6 +41,11 @@ static COMMAND: Command = Command {
 
 /// Runs the command with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    run_as("klog", args)
+}
+
+/// The same under another name.
+pub(crate) fn run_as(called: &str, args: &[OsString]) -> ExitCode {
     private::begin();
     let parsed = COMMAND.parse(args).and_then(|parsed| match parsed {
         Parsed::Run(given) => given.check_text().map(|()| Some(given)),
@@ -48,9 +53,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     });
     let given = match parsed {
         Ok(Some(given)) => given,
-        Ok(None) => return output::print(&COMMAND.classic_help("klog")),
+        Ok(None) => return output::print(&COMMAND.classic_help(called)),
         Err(misuse) => {
-            eprintln!("{}", misuse.in_classic_words("klog"));
+            eprintln!("{}", misuse.in_classic_words(called));
             return ExitCode::FAILURE;
         }
     };
@@ -82,8 +87,8 @@ fn log_in(given: &Given, printer: &Printer) -> Result<(), Refusal> {
         None => None,
     };
     let life = TicketLife { seconds, renewable_seconds: None };
-    let client = Client::for_tokens();
-    let source = Source { client: client.as_ref().ok(), folder: None };
+    let clients = Clients::find("klog", Says::All);
+    let source = Source { clients: Some(&clients), folder: None };
     let cell = source.find(given.word("cell")).map_err(|why| failed(&why, status::CONFIGURATION))?;
     let kerberos = Kerberos::open().map_err(|error| failed(&error, status::KERBEROS))?;
     let realm = match given.word("k") {
@@ -100,7 +105,7 @@ fn log_in(given: &Given, printer: &Printer) -> Result<(), Refusal> {
     let mut login = Login {
         printer,
         program: "klog",
-        client: client.as_ref(),
+        clients: &clients,
         given_realm: given.word("k"),
         asks_database: !given.has("noprdb"),
         is_forced: false,

@@ -1,13 +1,13 @@
 //! As whom a command calls servers: with the caller's token, which the client of this machine has; with `-localauth`, as the cell's own
 //! superuser, whose tickets are made from the key in the servers' configuration folder; or as nobody.
 
-use crate::fs::client::Client;
+use crate::fs::client::{Client, Clients, Says};
 use crate::fs::errors::Failure;
 use crate::private;
 use afs_admin::Login;
 use afs_config::{Superuser, UserList};
 use afs_wire::Errno;
-use afs_wire::control::{self, GivenToken, HeldToken};
+use afs_wire::control::{self, GivenToken};
 use afs_wire::ids::Name;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -16,11 +16,7 @@ use rx_security::{KeySet, Level, Token, UnixTime};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
-
-/// The time for which the client is waited for: it has the token or has it not, and asks no server for it. A command that mends a cell
-/// in which clients hang goes on without.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
+use std::time::SystemTime;
 
 /// The reason why there is no token to call servers with. The command goes on anonymously, as with OpenAFS's tools.
 #[derive(Debug)]
@@ -96,8 +92,15 @@ pub(crate) fn log_in(
     if options.localauth {
         superuser(folder, level, seed)
     } else {
-        let client = Client::for_tokens_within(CLIENT_TIMEOUT).map_err(NoToken::of)?;
-        token_for(&client, cell).map(|(_, token)| Login::with_token(token, level))
+        // The first client that has one.
+        let (clients, mut refusal) = (clients(), None);
+        for client in clients.of_one_session() {
+            match token_for(client, cell) {
+                Ok((_, token)) => return Ok(Login::with_token(token, level)),
+                Err(why) => refusal = refusal.or(Some(why)),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| NoToken::of(clients.into_first().err().unwrap_or(Failure::NoClient))))
     }
 }
 
@@ -109,14 +112,27 @@ pub(crate) fn superuser(folder: &Path, level: Level, seed: [u8; 32]) -> Result<L
 
 /// The caller's tokens that are good, each with its cell and the name of its owner there.
 pub(crate) fn all_tokens() -> Result<Vec<(String, String, Token)>, NoToken> {
-    let client = Client::for_tokens_within(CLIENT_TIMEOUT).map_err(NoToken::of)?;
-    let held = client.call(&control::ListTokens {}).map_err(NoToken::of)?.tokens.into_vec();
-    let of = |held: HeldToken| {
-        let cell = held.cell.to_string();
-        let (name, token) = token_for(&client, &cell).ok()?;
-        Some((cell, name, token))
-    };
-    Ok(held.into_iter().filter_map(of).collect())
+    let mut tokens: Vec<(String, String, Token)> = Vec::new();
+    let clients = clients();
+    for client in clients.of_one_session() {
+        for held in client.call(&control::ListTokens {}).map_err(NoToken::of)?.tokens.into_vec() {
+            let cell = held.cell.to_string();
+            if tokens.iter().all(|(other, ..)| *other != cell)
+                && let Ok((name, token)) = token_for(client, &cell)
+            {
+                tokens.push((cell, name, token));
+            }
+        }
+    }
+    match clients.into_first() {
+        Ok(_) => Ok(tokens),
+        Err(failure) => Err(NoToken::of(failure)),
+    }
+}
+
+/// The clients that may have tokens. A command that mends a cell in which clients hang goes on without, and the others' tokens do.
+fn clients() -> Clients {
+    Clients::find("afar", Says::Hanging)
 }
 
 /// The caller's token for a cell, and the name of its owner there. From now on this process hides its memory from others.

@@ -139,7 +139,12 @@ const ENTRIES: &[Entry] = &[
         about: "gets a token for a cell with your password",
         run: klog::run,
     },
-    Entry { name: "klog.krb5", is_classic: true, about: "another name for klog", run: klog::run },
+    Entry {
+        name: "klog.krb5",
+        is_classic: true,
+        about: "another name for klog",
+        run: |args| klog::run_as("klog.krb5", args),
+    },
     Entry { name: "pagsh", is_classic: true, about: "starts a shell with its own tokens", run: pagsh::run },
     Entry { name: "pts", is_classic: true, about: "manages the users and groups of a cell", run: pts::start },
     Entry {

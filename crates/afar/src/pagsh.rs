@@ -77,11 +77,16 @@ fn helper() -> Option<PathBuf> {
     others.find(|path| path.is_file())
 }
 
-/// Adds the group of a PAG that the client has just made for this user, in place of the one that there is, and gives the privilege up.
+/// Adds the group of a PAG that a client of root's has just made for this user, in place of the one that there is, and gives the privilege up. Any
+/// other client could name the group of its choice, also one with files of its own.
 fn enter() -> Result<(), String> {
-    let made = Client::for_tokens().and_then(|client| client.call(&control::NewPag {}));
+    let made = Client::for_a_new_pag("pagsh", !geteuid().is_root())
+        .and_then(|client| client.call(&control::NewPag {}));
     let group = made.map_err(|failure| match failure {
         Failure::Errno(errno) => io::Error::from_raw_os_error(errno).to_string(),
+        Failure::NotTrusted { .. } | Failure::NoClient => {
+            "only a client that root has mounted can make a PAG, and there is none here".to_owned()
+        }
         failure => failure.to_string(),
     })?;
     let group = afs_client::Pag::of_group(group.group).ok_or("the client's answer is no PAG")?;

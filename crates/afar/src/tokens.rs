@@ -5,7 +5,7 @@
 //! there, and neither here; but it is said.
 
 use crate::classic::{Command, Opt, Parsed};
-use crate::fs::client::Client;
+use crate::fs::client::{Clients, Says};
 use crate::fs::errors::Failure;
 use crate::output::{self, harmless};
 use crate::printer::{Printer, complain, say};
@@ -29,13 +29,16 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     };
     let printer = Printer::new("tokens");
     let mut status = 0;
-    let tokens = match ask() {
-        Ok(tokens) => tokens,
-        Err(failure) => {
-            status = u8::from(!matches!(failure, Failure::NoClient));
-            complain!(printer, "tokens: {failure}\n");
-            Vec::new()
-        }
+    let clients = Clients::find("tokens", Says::All);
+    let mut none = |failure: &Failure| {
+        status = u8::from(!matches!(failure, Failure::NoClient));
+        complain!(printer, "tokens: {failure}\n");
+        Vec::new()
+    };
+    let tokens = match (clients.first(), ask(&clients)) {
+        (Err(failure), _) => none(failure),
+        (Ok(_), Err(failure)) => none(&failure),
+        (Ok(_), Ok(tokens)) => tokens,
     };
     let now = Timestamp::now().as_second();
     if given.has("json") {
@@ -48,17 +51,23 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     tokens.iter().for_each(|token| printer.say(&line(token, now, &zone)));
     say!(printer, "   --End of list--\n");
     // An older client does not tell.
-    if let Ok(control::reply::GetUnstored { files: files @ 1.., bytes }) =
-        Client::for_tokens().and_then(|client| client.call(&control::GetUnstored {}))
-    {
+    let told = clients.all().iter().filter_map(|client| client.call(&control::GetUnstored {}).ok());
+    let (files, bytes) = told.fold((0, 0), |(files, bytes), told| (files + told.files, bytes + told.bytes));
+    if files > 0 {
         complain!(printer, "tokens: {}\n", waiting(files, bytes));
     }
     ExitCode::from(printer.finish(status))
 }
 
-fn ask() -> Result<Vec<HeldToken>, Failure> {
-    let reply = Client::for_tokens()?.call(&control::ListTokens {})?;
-    Ok(reply.tokens.into_vec())
+/// The tokens of the first client, and those that only others have.
+fn ask(clients: &Clients) -> Result<Vec<HeldToken>, Failure> {
+    let mut tokens: Vec<HeldToken> = Vec::new();
+    for client in clients.of_one_session() {
+        let held = client.call(&control::ListTokens {})?.tokens.into_vec();
+        let more = held.into_iter().filter(|held| tokens.iter().all(|token| token.cell != held.cell));
+        tokens.extend(more.collect::<Vec<_>>());
+    }
+    Ok(tokens)
 }
 
 /// Tells of data that are written and not stored, because their writer has no token meanwhile.

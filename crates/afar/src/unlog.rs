@@ -1,7 +1,7 @@
 //! `unlog`: throws the caller's tokens away, for all cells or some. What is printed, and the exit status, is that of OpenAFS 1.8.9's.
 
 use crate::classic::{Command, Opt, Parsed};
-use crate::fs::client::Client;
+use crate::fs::client::{Client, Clients, Says};
 use crate::fs::errors::Failure;
 use crate::output;
 use crate::printer::{Printer, complain};
@@ -34,35 +34,71 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     ExitCode::from(printer.finish(status))
 }
 
+/// Takes tokens away in all clients. Of those that a client makes itself from the cell's key only the first client's go: who is in its mount means
+/// these, and an administrator's mount elsewhere keeps its own.
 fn forget(cells: &[&str], printer: &Printer) -> u8 {
-    let client = match Client::for_tokens() {
-        Ok(client) => client,
-        Err(failure) => return failed(printer, &failure),
+    let clients = Clients::find("unlog", Says::All);
+    let first = match clients.first() {
+        Ok(first) => first,
+        Err(failure) => return failed(printer, failure),
     };
-    if cells.is_empty() {
-        return match client.call(&control::ForgetTokens { cell: Name::default() }) {
-            Ok(_) => 0,
-            Err(failure) => failed(printer, &failure),
-        };
-    }
+    let others = || clients.of_one_session().skip(1);
     let mut status = 0;
-    for cell in cells {
-        let forgotten = Name::try_from(*cell)
-            .map_err(|_| Failure::Errno(crate::fs::errors::ENOENT))
-            .and_then(|name| client.call(&control::ForgetTokens { cell: name }));
-        match forgotten {
-            Ok(reply) if reply.count == 0 => {
-                complain!(printer, "unlog: Warning - no tokens held for cell {cell}\n");
+    for client in clients.all().iter().filter(|client| !client.has_session_of(first)) {
+        let at = client.place().display();
+        complain!(
+            printer,
+            "unlog: your tokens in the client of {at} stay: it does not know the PAG of this session\n"
+        );
+    }
+    if cells.is_empty() {
+        if let Err(failure) = first.call(&control::ForgetTokens { cell: Name::default() }) {
+            status = failed(printer, &failure);
+        }
+        for client in others() {
+            let forgotten = client.call(&control::ListTokens {}).and_then(|held| {
+                held.tokens.iter().try_for_each(|token| forget_given(client, &token.cell).map(drop))
+            });
+            if let Err(failure) = forgotten {
+                status = failed(printer, &failure);
             }
-            Ok(_) => {}
-            Err(Failure::Errno(_)) => {
+        }
+        return status;
+    }
+    for cell in cells {
+        let Ok(name) = Name::try_from(*cell) else {
+            complain!(printer, "Unrecognized cell name {cell}\n");
+            status = 1;
+            continue;
+        };
+        let of_first = first.call(&control::ForgetTokens { cell: name.clone() }).map(|reply| reply.count);
+        let (mut count, mut is_known) = (0, false);
+        for forgotten in [of_first].into_iter().chain(others().map(|client| forget_given(client, &name))) {
+            match forgotten {
+                Ok(forgotten) => (count, is_known) = (count + forgotten, true),
+                Err(Failure::Errno(_)) => {}
+                Err(failure) => status = failed(printer, &failure),
+            }
+        }
+        match (is_known, count) {
+            (false, _) => {
                 complain!(printer, "Unrecognized cell name {cell}\n");
                 status = 1;
             }
-            Err(failure) => return failed(printer, &failure),
+            (true, 0) => complain!(printer, "unlog: Warning - no tokens held for cell {cell}\n"),
+            (true, _) => {}
         }
     }
     status
+}
+
+/// Takes the token for a cell away that somebody has given a client. Returns how many there were.
+fn forget_given(client: &Client, cell: &Name) -> Result<u32, Failure> {
+    let caller = client.call(&control::GetCaller { cell: cell.clone() });
+    if caller.is_ok_and(|caller| caller.is_made_here) {
+        return Ok(0);
+    }
+    Ok(client.call(&control::ForgetTokens { cell: cell.clone() })?.count)
 }
 
 fn failed(printer: &Printer, failure: &Failure) -> u8 {

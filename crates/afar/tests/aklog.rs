@@ -47,15 +47,16 @@ fn tokens_are_got_for_the_cells_of_paths_of_xlog_and_of_a_link() {
     scene.kinit(ALICE);
     let aklog = |words: &[&str]| {
         let mut command = scene.afar(ALICE, &["aklog", "-noprdb"]);
-        command.args(words).current_dir(&mount).env("HOME", &home);
+        command.args(words).env("HOME", &home);
+        scene.means(&mut command, "both");
         command
     };
     let held = || -> Vec<String> {
         let mut command = scene.afar(ALICE, &["tokens", "-json"]);
-        command.current_dir(&mount);
+        scene.means(&mut command, "both");
         let told: serde_json::Value = serde_json::from_str(&succeed(command)).unwrap();
         let mut command = scene.afar(ALICE, &["unlog"]);
-        command.current_dir(&mount);
+        scene.means(&mut command, "both");
         succeed(command);
         let cells = told.as_array().unwrap().iter();
         let mut cells: Vec<_> = cells.map(|token| token["cell"].as_str().unwrap().to_owned()).collect();
@@ -70,6 +71,8 @@ fn tokens_are_got_for_the_cells_of_paths_of_xlog_and_of_a_link() {
         (&["-p", "afar.local/scratch/.."], &both[..1]),
         (&[OTHER_CELL], &both[1..]),
         (&[OTHER_CELL, "-path", &of_path], &both),
+        // The second was taken for the realm.
+        (&["afar.local", OTHER_CELL], &both),
         (&["-cell", "afar.local", "-linked"], &both),
         (&["-cell", "afar.local"], &both[..1]),
         (&["-cell", "afar.local", "-noauth"], &[]),
@@ -77,6 +80,8 @@ fn tokens_are_got_for_the_cells_of_paths_of_xlog_and_of_a_link() {
         succeed(aklog(words));
         assert_eq!(held(), cells, "{words:?}");
     }
+    let said = fail(aklog(&["a.test", "b.test"]), 2);
+    assert!(said.contains("about cell a.test.") && said.contains("about cell b.test."), "{said}");
     // What is not there is told, and the cell is known nevertheless.
     let said = fail(aklog(&["-path", "afar.local/scratch/nothing"]), 6);
     assert!(said.contains("afar.local/scratch/nothing"), "{said}");

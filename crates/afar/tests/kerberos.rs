@@ -460,7 +460,7 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
     let (_second, _) = scene.cell.mount("second");
     let second = scene.cell.folder.join("second/afar.local");
     let mut command = scene.afar(ALICE, &["aklog"]);
-    command.current_dir(&second);
+    scene.means(&mut command, "second");
     succeed(command);
     let until = Instant::now() + TIMEOUT;
     loop {
@@ -504,7 +504,12 @@ fn seeing_only(folders: &[&Path], user: Local, command: &Command) -> Command {
     let mut alone = Command::new("unshare");
     alone.args(["--mount", "--propagation", "private", "bash", "-c", SCRIPT, "bash"]).args(folders);
     alone.arg(user.uid.to_string()).arg(command.get_program()).args(command.get_args());
-    alone.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    alone.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .filter(|(name, _)| *name != "AFAR_SOCKET"),
+    );
     alone.current_dir("/").stdin(Stdio::null());
     alone
 }

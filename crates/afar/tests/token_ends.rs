@@ -67,7 +67,7 @@ impl Build {
         let (_second, _) = self.scene.cell.mount("second");
         let second = self.scene.cell.folder.join("second/afar.local");
         let mut command = self.scene.afar(ALICE, &["aklog"]);
-        command.current_dir(&second);
+        self.scene.means(&mut command, "second");
         mounted::succeed(command);
         let until = Instant::now() + TIMEOUT;
         loop {

@@ -2,7 +2,7 @@
 //! configuration.
 
 use crate::cell::{CLIENT_FOLDER, CellError, CellServers};
-use crate::fs::client::Client;
+use crate::fs::client::{Client, Clients};
 use crate::fs::errors::Failure;
 use crate::hosts;
 use afs_config::CellServDb;
@@ -25,6 +25,8 @@ pub(crate) struct KnownCell {
     host: Option<String>,
     /// The cell whose tokens are wanted with those of this one.
     pub(crate) linked: Option<String>,
+    /// The place among the clients of the one that has told of it.
+    pub(crate) told_by: usize,
 }
 
 impl KnownCell {
@@ -48,21 +50,25 @@ impl KnownCell {
 
 /// The place where cells are looked up.
 pub(crate) struct Source<'a> {
-    /// The client, if one is mounted.
-    pub(crate) client: Option<&'a Client>,
+    /// The clients that are mounted.
+    pub(crate) clients: Option<&'a Clients>,
     /// A folder that is to be read instead.
     pub(crate) folder: Option<PathBuf>,
 }
 
 impl Source<'_> {
-    /// A cell by its name, alias or the beginning of it; without one, the client's own.
+    /// A cell by its name, alias or the beginning of it, of the first client that knows it; without a name, the first client's own.
     ///
     /// # Errors
     ///
     /// Why there is none, in words.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<KnownCell, String> {
-        match (self.client, &self.folder) {
-            (Some(client), None) => of_client(client, name),
+        match (self.clients.map(Clients::all), &self.folder) {
+            (Some([first, others @ ..]), None) => of_client(first, name).or_else(|why| {
+                let other =
+                    |(place, client)| Some(KnownCell { told_by: 1 + place, ..of_client(client, name).ok()? });
+                others.iter().enumerate().filter(|_| name.is_some()).find_map(other).ok_or(why)
+            }),
             (_, folder) => of_folder(folder.as_deref().unwrap_or(Path::new(CLIENT_FOLDER)), name),
         }
     }
@@ -93,7 +99,7 @@ fn of_client(client: &Client, name: Option<&str>) -> Result<KnownCell, String> {
     // The client knows the location servers. Where the DNS told it these, it tells the others.
     let found = if is_in_file { None } else { CellServers::ask_dns(name.clone(), Service::Protection).ok() };
     let protection = found.map_or_else(|| at_usual_port(&servers), |found| found.servers);
-    let cell = KnownCell { name, servers, protection, host: None, linked: None };
+    let cell = KnownCell { name, servers, protection, host: None, linked: None, told_by: 0 };
     Ok(match file {
         Some(file) => cell.with_file(Path::new(&file)),
         None => cell,
@@ -116,7 +122,7 @@ fn of_folder(folder: &Path, name: Option<&str>) -> Result<KnownCell, String> {
             }
         })?;
     let servers = found.servers.iter().map(|server| *server.ip()).collect();
-    let cell = KnownCell { name: found.name, servers, protection: found.servers, host: None, linked: None };
+    let cell = KnownCell { name: found.name, servers, protection: found.servers, host: None, linked: None, told_by: 0 };
     Ok(cell.with_file(&folder.join("CellServDB")))
 }
 
@@ -132,7 +138,7 @@ mod tests {
         let text = ">one.test two.test #One\n10.0.0.1 #db1.one.test\n10.0.0.2 #db2\n>two.test #\n10.0.0.3\n";
         fs::write(folder.join("CellServDB"), text).unwrap();
         fs::write(folder.join("ThisCell"), "one.test\n").unwrap();
-        let source = Source { client: None, folder: Some(folder.clone()) };
+        let source = Source { clients: None, folder: Some(folder.clone()) };
         let cell = source.find(None).unwrap();
         assert_eq!((cell.name.as_str(), cell.host().as_deref()), ("one.test", Some("db1.one.test")));
         assert_eq!(cell.linked.as_deref(), Some("two.test"));

@@ -3,7 +3,7 @@
 use super::cells::KnownCell;
 use super::status;
 use crate::calls::Caller;
-use crate::fs::client::Client;
+use crate::fs::client::{Client, Clients};
 use crate::fs::errors::{ENOSPC, Failure};
 use crate::output::harmless;
 use crate::printer::{Printer, complain, say};
@@ -47,8 +47,8 @@ pub(crate) struct Login<'a> {
     pub(crate) printer: &'a Printer,
     /// The name of the program, for complaints.
     pub(crate) program: &'static str,
-    /// The client that is to have the tokens.
-    pub(crate) client: Result<&'a Client, &'a Failure>,
+    /// The clients that are to have the tokens.
+    pub(crate) clients: &'a Clients,
     /// The realm of the cell, if the user says it.
     pub(crate) given_realm: Option<&'a str>,
     /// True if the protection database is asked for numbers.
@@ -290,7 +290,7 @@ impl Login<'_> {
         Ok(())
     }
 
-    /// Gives the client a token. Returns whether the client has not had this token before.
+    /// Gives each client that knows the cell a token. Returns whether the one that has told of the cell has not had this token before.
     fn give(&self, cell: &KnownCell, name: &str, id: ViceId, token: &Token) -> Result<bool, Refusal> {
         let failed = |why: &str| {
             let program = self.program;
@@ -302,7 +302,8 @@ impl Login<'_> {
             complain!(self.printer, "{program}: {why}\n");
             Refusal(status::TOKEN)
         };
-        let client = self.client.map_err(|failure| failed(&failure.to_string()))?;
+        let first = self.clients.first().map_err(|failure| failed(&failure.to_string()))?;
+        let client = self.clients.all().get(cell.told_by).unwrap_or(first);
         let too_long = |_| failed("a name or the ticket is too long");
         let given = control::GivenToken {
             cell: Name::new(cell.name.as_str()).map_err(too_long)?,
@@ -314,11 +315,20 @@ impl Login<'_> {
             end: AfsTime(token.end.0),
             ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
         };
-        let set = client.call(&control::SetToken { token: given, is_forced: self.is_forced });
-        set.map(|reply| reply.is_new).map_err(|failure| match failure.errno() {
-            Some(ENOSPC) => failed(TOO_MANY),
-            _ => failed(&failure.to_string()),
-        })
+        let set = control::SetToken { token: given, is_forced: self.is_forced };
+        let reply = client.call(&set).map_err(|failure| failed(&reason(&failure)))?;
+        for other in self.clients.all().iter().filter(|other| !std::ptr::eq(*other, client)) {
+            let outcome = if other.has_session_of(client) {
+                give_another(other, cell, &set)
+            } else {
+                Err("it does not know the PAG of this session, and all your sessions would have the token there".to_owned())
+            };
+            if let Err(why) = outcome {
+                let (program, at, name) = (self.program, other.place().display(), &cell.name);
+                complain!(self.printer, "{program}: the client of {at} has got no token for {name}: {why}\n");
+            }
+        }
+        Ok(reply.is_new)
     }
 
     /// Enters a user of another realm in the protection database, which such users may do themselves.
@@ -343,6 +353,29 @@ impl Login<'_> {
             }
         }
     }
+}
+
+/// Gives another client of this machine a token too: if it knows the same cell, and does not make the user's tickets itself. A cell of the same name
+/// at other servers is another one, and a token of the user's for that would be lost.
+fn give_another(client: &Client, cell: &KnownCell, set: &control::SetToken) -> Result<(), String> {
+    let name = &set.token.cell;
+    let known = match client.call(&control::FindCell { name: name.clone() }) {
+        Ok(found) => found.cell,
+        Err(Failure::Errno(_)) => return Ok(()),
+        Err(failure) => return Err(failure.to_string()),
+    };
+    let is_same =
+        known.name == *name && known.servers.iter().any(|server| cell.servers.contains(&server.ip()));
+    let caller = client.call(&control::GetCaller { cell: name.clone() });
+    if !is_same || caller.is_ok_and(|caller| caller.is_made_here) {
+        return Ok(());
+    }
+    client.call(set).map(drop).map_err(|failure| reason(&failure))
+}
+
+/// The reason why a client does not take a token.
+fn reason(failure: &Failure) -> String {
+    if failure.errno() == Some(ENOSPC) { TOO_MANY.to_owned() } else { failure.to_string() }
 }
 
 /// The number of a name; [`ViceId::ANONYMOUS`] if there is none of it, and `None` if the database does not answer.

@@ -32,6 +32,18 @@ pub(crate) const EROFS: i32 = 30;
 pub(crate) const EDOM: i32 = 33;
 pub(crate) const ESRCH: i32 = 3;
 
+impl From<afs_control::Failure> for Failure {
+    fn from(failure: afs_control::Failure) -> Self {
+        match failure {
+            afs_control::Failure::Errno(errno) => Self::Errno(errno),
+            afs_control::Failure::NoClient => Self::NoClient,
+            afs_control::Failure::Unreachable { socket, error } => Self::Unreachable { socket, error },
+            afs_control::Failure::NotTrusted { socket, uid } => Self::NotTrusted { socket, uid },
+            afs_control::Failure::Garbled { socket } => Self::Garbled { socket },
+        }
+    }
+}
+
 impl Failure {
     /// Takes the system's error.
     pub(crate) fn of_system(error: &io::Error) -> Self {

@@ -98,10 +98,15 @@ impl Scene {
         self.kdc.prepare(&mut command);
         command.env("KRB5CCNAME", format!("FILE:{}", self.cache(user).display()));
         command.env_remove("NOTIFY_SOCKET").env("HOME", "/nonexistent").stdin(Stdio::null());
-        // Other tests have mounts of their own, and a command is about the one that it is in.
-        command.current_dir(&self.mount);
+        self.means(&mut command, "mnt");
         command.uid(user.uid).gid(user.uid);
         command
+    }
+
+    /// Has a command mean one of the cell's mounts. Other tests have mounts of their own, and tokens are for all of them.
+    pub(crate) fn means(&self, command: &mut Command, mount: &str) {
+        let mount = self.cell.folder.join(mount);
+        command.env("AFAR_SOCKET", super::socket_of(&mount)).current_dir(mount.join("afar.local"));
     }
 
     /// The client's process.

@@ -1,6 +1,7 @@
 //! PAGs in one mount: several people of the cell by one local user, each with their own rights, whatever the kernel and the cache have
 //! for another; and what somebody tries who wants into the PAG of somebody else. It takes root, which can be any user in any group.
 
+mod clients;
 mod logins;
 
 use crate::mounted;
@@ -113,7 +114,7 @@ impl Scene {
         );
     }
 
-    /// A program as somebody, in the mount: other tests have mounts of their own, and a command is about the one that it is in.
+    /// A program as somebody, in the mount and about it: other tests have mounts of their own.
     fn command(&self, who: Identity, program: &Path) -> Command {
         let mut command = Command::new("setpriv");
         let uid = who.uid.to_string();
@@ -123,6 +124,7 @@ impl Scene {
             .env_remove("NOTIFY_SOCKET")
             .env("HOME", "/nonexistent")
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env("AFAR_SOCKET", mounted::socket_of(self.mount.parent().unwrap()));
         command.stdin(Stdio::null()).current_dir(&self.mount);
         command
     }
@@ -441,7 +443,7 @@ fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
     let alice = who(ALICE, None, "alice");
     let key = scene.key.display().to_string();
     let mut command = scene.afar(alice, &["aklog", "-keytab", &key, "-principal", "alice"]);
-    command.current_dir(&mount);
+    command.env("AFAR_SOCKET", mounted::socket_of(&scene.cell.folder.join("other"))).current_dir(&mount);
     succeed(command);
     let folder = mount.join("scratch/alice");
     scene.fill(alice, &folder);
