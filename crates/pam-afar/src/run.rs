@@ -22,23 +22,23 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The time for which its end is waited for when it is killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs `aklog` as a user in a PAG, with the environment of the login, and waits for it. What else this process has open is root's, and not
+/// Runs `aklog` as a user, in a PAG or in none, with the environment of the login, and waits for it. What else this process has open is root's, and not
 /// for the program. One that has not ended in time is killed.
 pub(crate) fn run_as(
     user: &User,
-    pag: u32,
+    pag: Option<u32>,
     program: &Path,
     environment: &[(String, String)],
     patience: Duration,
 ) -> io::Result<()> {
     let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-    let groups = [gid, pag];
+    let groups: Vec<u32> = [gid].into_iter().chain(pag).collect();
     let mut command = Command::new(program);
     command.arg("aklog").env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &user.dir);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
     let become_user = move || {
-        // SAFETY: system calls, in the one thread that there is after a fork; the array lives in this. Files are closed by the exec and not
+        // SAFETY: system calls, in the one thread that there is after a fork; the groups live in this. Files are closed by the exec and not
         // before, as std needs one until then.
         let is_done = unsafe {
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0
@@ -93,7 +93,7 @@ mod tests {
         let root = User::from_uid(nix::unistd::Uid::from_raw(0)).unwrap().unwrap();
         let environment = [("FOLDER".to_owned(), folder.display().to_string())];
         let result = loop {
-            match run_as(&root, 0x4100_0009, &program, &environment, patience) {
+            match run_as(&root, Some(0x4100_0009), &program, &environment, patience) {
                 // A child that another test has just made has the program open as we have written it, until it executes its own.
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::sleep(PAUSE),
                 result => break result,

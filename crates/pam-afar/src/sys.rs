@@ -19,8 +19,9 @@ const DELETE_CREDENTIALS: c_int = 4;
 /// The name under which the PAG of a login is kept.
 const DATA: &CStr = c"afar_pag";
 
-/// The name under which is noted that a login has had tokens.
+/// The names under which is noted that a login has had tokens, and that it has waited for clients.
 const TOKENS: &CStr = c"afar_tokens";
+const WAITED: &CStr = c"afar_waited";
 
 /// A login of PAM's. Only PAM knows what is in it.
 #[repr(C)]
@@ -40,6 +41,21 @@ unsafe extern "C" {
 
 /// A login that PAM asks about, for as long as it does.
 struct PamLogin(*mut Handle);
+
+impl PamLogin {
+    /// True if this was noted.
+    fn has(&self, name: &CStr) -> bool {
+        let mut data = ptr::null();
+        // SAFETY: PAM has given the handle for this call; what it gives back is a number, which nobody takes for an address.
+        let result = unsafe { pam_get_data(self.0, name.as_ptr(), &raw mut data) };
+        result == SUCCESS
+    }
+
+    fn note(&self, name: &CStr) {
+        // SAFETY: PAM has given the handle for this call, and only keeps the number. Without it, the same is done once more.
+        let _ = unsafe { pam_set_data(self.0, name.as_ptr(), ptr::without_provenance_mut(1), None) };
+    }
+}
 
 impl Login for PamLogin {
     fn user(&self) -> Option<User> {
@@ -66,15 +82,23 @@ impl Login for PamLogin {
     }
 
     fn has_tokens(&self) -> bool {
-        let mut data = ptr::null();
-        // SAFETY: as above.
-        let result = unsafe { pam_get_data(self.0, TOKENS.as_ptr(), &raw mut data) };
-        result == SUCCESS
+        self.has(TOKENS)
     }
 
     fn note_tokens(&self) {
-        // SAFETY: as above. Without it, they are had once more.
-        let _ = unsafe { pam_set_data(self.0, TOKENS.as_ptr(), ptr::without_provenance_mut(1), None) };
+        self.note(TOKENS);
+    }
+
+    fn has_waited(&self) -> bool {
+        self.has(WAITED)
+    }
+
+    fn note_waited(&self) {
+        self.note(WAITED);
+    }
+
+    fn log(&self, text: &str) {
+        log(&format!("pam_afar: {text}"));
     }
 
     fn environment(&self) -> Vec<(String, String)> {
