@@ -150,7 +150,10 @@ fn list(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
     ];
     let mut told: Vec<Value> = Vec::new();
     for (name, parse) in files {
-        for key in read(&keys.folder.join(name), parse)?.iter() {
+        let all = read(&keys.folder.join(name), parse)?;
+        let mut all: Vec<_> = all.iter().collect();
+        all.sort_by_key(|key| key.kvno);
+        for key in all {
             let (kind, enctype) = kind_of(key);
             say!(keys.printer, "{kind:<11} kvno {:<5} {enctype:<26} {name}\n", key.kvno);
             told.push(json!({ "type": kind, "kvno": key.kvno, "enctype": enctype, "file": name }));
