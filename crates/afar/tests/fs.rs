@@ -274,6 +274,43 @@ fn mount_points_are_made_shown_and_removed() {
     up.check(&["mkmount", &mount, "a:b", "-cell", "c"], 1, "", "fs: cellnames do not match.\n");
 }
 
+/// Scripts look for a name, make it, and set its access list: the kernel knew that the name was not there, and went on to.
+#[test]
+fn a_name_that_is_made_or_removed_by_a_command_is_so_for_the_kernel_at_once() {
+    let Some(up) = Up::start("at-once") else { return };
+    let dir = up.path("scratch/dir");
+    fs::create_dir(&dir).unwrap();
+    let is_there = |path: &str| fs::metadata(path).is_ok();
+    for round in 0..5 {
+        let mount = format!("{dir}/mount-{round}");
+        for _ in 0..2 {
+            assert!(!is_there(&mount), "round {round}: it is not made");
+            up.says(&["mkmount", &mount, "root.cell"], "");
+            assert!(is_there(&mount), "round {round}: it was made");
+            up.says(&["rmmount", &mount], "");
+            assert!(!is_there(&mount), "round {round}: it was removed");
+        }
+        // What others may no longer see, the kernel has forgotten.
+        let file = format!("{dir}/file-{round}");
+        fs::write(&file, b"text").unwrap();
+        let sees = || {
+            let mut stat = Command::new("stat");
+            stat.arg(&file)
+                .uid(NOBODY)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .unwrap()
+                .success()
+        };
+        assert!(sees());
+        up.says(&["setacl", &dir, "system:anyuser", "none"], "");
+        assert!(!sees(), "round {round}");
+        up.says(&["setacl", &dir, "system:anyuser", "rl"], "");
+        assert!(sees(), "round {round}");
+    }
+}
+
 #[test]
 fn volumes_and_the_cache_are_told_of() {
     let Some(up) = Up::start("volumes") else { return };

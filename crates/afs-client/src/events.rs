@@ -171,6 +171,22 @@ impl Invalidations {
         }
     }
 
+    /// Does something for a command that changes what the kernel may have copies of, and tells of it afterwards: servers do not tell us
+    /// of our own changes, nor does the kernel know of it. Also if it fails, or is given up: it may have come to something.
+    pub(crate) async fn telling<T>(&self, changes: &[Changed], work: impl Future<Output = T>) -> T {
+        struct Untold<'a>(&'a Subscribers, &'a [Changed]);
+        impl Drop for Untold<'_> {
+            fn drop(&mut self) {
+                self.0.mention(self.1);
+            }
+        }
+        let mut untold = Untold(&self.subscribers, changes);
+        let output = work.await;
+        untold.1 = &[];
+        self.tell_and_wait(changes).await;
+        output
+    }
+
     /// Tells that the names in a directory have changed: a look-up from here on finds what it is now.
     pub(crate) async fn tell_of_names(&self, dir: Fid) {
         self.tell_and_wait(&self.changes(dir, Change::Names)).await;
@@ -303,6 +319,28 @@ mod tests {
         assert!(told.as_mut().poll(&mut context).is_pending(), "the other has not");
         drop(other.next().await);
         told.await;
+    }
+
+    /// A name that was made over the control socket was not there for the kernel, which had asked for it before.
+    #[tokio::test]
+    async fn what_a_command_does_is_told_before_it_ends_and_also_if_it_is_given_up() {
+        let invalidations = invalidations();
+        let mut notices = invalidations.subscribe(Audience::Anybody);
+        let changes = invalidations.changes(MOUNT, Change::Names);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        {
+            let mut done = std::pin::pin!(invalidations.telling(&changes, async { 7 }));
+            assert!(done.as_mut().poll(&mut context).is_pending(), "the kernel has its copies still");
+            assert_eq!(notices.next().await.unwrap().changed, changes[0]);
+            assert_eq!(done.await, 7);
+        }
+        {
+            let given_up = std::pin::pin!(invalidations.telling(&changes, std::future::pending::<()>()));
+            assert!(given_up.poll(&mut context).is_pending());
+        }
+        invalidations.close();
+        assert_eq!(notices.next().await.unwrap().changed, changes[0]);
+        assert!(notices.next().await.is_none(), "each was told once");
     }
 
     /// A process without CPU for over a second acknowledged a break before the threads that tell the kernel had run: the writer's `close`

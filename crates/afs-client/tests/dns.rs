@@ -215,12 +215,12 @@ fn servers_are_asked_for_anew_after_their_time_and_kept_if_the_dns_is_silent() {
         assert_eq!((servers(&client), dns.asked().len()), (vec![old], 2));
         dns.set_silent(true);
         sim.sleep_until(sim.now() + Duration::from_secs(601)).await;
-        client.forget_locations();
+        client.forget_locations().await;
         let begin = client.now();
         list(&client, "far.test").await;
         assert!(client.now().since(begin) < Duration::from_secs(6));
         assert_eq!((servers(&client), dns.asked().len()), (vec![old], 1));
-        client.forget_locations();
+        client.forget_locations().await;
         list(&client, "far.test").await;
         assert_eq!(dns.asked().len(), 0, "that it is silent is known");
         // The database has moved.
@@ -228,7 +228,7 @@ fn servers_are_asked_for_anew_after_their_time_and_kept_if_the_dns_is_silent() {
         let new = Ipv4Addr::new(10, 0, 0, 101);
         dns.knows(ADDRESS, Record::Address(new));
         sim.sleep_until(sim.now() + Duration::from_secs(31)).await;
-        client.forget_locations();
+        client.forget_locations().await;
         drop(client.lookup(NOBODY, client.root(), b"far.test").await);
         let _ =
             client.target(NOBODY, client.lookup(NOBODY, client.root(), b"far.test").await.unwrap().fid).await;

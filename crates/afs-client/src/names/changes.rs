@@ -26,6 +26,7 @@ use crate::client::{Client, Found, Made};
 use crate::data::files::Files;
 use crate::data::open_files::OpenFiles;
 use crate::error::Error;
+use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::names::directory::Directories;
 use crate::names::links::Links;
@@ -323,13 +324,28 @@ impl Client {
         self.inner.changes.symlink(user, dir, name, target).await
     }
 
-    /// Makes a mount point with this text, such as `#root.cell.`; whether there is such a volume is not looked at.
+    /// Makes a mount point with this text, such as `#root.cell.`, for a command; whether there is such a volume is not looked at. The
+    /// kernel, which does not ask for it, is told.
     ///
     /// # Errors
     ///
     /// As [`Self::create`]; it takes the right to administer the directory.
     pub async fn make_mount(&self, user: User, dir: Fid, name: &[u8], text: &str) -> Result<Fid, Error> {
-        self.inner.changes.make_mount(user, dir, name, text).await
+        let changes = self.inner.invalidations.changes(dir, Change::Names);
+        let made = self.inner.changes.make_mount(user, dir, name, text);
+        self.inner.invalidations.telling(&changes, made).await
+    }
+
+    /// Takes away a mount point for a command. The kernel, which does not ask for it, is told.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotALink`] for what is no mount point; as [`Self::remove`].
+    pub async fn remove_mount(&self, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
+        self.mount_text(user, dir, name).await?;
+        let changes = self.inner.invalidations.changes(dir, Change::Names);
+        let removed = self.inner.changes.remove(user, dir, name);
+        self.inner.invalidations.telling(&changes, removed).await
     }
 
     /// Gives a file one more name in its directory.

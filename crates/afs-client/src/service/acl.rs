@@ -1,5 +1,7 @@
 //! Access lists, as text: what `fs listacl` and `fs setacl` read and write (File service notes 10).
 
+use std::sync::Arc;
+
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{AfsOpaque, FetchACL, OldStoreACL, StoreACL};
 use bytes::Bytes;
@@ -9,6 +11,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
+use crate::vnodes::vnode::PendingChange;
 
 impl Client {
     /// The access list that governs a vnode, as the server sends it but for the NUL at its end, and what of it the user has.
@@ -52,20 +55,21 @@ impl Client {
         let access_list = AfsOpaque::new(text).map_err(too_long)?;
         let who = inner.users.who(user, real.cell);
         let vnode = inner.vnodes.get_or_add(real);
-        let changing = vnode.changing.lock().await;
-        // The number that checks more is tried first (File service notes 1).
-        let args = StoreACL { fid: real.in_cell(), access_list: access_list.clone() };
-        match inner.calls.try_call(who, real, args).await {
-            Ok(_) => {}
-            Err(failure) if failure.code() == Some(Abort::OPCODE) => {
-                inner.calls.call(who, real, OldStoreACL { fid: real.in_cell(), access_list }).await?;
+        let set = async {
+            let _changing = vnode.changing.lock().await;
+            // Servers tell others, not us: all rights that are known here are off, also if nobody knows what came of it.
+            let _pending = PendingChange::new([Arc::clone(&vnode)]);
+            // The number that checks more is tried first (File service notes 1).
+            let args = StoreACL { fid: real.in_cell(), access_list: access_list.clone() };
+            match inner.calls.try_call(who, real, args).await {
+                Ok(_) => Ok(()),
+                Err(failure) if failure.code() == Some(Abort::OPCODE) => {
+                    let args = OldStoreACL { fid: real.in_cell(), access_list };
+                    inner.calls.call(who, real, args).await.map(|_| ())
+                }
+                Err(failure) => Err(failure.of(StoreACL::NAME, real)),
             }
-            Err(failure) => return Err(failure.of(StoreACL::NAME, real)),
-        }
-        // The server tells others, not us: all rights that are known here are off.
-        vnode.note_break();
-        drop(changing);
-        inner.invalidations.mention(real, Change::Vnode);
-        Ok(())
+        };
+        inner.invalidations.telling(&inner.invalidations.changes(real, Change::Vnode), set).await
     }
 }

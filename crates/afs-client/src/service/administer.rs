@@ -77,14 +77,15 @@ impl Client {
     }
 
     /// Forgets all that is known, and all data but those that are dirty.
-    pub fn flush_all(&self) {
+    pub async fn flush_all(&self) {
         for vnode in self.inner.vnodes.all() {
             vnode.forget();
         }
         if let Err(error) = self.inner.files.flush_all() {
             tracing::warn!(%error, "data stay in the cache");
         }
-        self.inner.invalidations.mention(self.root(), Change::Everything);
+        let invalidations = &self.inner.invalidations;
+        invalidations.tell_and_wait(&invalidations.changes(self.root(), Change::Everything)).await;
     }
 
     /// The use of the cache.

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use crate::client::{Client, Space};
 use crate::error::Error;
-use crate::events::Change;
+use crate::events::{Change, Changed};
 use crate::fid::{CellIndex, Fid, User};
 use crate::names::dynroot;
 use crate::servers::table::ServerKind;
@@ -240,10 +240,11 @@ impl Client {
     }
 
     /// Sets them.
-    pub fn set_sysnames(&self, names: Vec<String>) {
+    pub async fn set_sysnames(&self, names: Vec<String>) {
+        let invalidations = &self.inner.invalidations;
         self.inner.names.sysnames.set(names);
         // What a name with @sys names is another now, wherever there is one.
-        self.inner.invalidations.mention(self.root(), Change::Everything);
+        invalidations.tell_and_wait(&invalidations.changes(self.root(), Change::Everything)).await;
     }
 
     /// Forgets what is known of a vnode (`fs flush`).
@@ -256,7 +257,7 @@ impl Client {
             if let Err(error) = inner.files.flush(fid) {
                 tracing::warn!(%fid, %error, "the data stay in the cache");
             }
-            inner.invalidations.mention(fid, Change::Vnode);
+            inner.invalidations.tell_and_wait(&inner.invalidations.changes(fid, Change::Vnode)).await;
         }
     }
 
@@ -271,14 +272,21 @@ impl Client {
         if let Err(error) = inner.files.flush_volume(cell, volume) {
             tracing::warn!(volume = volume.0, %error, "data stay in the cache");
         }
-        inner.invalidations.mention(Fid::root_of(cell, volume), Change::Volume);
+        let changes = inner.invalidations.changes(Fid::root_of(cell, volume), Change::Volume);
+        inner.invalidations.tell_and_wait(&changes).await;
     }
 
     /// Forgets where volumes are and what is mounted (`fs checkvolumes`).
-    pub fn forget_locations(&self) {
-        self.inner.locations.forget_all();
-        for vnode in self.inner.vnodes.all() {
-            vnode.set_mounted(None);
+    pub async fn forget_locations(&self) {
+        let inner = &self.inner;
+        inner.locations.forget_all();
+        let mut changes = Vec::new();
+        for vnode in inner.vnodes.all() {
+            if vnode.forget_mounted() {
+                // Another volume may be mounted there by now. Its data are those of other files.
+                changes.push(Changed { fid: vnode.fid, change: Change::Names });
+            }
         }
+        inner.invalidations.tell_and_wait(&changes).await;
     }
 }

@@ -377,6 +377,11 @@ impl Vnode {
         self.state().mounted = mounted;
     }
 
+    /// Forgets what is mounted. Returns true if anything was.
+    pub(crate) fn forget_mounted(&self) -> bool {
+        self.state().mounted.take().is_some()
+    }
+
     /// The pages of a directory, whatever their version.
     pub(crate) fn pages(&self) -> Option<Pages> {
         self.state().pages.clone()

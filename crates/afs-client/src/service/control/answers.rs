@@ -215,7 +215,7 @@ answer!(MakeMountPoint, |session, control::MakeMountPoint { dir, name, target }|
 answer!(RemoveMountPoint, |session, control::RemoveMountPoint { dir, name }| {
     let dir = session.fid(&dir).await?;
     session.mount_text(dir, &name).await?;
-    session.client.remove(session.user, dir, &name).await.map_err(failed)?;
+    session.client.remove_mount(session.user, dir, &name).await.map_err(failed)?;
     Ok(reply::RemoveMountPoint {})
 });
 
@@ -244,12 +244,12 @@ answer!(FlushVolume, |session, control::FlushVolume { place }| {
 answer!(FlushAll, |session, control::FlushAll {}| {
     // It costs all users what they have in the cache.
     session.check_owner()?;
-    session.client.flush_all();
+    session.client.flush_all().await;
     Ok(reply::FlushAll {})
 });
 
 answer!(CheckVolumes, |session, control::CheckVolumes {}| {
-    session.client.forget_locations();
+    session.client.forget_locations().await;
     Ok(reply::CheckVolumes {})
 });
 
@@ -493,7 +493,7 @@ answer!(EndPag, |session, control::EndPag {}| {
 answer!(SysName, |session, control::SysName { new_names }| {
     if !new_names.is_empty() {
         session.check_superuser()?;
-        session.client.set_sysnames(new_names.iter().map(text).collect());
+        session.client.set_sysnames(new_names.iter().map(text).collect()).await;
     }
     let names: Result<Vec<ids::Name>, Abort> =
         session.client.sysnames().iter().map(|sysname| name(sysname)).collect();
