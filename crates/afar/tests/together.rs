@@ -7,7 +7,7 @@ use crate::mounted::cell::{self, Cell};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -223,6 +223,105 @@ fn a_tree_that_two_mounts_remove_at_the_same_time_is_gone_and_neither_fails() {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
         assert!(!tree.exists());
+    });
+}
+
+/// A mail program takes a message by renaming it; whoever was told yes has it. Linux does not ask the file system for a rename of which
+/// both names are one inode to it, and so said yes to the second.
+#[test]
+fn a_name_that_two_mounts_rename_to_one_new_name_is_renamed_by_one_of_them() {
+    const NAME: &str = "a_name_that_two_mounts_rename_to_one_new_name_is_renamed_by_one_of_them";
+    const NAMES: usize = 40;
+    if !can_mount(NAME) {
+        return;
+    }
+    cell::at_once("renamed", |cell| {
+        let mounts = ["one", "two"].map(|name| cell.mount(name));
+        let places = mounts.each_ref().map(|(_, place)| place.as_path());
+        for dir in ["new", "cur"] {
+            fs::create_dir(places[0].join(dir)).unwrap();
+        }
+        let to = |dir: &'static str| move |number: usize| format!("{dir}/{number}");
+        let across: [&(dyn Fn(usize) -> String + Sync); 2] = [&to("new"), &to("cur")];
+        let within: [&(dyn Fn(usize) -> String + Sync); 2] =
+            [&to("new"), &|number| format!("new/{number}.S")];
+        for (what, [from, to], is_directory, is_open) in [
+            ("files", across, false, false),
+            ("files in their directory", within, false, false),
+            ("open files", across, false, true),
+            ("open files in their directory", within, false, true),
+            ("directories", across, true, false),
+            ("directories in their directory", within, true, false),
+        ] {
+            for number in 0..NAMES {
+                let path = places[0].join(from(number));
+                if is_directory { fs::create_dir(path) } else { fs::write(path, b"text") }.unwrap();
+            }
+            let open = |place: &Path| match is_open {
+                true => (0..NAMES).map(|number| File::open(place.join(from(number))).unwrap()).collect(),
+                false => Vec::new(),
+            };
+            let kept: Vec<File> = places.into_iter().flat_map(open).collect();
+            let both = Barrier::new(2);
+            let rename = |place: &Path| -> Vec<bool> {
+                let renamed = (0..NAMES).map(|number| {
+                    // As programs do that look what there is.
+                    assert!(place.join(from(number)).exists());
+                    both.wait();
+                    let renamed = fs::rename(place.join(from(number)), place.join(to(number)));
+                    both.wait();
+                    match renamed {
+                        Ok(()) => true,
+                        Err(error) => {
+                            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{what}: {error}");
+                            false
+                        }
+                    }
+                });
+                renamed.collect()
+            };
+            let renamed = std::thread::scope(|scope| {
+                let threads = places.map(|place| scope.spawn(move || rename(place)));
+                threads.map(|thread| thread.join().unwrap())
+            });
+            let winners = (0..NAMES).map(|number| renamed.iter().filter(|renamed| renamed[number]).count());
+            assert_eq!(winners.collect::<Vec<_>>(), [1; NAMES], "of {what}: told yes for each");
+            drop(kept);
+            for number in 0..NAMES {
+                for place in places {
+                    assert!(place.join(to(number)).exists(), "{what}: {number}");
+                }
+                let path = places[1].join(to(number));
+                if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) }.unwrap();
+            }
+        }
+    });
+}
+
+/// Two names of one file are one inode still, in a mount that has looked them up before another has made, moved and removed names of it.
+#[test]
+fn the_names_of_a_file_stay_one_inode_while_another_mount_moves_them() {
+    const NAME: &str = "the_names_of_a_file_stay_one_inode_while_another_mount_moves_them";
+    if !can_mount(NAME) {
+        return;
+    }
+    cell::at_once("linked", |cell| {
+        let mounts = ["one", "two"].map(|name| cell.mount(name));
+        let [mine, others] = mounts.each_ref().map(|(_, place)| place.as_path());
+        fs::write(others.join("a"), b"text").unwrap();
+        fs::hard_link(others.join("a"), others.join("b")).unwrap();
+        for round in 0..20 {
+            let file = File::open(mine.join("a")).unwrap();
+            let inode = |name: &str| fs::metadata(mine.join(name)).unwrap().ino();
+            assert_eq!(inode("a"), inode("b"));
+            // One file to the kernel: nothing is done, and both names stay.
+            fs::rename(mine.join("a"), mine.join("b")).unwrap();
+            fs::rename(others.join("b"), others.join("c")).unwrap();
+            assert_eq!(inode("a"), inode("c"), "round {round}");
+            assert!(!mine.join("b").exists());
+            assert_eq!(file.metadata().unwrap().ino(), inode("c"));
+            fs::rename(others.join("c"), others.join("b")).unwrap();
+        }
     });
 }
 

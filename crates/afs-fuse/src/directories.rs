@@ -14,7 +14,7 @@ use crate::attributes::{self, attributes_ttl};
 use crate::file_system::{FileSystem, Fresh, outcome};
 use crate::handles::{DirHandle, Open};
 use crate::inodes::Inodes;
-use crate::nodes::Node;
+use crate::nodes::{At, Node};
 
 /// Statuses asked for ahead of a listing: six calls of fifty, the most that a server takes in one (File service notes 6.4),
 /// which are on their way at once.
@@ -109,8 +109,8 @@ impl FileSystem {
             let status = if is_dots(entry.name) { None } else { self.known(open.user, entry.fid) };
             match status {
                 Some(status) => {
-                    let place = (!name_ttl.is_zero()).then_some((open.node.id, entry.name));
-                    let node = self.nodes.look_up(entry.fid, place, now);
+                    let at = At { dir: open.node.id, name: entry.name, is_kept: !name_ttl.is_zero() };
+                    let node = self.nodes.look_up(entry.fid, at, now);
                     node.kernel_length.note(status.length);
                     let attributes_ttl = if fresh.0 { attributes_ttl(now, &status) } else { Duration::ZERO };
                     let attributes = self.attributes(&status);

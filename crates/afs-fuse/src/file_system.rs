@@ -31,7 +31,7 @@ use crate::files::Place;
 use crate::handles::Handles;
 use crate::in_flight::{EndedBy, InFlight};
 use crate::inodes::Inodes;
-use crate::nodes::{Node, Nodes};
+use crate::nodes::{At, Node, Nodes};
 use crate::notices::NameInvalidations;
 
 /// The space of the folder of cells, which has none of its own: programs that look there before they write below find room. It is what
@@ -322,22 +322,25 @@ impl FileSystem {
             name_ttl = self.name_ttl(user, dir.fid);
             attributes_ttl = attributes::attributes_ttl(self.client.now(), &found.status);
         }
-        let place = (!name_ttl.is_zero()).then_some((dir.id, name));
-        let node = self.nodes.look_up(found.fid, place, self.client.now());
+        let at = At { dir: dir.id, name, is_kept: !name_ttl.is_zero() };
+        let node = self.nodes.look_up(found.fid, at, self.client.now());
         node.kernel_length.note(found.status.length);
         Entry { node: node.id, attributes: self.attributes(&found.status), name_ttl, attributes_ttl }
     }
 
-    /// The answer to a look-up.
+    /// The answer to a thread's look-up.
     pub(crate) fn found(
-        &self,
-        user: User,
+        self: &Arc<Self>,
+        (user, thread): (User, u32),
         dir: &Node,
         name: &[u8],
         found: Result<Found, Error>,
         fresh: Fresh,
     ) -> Answer {
         match found {
+            Ok(found) if self.has_to_look_again((user, thread), dir, name, &found) => {
+                Answer::Error(libc::ESTALE)
+            }
             Ok(found) => Answer::Entry(self.entry(user, dir, name, &found, fresh)),
             Err(Error::NoEntry { .. }) => {
                 let ttl = if fresh.0 { self.name_ttl(user, dir.fid) } else { Duration::ZERO };

@@ -38,6 +38,7 @@ mod names;
 mod node_limit;
 mod nodes;
 mod notices;
+mod old_names;
 mod status;
 
 pub use attributes::Owner;

@@ -22,13 +22,13 @@ impl FileSystem {
         let user = self.user(caller);
         let hit = |fresh| {
             let found = self.client.cached_lookup(user, dir.fid, name)?;
-            Some(self.found(user, &dir, name, found, fresh))
+            Some(self.found((user, caller.pid), &dir, name, found, fresh))
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let (client, name) = (self.client.clone(), name.to_vec());
         self.run_locked(caller, reply, async move {
             let found = client.lookup(user, dir.fid, &name).await;
-            outcome(move |fs, fresh| fs.found(user, &dir, &name, found, fresh))
+            outcome(move |fs, fresh| fs.found((user, caller.pid), &dir, &name, found, fresh))
         });
     }
 
@@ -231,7 +231,7 @@ impl FileSystem {
                         // In this order: a notice waits for what is on its way to the kernel, or finds the name.
                         fs.forget_names(to.id, vec![new_name.clone()], None);
                         fs.nodes.drop_name(from.id, &name);
-                        fs.nodes.drop_name(to.id, &new_name);
+                        fs.nodes.revoke(to.id, &new_name);
                     }
                     // The kernel has both as before, or forgets them. It may have taken the new name for one that is not there.
                     Err(_) => fs.forget_names(to.id, vec![new_name], None),
@@ -343,7 +343,7 @@ impl Changing {
 impl Drop for Changing {
     fn drop(&mut self) {
         for (dir, name) in self.names.drain(..) {
-            self.fs.nodes.drop_name(dir, &name);
+            self.fs.nodes.revoke(dir, &name);
             self.fs.forget_names(dir, vec![name], None);
         }
     }

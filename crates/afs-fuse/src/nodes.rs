@@ -3,8 +3,12 @@
 //!
 //! Node ids are never used again while the mount lasts, so that an old one is never mistaken for another file. The number that
 //! programs see (`st_ino`) is made of the fid, and the same in all incarnations: see `inodes`.
+//!
+//! A name that was revoked, or that the kernel asks for each time, may be in the hands of a system call that was told of it. So it stays
+//! here, as one that is not kept, until the kernel has forgotten it: `old_names` looks whether it still counts.
 
-use std::collections::HashMap;
+mod table;
+
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -12,13 +16,13 @@ use std::time::SystemTime;
 use afs_client::{CellIndex, Fid};
 use afs_wire::ids::{DataVersion, VolumeId};
 use fuse_dev::{Attributes, Backing, NodeId};
-use lru::LruCache;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
 use crate::kernel_length::{Changes, EmptyPages, KernelLength};
 use crate::locks::NodeLocks;
-use crate::modes::{Mode, OnChange};
+use crate::modes::Mode;
+use crate::nodes::table::{Known, Table};
 
 /// The number of missing names that the kernel remembers, in each directory; beyond that it asks each time. A compiler looks for each
 /// header in some dozen directories.
@@ -53,6 +57,8 @@ pub(crate) struct State {
     pub(crate) is_retired: bool,
     /// True if its last name was removed here: the client keeps it under a hidden one while it is open.
     pub(crate) is_nameless: bool,
+    /// The threads that were told to look it up again, as the kernel still has a name of it that others have taken away.
+    pub(crate) told_again: Vec<u32>,
     /// The attributes that `fstat` tells of a directory that was removed here, when it is gone.
     pub(crate) gone: Option<Box<Attributes>>,
 }
@@ -61,6 +67,15 @@ impl Node {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A name that the kernel is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct At<'a> {
+    pub(crate) dir: NodeId,
+    pub(crate) name: &'a [u8],
+    /// True if the kernel may use it from now on without asking.
+    pub(crate) is_kept: bool,
 }
 
 /// A thing that the kernel is to be told to forget.
@@ -92,28 +107,6 @@ pub(crate) enum About {
     All,
 }
 
-#[derive(Debug)]
-struct Known {
-    node: Arc<Node>,
-    /// Look-ups that the kernel has not taken back.
-    lookups: u64,
-    /// Directory and name of each name by which the kernel may find it.
-    places: Vec<(NodeId, Vec<u8>)>,
-    /// The names of a directory that the kernel may use without asking; with no node for those that are not there.
-    names: HashMap<Vec<u8>, Option<NodeId>>,
-    absent: usize,
-    /// The time when the kernel was last told of one of them.
-    named_at: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Table {
-    /// In the order in which the kernel last asked about them.
-    known: LruCache<NodeId, Known>,
-    current: HashMap<Fid, NodeId>,
-    next: u64,
-}
-
 /// All nodes of a mount.
 #[derive(Debug)]
 pub(crate) struct Nodes {
@@ -127,11 +120,7 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// A mount with this root, of whose files the kernel may know so many.
     pub(crate) fn new(root: Fid, limit: usize) -> Self {
-        let mut table = Table { known: LruCache::unbounded(), current: HashMap::new(), next: NodeId::ROOT.0 };
-        table.make(root);
-        // The kernel never takes the root back.
-        table.known.peek_mut(&NodeId::ROOT).expect("it was made just now").lookups = 1;
-        Self { table: Mutex::new(table), limit, over_limit: Notify::new() }
+        Self { table: Mutex::new(Table::new(root)), limit, over_limit: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -152,21 +141,23 @@ impl Nodes {
     /// The directory by which the kernel knows a name.
     pub(crate) fn directory_at(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let table = self.lock();
-        let id = table.known.peek(&dir)?.names.get(name).copied().flatten()?;
+        let id = table.known.peek(&dir)?.names.get(name)?.child?;
         table.known.peek(&id).filter(|known| known.node.fid.vnode.is_directory()).map(|_| id)
     }
 
-    /// The node of a fid, for an answer that counts as a look-up. With `place`, the kernel may find it by that name from now on
-    /// without asking.
-    pub(crate) fn look_up(&self, fid: Fid, place: Option<(NodeId, &[u8])>, now: Instant) -> Arc<Node> {
+    /// A node that the kernel knows, whoever asks about it.
+    pub(crate) fn peek(&self, id: NodeId) -> Option<Arc<Node>> {
+        self.lock().known.peek(&id).map(|known| Arc::clone(&known.node))
+    }
+
+    /// The node of a fid, for an answer that counts as a look-up, and says where the kernel has found it.
+    pub(crate) fn look_up(&self, fid: Fid, at: At<'_>, now: Instant) -> Arc<Node> {
         let mut table = self.lock();
         let id = match table.current.get(&fid) {
             Some(id) => *id,
             None => table.make(fid),
         };
-        if let Some((dir, name)) = place {
-            table.remember(dir, name, Some(id), now);
-        }
+        table.remember(at, Some(id), now);
         let known = table.known.get_mut(&id).expect("what is current is known");
         known.lookups += 1;
         let node = Arc::clone(&known.node);
@@ -180,7 +171,7 @@ impl Nodes {
 
     /// The kernel may take a name for one that is not there. False: it may not, there are too many.
     pub(crate) fn note_absent(&self, dir: NodeId, name: &[u8], now: Instant) -> bool {
-        self.lock().remember(dir, name, None, now)
+        self.lock().remember(At { dir, name, is_kept: true }, None, now)
     }
 
     /// True if the kernel was told since then that it may use a name of a directory without asking.
@@ -198,23 +189,68 @@ impl Nodes {
         self.lock().drop_name(dir, name);
     }
 
+    /// The kernel may have a name, and is about to be told to forget it.
+    pub(crate) fn revoke(&self, dir: NodeId, name: &[u8]) {
+        self.lock().revoke(dir, name);
+    }
+
+    /// The number of times that the kernel was told of a name.
+    pub(crate) fn told(&self) -> u64 {
+        self.lock().told
+    }
+
+    /// The kernel has forgotten a name that it was told to forget when it had been told of names so many times: it may have been told of
+    /// this one again since.
+    pub(crate) fn note_forgotten(&self, dir: NodeId, name: &[u8], told: u64) {
+        self.lock().note_forgotten(dir, name, told);
+    }
+
+    /// The same of a name of one node, whatever has the name now.
+    pub(crate) fn note_place_forgotten(&self, id: NodeId, dir: NodeId, name: &[u8]) {
+        self.lock().note_place_forgotten(id, dir, name);
+    }
+
     /// The kernel has moved a name, with what it has of it. False: it may find it by its new name without asking, although that is not
     /// noted, as it was being told to forget the old one.
     pub(crate) fn move_name(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), now: Instant) -> bool {
         let mut table = self.lock();
-        let child = table.known.peek(&from.0).and_then(|dir| dir.names.get(from.1).copied()).flatten();
+        let moved = table.known.peek(&from.0).and_then(|dir| dir.names.get(from.1).copied());
         table.drop_name(from.0, from.1);
         table.drop_name(to.0, to.1);
-        child.is_some_and(|child| table.remember(to.0, to.1, Some(child), now))
+        let Some(moved) = moved.filter(|moved| moved.child.is_some()) else { return false };
+        let at = At { dir: to.0, name: to.1, is_kept: moved.is_kept };
+        table.remember(at, moved.child, now) && moved.is_kept
+    }
+
+    /// The names, other than this one, that the kernel was told of a node and may still have: by their directories.
+    pub(crate) fn other_names(&self, id: NodeId, dir: NodeId, name: &[u8]) -> Vec<(NodeId, Vec<u8>)> {
+        let table = self.lock();
+        let Some(known) = table.known.peek(&id) else { return Vec::new() };
+        let others = known
+            .places
+            .iter()
+            .filter(|place| !place.is_forgotten && (place.dir != dir || place.name != name));
+        others.map(|place| (place.dir, place.name.clone())).collect()
     }
 
     /// A node stands for data that are no longer the file's: the next look-up of the fid makes a new one.
     pub(crate) fn retire(&self, node: &Node) {
         let mut table = self.lock();
         node.state().is_retired = true;
-        if table.current.get(&node.fid) == Some(&node.id) {
-            table.current.remove(&node.fid);
+        table.note_retired(node);
+    }
+
+    /// The same, if nobody has it open: its names that the kernel has to forget.
+    pub(crate) fn retire_closed(&self, node: &Node) -> Option<Vec<(NodeId, Vec<u8>)>> {
+        let mut table = self.lock();
+        let mut state = node.state();
+        if !state.mode.is_closed() {
+            return None;
         }
+        state.is_retired = true;
+        drop(state);
+        table.note_retired(node);
+        Some(table.revoke_places(node.id))
     }
 
     /// A vnode has changed elsewhere: what the kernel has to forget for it.
@@ -271,137 +307,13 @@ impl Nodes {
         let unused = |(id, known): (&NodeId, &Known)| Unused {
             id: *id,
             is_directory: known.node.fid.vnode.is_directory(),
-            places: known.places.clone(),
+            places: known.places.iter().map(|place| (place.dir, place.name.clone())).collect(),
         };
         let chosen: Vec<_> = oldest.take(count).map(unused).collect();
         for unused in &chosen {
             table.known.promote(&unused.id);
         }
         chosen
-    }
-}
-
-impl Table {
-    fn make(&mut self, fid: Fid) -> NodeId {
-        let id = NodeId(self.next);
-        self.next += 1;
-        let node = Arc::new(Node {
-            id,
-            fid,
-            locks: NodeLocks::default(),
-            kernel_length: KernelLength::default(),
-            state: Mutex::default(),
-        });
-        let (places, names) = (Vec::new(), HashMap::new());
-        let known = Known { node, lookups: 0, places, names, absent: 0, named_at: None };
-        self.known.put(id, known);
-        self.current.insert(fid, id);
-        id
-    }
-
-    fn remember(&mut self, dir: NodeId, name: &[u8], child: Option<NodeId>, now: Instant) -> bool {
-        let Some(parent) = self.known.peek_mut(&dir) else { return false };
-        parent.named_at = Some(now);
-        match parent.names.get(name) {
-            Some(before) if *before == child => return true,
-            Some(_) => self.drop_name(dir, name),
-            None => {}
-        }
-        let parent = self.known.peek_mut(&dir).expect("it was there just now");
-        if child.is_none() {
-            if parent.absent >= ABSENT_MAX {
-                return false;
-            }
-            parent.absent += 1;
-        }
-        parent.names.insert(name.to_vec(), child);
-        if let Some(child) = child.and_then(|id| self.known.peek_mut(&id)) {
-            child.places.push((dir, name.to_vec()));
-        }
-        true
-    }
-
-    fn drop_name(&mut self, dir: NodeId, name: &[u8]) {
-        let Some(parent) = self.known.peek_mut(&dir) else { return };
-        match parent.names.remove(name) {
-            Some(Some(child)) => {
-                if let Some(child) = self.known.peek_mut(&child) {
-                    child.places.retain(|(d, n)| *d != dir || n != name);
-                }
-            }
-            Some(None) => parent.absent -= 1,
-            None => {}
-        }
-    }
-
-    fn forget(&mut self, id: NodeId, lookups: u64) {
-        let Some(known) = self.known.peek_mut(&id) else { return };
-        known.lookups = known.lookups.saturating_sub(lookups);
-        if known.lookups > 0 || id == NodeId::ROOT {
-            return;
-        }
-        let known = self.known.pop(&id).expect("it was there just now");
-        for (dir, name) in &known.places {
-            if let Some(parent) = self.known.peek_mut(dir) {
-                parent.names.remove(name);
-            }
-        }
-        for child in known.names.values().flatten() {
-            if let Some(child) = self.known.peek_mut(child) {
-                child.places.retain(|(dir, _)| *dir != id);
-            }
-        }
-        if self.current.get(&known.node.fid) == Some(&id) {
-            self.current.remove(&known.node.fid);
-        }
-    }
-
-    /// Has the kernel forget all names in a directory.
-    fn forget_names(&mut self, id: NodeId, forgets: &mut Vec<Forget>) {
-        let Some(known) = self.known.peek_mut(&id) else { return };
-        let mut names: Vec<_> = known.names.drain().collect();
-        known.absent = 0;
-        names.sort_unstable();
-        for (name, child) in names {
-            if let Some(child) = child.and_then(|child| self.known.peek_mut(&child)) {
-                child.places.retain(|(d, n)| *d != id || *n != name);
-            }
-            forgets.push(Forget::Name(id, name));
-        }
-    }
-
-    fn on_change(&mut self, fid: Fid, about: About, forgets: &mut Vec<Forget>) {
-        let Some(id) = self.current.get(&fid).copied() else { return };
-        if matches!(about, About::Names | About::All | About::Status) {
-            // A change of the access list changes who may see names.
-            self.forget_names(id, forgets);
-        }
-        let Some(known) = self.known.peek_mut(&id) else { return };
-        if about == About::Status {
-            forgets.push(Forget::Attributes(id));
-            return;
-        }
-        let on_change = {
-            let mut state = known.node.state();
-            state.pages = None;
-            let on_change = state.mode.on_change();
-            state.is_retired |= on_change == OnChange::Retire;
-            on_change
-        };
-        match on_change {
-            OnChange::Forget => forgets.push(Forget::Data(id)),
-            OnChange::Retire => {
-                self.current.remove(&fid);
-                forgets.push(Forget::Attributes(id));
-                let places = std::mem::take(&mut known.places);
-                for (dir, name) in places {
-                    if let Some(parent) = self.known.peek_mut(&dir) {
-                        parent.names.remove(&name);
-                    }
-                    forgets.push(Forget::Name(dir, name));
-                }
-            }
-        }
     }
 }
 
@@ -422,16 +334,30 @@ mod tests {
         Forget::Name(node.id, name.as_bytes().to_vec())
     }
 
+    /// What the kernel may use without asking.
+    fn kept(dir: NodeId, name: &[u8]) -> At<'_> {
+        At { dir, name, is_kept: true }
+    }
+
+    /// What it asks for each time.
+    fn asked(dir: NodeId, name: &[u8]) -> At<'_> {
+        At { dir, name, is_kept: false }
+    }
+
     #[test]
     fn a_node_lives_until_its_last_look_up_is_taken_back() {
         let nodes = Nodes::new(fid(1), 100);
-        let one = nodes.look_up(fid(2), None, NOW);
-        assert_eq!(nodes.look_up(fid(2), None, NOW).id, one.id);
+        let one = nodes.look_up(fid(2), asked(NodeId::ROOT, b"x"), NOW);
+        assert_eq!(nodes.look_up(fid(2), asked(NodeId::ROOT, b"x"), NOW).id, one.id);
         nodes.forget(one.id, 1);
         assert!(nodes.get(one.id).is_some());
         nodes.forget(one.id, 5);
         assert!(nodes.get(one.id).is_none());
-        assert_ne!(nodes.look_up(fid(2), None, NOW).id, one.id, "an id is never used again");
+        assert_ne!(
+            nodes.look_up(fid(2), asked(NodeId::ROOT, b"x"), NOW).id,
+            one.id,
+            "an id is never used again"
+        );
         nodes.forget(NodeId::ROOT, 1000);
         assert_eq!(nodes.get(NodeId::ROOT).unwrap().fid, fid(1));
     }
@@ -440,11 +366,11 @@ mod tests {
     fn a_directory_tells_since_when_the_kernel_has_no_new_name_of_it() {
         let (nodes, at) = (Nodes::new(fid(1), 100), Instant::from_nanos);
         assert!(!nodes.was_named_since(NodeId::ROOT, at(0)));
-        nodes.look_up(fid(2), None, at(1));
+        nodes.look_up(fid(2), asked(NodeId::ROOT, b"x"), at(1));
         assert!(!nodes.was_named_since(NodeId::ROOT, at(0)), "this one it asks for each time");
-        nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")), at(2));
+        nodes.look_up(fid(2), kept(NodeId::ROOT, b"f"), at(2));
         assert!(nodes.was_named_since(NodeId::ROOT, at(2)) && !nodes.was_named_since(NodeId::ROOT, at(3)));
-        nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")), at(4));
+        nodes.look_up(fid(2), kept(NodeId::ROOT, b"f"), at(4));
         nodes.note_absent(NodeId::ROOT, b"none", at(5));
         assert!(nodes.was_named_since(NodeId::ROOT, at(5)));
         nodes.on_change(fid(1), About::Names);
@@ -455,15 +381,17 @@ mod tests {
     fn a_changed_directory_takes_its_names_with_it_and_no_others() {
         let nodes = Nodes::new(fid(1), 100);
         let root = nodes.get(NodeId::ROOT).unwrap();
-        let sub = nodes.look_up(fid(3), Some((root.id, b"sub")), NOW);
-        let file = nodes.look_up(fid(4), Some((root.id, b"a")), NOW);
-        nodes.look_up(fid(4), Some((sub.id, b"b")), NOW);
+        let sub = nodes.look_up(fid(3), kept(root.id, b"sub"), NOW);
+        let file = nodes.look_up(fid(4), kept(root.id, b"a"), NOW);
+        nodes.look_up(fid(4), kept(sub.id, b"b"), NOW);
         assert!(nodes.note_absent(root.id, b"none", NOW));
         let forgets = nodes.on_change(fid(1), About::Names);
         assert_eq!(
             forgets,
             [name(&root, "a"), name(&root, "none"), name(&root, "sub"), Forget::Data(root.id)]
         );
+        // A directory has one inode only, so its name is told again until the kernel has forgotten it.
+        nodes.note_forgotten(root.id, b"sub", nodes.told());
         assert_eq!(nodes.on_change(fid(1), About::Names), [Forget::Data(root.id)], "once is enough");
         assert_eq!(nodes.on_change(fid(4), About::Status), [Forget::Attributes(file.id)]);
         assert_eq!(nodes.on_change(fid(3), About::Status), [name(&sub, "b"), Forget::Attributes(sub.id)]);
@@ -473,14 +401,14 @@ mod tests {
     #[test]
     fn what_the_kernel_reads_by_itself_is_retired_and_the_fid_gets_a_new_node() {
         let nodes = Nodes::new(fid(1), 100);
-        let old = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")), NOW);
+        let old = nodes.look_up(fid(2), kept(NodeId::ROOT, b"film"), NOW);
         let opened = old.state().mode.open(OpenKind::ReadWhole).0;
         old.state().mode = opened;
         let forgets = nodes.on_change(fid(2), About::All);
         let expected = [Forget::Attributes(old.id), Forget::Name(NodeId::ROOT, b"film".to_vec())];
         assert_eq!(forgets, expected);
         assert!(old.state().is_retired && nodes.get(old.id).is_some());
-        let new = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")), NOW);
+        let new = nodes.look_up(fid(2), kept(NodeId::ROOT, b"film"), NOW);
         assert_ne!(new.id, old.id);
         nodes.forget(old.id, 1);
         assert_eq!(nodes.of_fid(fid(2)).unwrap().id, new.id, "the old one does not take the new one with it");
@@ -490,9 +418,9 @@ mod tests {
     #[test]
     fn names_go_with_their_nodes() {
         let nodes = Nodes::new(fid(1), 100);
-        let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"d")), NOW);
-        let file = nodes.look_up(fid(2), Some((dir.id, b"f")), NOW);
-        nodes.look_up(fid(2), Some((dir.id, b"hard")), NOW);
+        let dir = nodes.look_up(fid(3), kept(NodeId::ROOT, b"d"), NOW);
+        let file = nodes.look_up(fid(2), kept(dir.id, b"f"), NOW);
+        nodes.look_up(fid(2), kept(dir.id, b"hard"), NOW);
         nodes.drop_name(dir.id, b"hard");
         nodes.forget(file.id, 2);
         assert_eq!(nodes.on_change(fid(3), About::Names), [Forget::Data(dir.id)]);
@@ -506,10 +434,67 @@ mod tests {
     fn who_renames_is_told_of_a_name_that_the_kernel_was_about_to_forget() {
         let nodes = Nodes::new(fid(1), 100);
         let root = nodes.get(NodeId::ROOT).unwrap();
-        nodes.look_up(fid(2), Some((root.id, b"a")), NOW);
+        nodes.look_up(fid(2), kept(root.id, b"a"), NOW);
         assert!(nodes.move_name((root.id, b"a"), (root.id, b"b"), NOW));
         assert_eq!(nodes.on_change(fid(1), About::Names), [name(&root, "b"), Forget::Data(root.id)]);
         assert!(!nodes.move_name((root.id, b"b"), (root.id, b"c"), NOW));
+    }
+
+    /// Two clients gave one file a name each at the same time, and both were told that they had.
+    #[test]
+    fn a_name_that_the_kernel_may_still_have_is_known_until_it_is_forgotten() {
+        let nodes = Nodes::new(fid(1), 100);
+        let dir = nodes.look_up(fid(3), kept(NodeId::ROOT, b"d"), NOW);
+        let old = (dir.id, b"old".to_vec());
+        for at in [kept(dir.id, b"old"), asked(dir.id, b"old")] {
+            let file = nodes.look_up(fid(2), at, NOW);
+            assert!(nodes.other_names(file.id, dir.id, b"old").is_empty());
+            nodes.on_change(fid(3), About::Names);
+            nodes.look_up(fid(2), kept(NodeId::ROOT, b"new"), NOW);
+            assert_eq!(nodes.other_names(file.id, NodeId::ROOT, b"new"), [old.clone()], "{at:?}");
+            let told = nodes.told();
+            nodes.look_up(fid(2), asked(dir.id, b"old"), NOW);
+            nodes.note_forgotten(dir.id, b"old", told);
+            assert_eq!(
+                nodes.other_names(file.id, NodeId::ROOT, b"new"),
+                [old.clone()],
+                "it was told of it again"
+            );
+            nodes.note_forgotten(dir.id, b"old", nodes.told());
+            assert!(nodes.other_names(file.id, NodeId::ROOT, b"new").is_empty());
+            nodes.forget(file.id, 3);
+        }
+        // Another is called so by now, and a third name is asked for that is not there.
+        let file = nodes.look_up(fid(2), kept(dir.id, b"old"), NOW);
+        nodes.look_up(fid(4), kept(dir.id, b"old"), NOW);
+        assert!(nodes.note_absent(dir.id, b"old", NOW));
+        assert_eq!(nodes.other_names(file.id, NodeId::ROOT, b"new"), [old]);
+        nodes.note_place_forgotten(file.id, dir.id, b"old");
+        assert!(nodes.other_names(file.id, NodeId::ROOT, b"new").is_empty());
+        assert_eq!(
+            nodes.on_change(fid(3), About::Names)[..1],
+            [name(&dir, "old")],
+            "as one that is not there"
+        );
+    }
+
+    #[test]
+    fn a_closed_file_is_retired_with_its_names_and_an_open_one_is_not() {
+        let nodes = Nodes::new(fid(1), 100);
+        let file = nodes.look_up(fid(2), kept(NodeId::ROOT, b"a"), NOW);
+        nodes.look_up(fid(2), asked(NodeId::ROOT, b"b"), NOW);
+        let opened = file.state().mode.open(OpenKind::Read).0;
+        file.state().mode = opened;
+        assert_eq!(nodes.retire_closed(&file), None);
+        assert_eq!(nodes.of_fid(fid(2)).unwrap().id, file.id);
+        let released = opened.release();
+        file.state().mode = released;
+        assert_eq!(nodes.retire_closed(&file), Some(vec![(NodeId::ROOT, b"a".to_vec())]));
+        let new = nodes.look_up(fid(2), kept(NodeId::ROOT, b"b"), NOW);
+        assert_ne!(new.id, file.id);
+        nodes.forget(file.id, 2);
+        assert_eq!(nodes.directory_at(NodeId::ROOT, b"b"), None, "it is a file");
+        assert_eq!(nodes.on_change(fid(1), About::Names)[0], name(&nodes.peek(NodeId::ROOT).unwrap(), "b"));
     }
 
     #[test]
@@ -519,14 +504,14 @@ mod tests {
             assert!(nodes.note_absent(NodeId::ROOT, number.to_string().as_bytes(), NOW));
         }
         assert!(!nodes.note_absent(NodeId::ROOT, b"more", NOW));
-        nodes.look_up(fid(2), Some((NodeId::ROOT, b"0")), NOW);
+        nodes.look_up(fid(2), kept(NodeId::ROOT, b"0"), NOW);
         assert!(nodes.note_absent(NodeId::ROOT, b"more", NOW), "one of them is there now");
     }
 
     #[test]
     fn all_of_a_volume_can_change_at_once() {
         let nodes = Nodes::new(fid(1), 100);
-        let file = nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")), NOW);
+        let file = nodes.look_up(fid(2), kept(NodeId::ROOT, b"f"), NOW);
         let forgets = nodes.on_change_of(Some((CellIndex(1), VolumeId(7))));
         let expected =
             [Forget::Name(NodeId::ROOT, b"f".to_vec()), Forget::Data(NodeId::ROOT), Forget::Data(file.id)];
@@ -538,9 +523,9 @@ mod tests {
     #[test]
     fn the_least_used_are_those_that_were_not_asked_about_and_are_closed() {
         let nodes = Nodes::new(fid(1), 4);
-        let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"dir")), NOW);
+        let dir = nodes.look_up(fid(3), kept(NodeId::ROOT, b"dir"), NOW);
         let [old, open, used, new] =
-            [4, 6, 8, 10].map(|n| nodes.look_up(fid(n), Some((dir.id, n.to_string().as_bytes())), NOW));
+            [4, 6, 8, 10].map(|n| nodes.look_up(fid(n), kept(dir.id, n.to_string().as_bytes()), NOW));
         let opened = open.state().mode.open(OpenKind::Read).0;
         open.state().mode = opened;
         nodes.get(used.id);
@@ -560,7 +545,7 @@ mod tests {
     #[test]
     fn names_are_forgotten_when_the_one_user_of_a_mount_becomes_somebody_else() {
         let nodes = Nodes::new(fid(1), 100);
-        let file = nodes.look_up(fid(2), Some((NodeId::ROOT, b"file")), NOW);
+        let file = nodes.look_up(fid(2), kept(NodeId::ROOT, b"file"), NOW);
         file.state().pages = Some(afs_wire::ids::DataVersion(1));
         nodes.note_absent(NodeId::ROOT, b"none", NOW);
         let root = nodes.get(NodeId::ROOT).unwrap();

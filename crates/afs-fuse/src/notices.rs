@@ -201,6 +201,11 @@ impl<N> NameInvalidations<N> {
         directory.told.clear();
     }
 
+    /// True if the kernel holds a directory's lock for a change that is asked for here.
+    pub(crate) fn is_changing(&self, dir: NodeId) -> bool {
+        self.lock().get(&dir).is_some_and(|directory| directory.changes > 0)
+    }
+
     fn end_change(&self, dir: NodeId) {
         let mut directories = self.lock();
         if let Some(directory) = directories.get_mut(&dir) {
@@ -266,7 +271,11 @@ impl FileSystem {
                     return;
                 }
                 for name in names {
-                    send(&fs.notifier, &fs.in_flight.locks, &Forget::Name(dir, name));
+                    let (told, forget) = (fs.nodes.told(), Forget::Name(dir, name));
+                    send(&fs.notifier, &fs.in_flight.locks, &forget);
+                    if let Forget::Name(_, name) = forget {
+                        fs.nodes.note_forgotten(dir, &name, told);
+                    }
                 }
             }
         });

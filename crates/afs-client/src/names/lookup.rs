@@ -178,6 +178,32 @@ impl Names {
         Some(self.mount_points.known_status(user, fid)?.map(|status| Found { fid, status }))
     }
 
+    /// See [`Client::is_name_beside`].
+    pub(super) fn is_name_beside(
+        &self,
+        user: User,
+        (other, name): (Fid, &[u8]),
+        (dir, fid): (Fid, Fid),
+    ) -> bool {
+        let real = self.mount_points.known_real(user, dir);
+        if other != dir && !real.is_some_and(|real| self.mount_points.is_place_of(other, real)) {
+            let real = self.mount_points.known_real(user, other).unwrap_or(other);
+            if let Some(vnode) = self.vnodes.get(real) {
+                vnode.note_break();
+            }
+            return false;
+        }
+        if real == Some(dynroot::ROOT) {
+            return true;
+        }
+        let Some(Ok(pages)) = real.and_then(|real| self.directories.known_pages(user, real)) else {
+            return false;
+        };
+        let mut candidates = self.sysnames.candidates(name).into_iter();
+        let entry = candidates.find_map(|name| pages.directory.lookup(&name));
+        entry.is_some_and(|entry| entry.fid == fid.in_volume())
+    }
+
     /// See [`Client::lookup`].
     async fn look_up(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
         let mut real = self.mount_points.real(user, dir).await?;
@@ -221,6 +247,12 @@ impl Client {
     /// Looks up a name in a directory, from memory; that there is no such name, too.
     pub fn cached_lookup(&self, user: User, dir: Fid, name: &[u8]) -> Option<Result<Found, Error>> {
         self.inner.names.known(user, dir, name)
+    }
+
+    /// True if an earlier name of something counts beside the one under which it was just found in `dir`, as far as is known. What is in
+    /// a directory is in no other: so if its name is another directory's, that one has changed, and is asked for anew.
+    pub fn is_name_beside(&self, user: User, earlier: (Fid, &[u8]), found: (Fid, Fid)) -> bool {
+        self.inner.names.is_name_beside(user, earlier, found)
     }
 
     /// Looks up a name in a directory: crosses mount points, knows `.`, `..` and `@sys`.

@@ -294,6 +294,11 @@ impl MountPoints {
         }
     }
 
+    /// True if a fid stands for this directory: it is the directory, or one of its mount points.
+    pub(crate) fn is_place_of(&self, fid: Fid, real: Fid) -> bool {
+        fid == real || self.mounts.at(real).contains(&fid)
+    }
+
     /// Finds the volume of a mount point, and remembers it.
     async fn cross(&self, fid: Fid, mount: &MountText<'_>) -> Result<Fid, Error> {
         let cell = match mount.cell {

@@ -133,6 +133,23 @@ fn names_of_a_directory_that_is_here_are_answered_without_a_call() {
     assert!(matches!(world.found(b"other"), Some(Err(Error::NoEntry { .. }))));
 }
 
+/// A rename that another client has overtaken found its file under the new name, and was told that both names are the file's.
+#[test]
+fn an_earlier_name_counts_beside_a_new_one_only_if_its_directory_has_it_still() {
+    let world = World::new(true);
+    world.fetch(DIR, DIR, &[("file", fid(2)), ("bin.linux", fid(2)), ("moved", fid(4))]);
+    world.fetch(fid(3), DIR, &[("moved", fid(4))]);
+    let counts = |earlier: (Fid, &[u8]), of| world.parts.names.is_name_beside(USER, earlier, (DIR, of));
+    assert!(counts((DIR, b"bin.@sys"), fid(2)), "a file may have several names in its directory");
+    assert!(!counts((DIR, b"other"), fid(2)) && !counts((DIR, b"file"), fid(4)));
+    let mount = fid(8);
+    world.parts.calls.mounts.note(DIR, mount);
+    assert!(counts((mount, b"moved"), fid(4)), "it is the same directory");
+    assert!(!counts((fid(3), b"moved"), fid(4)), "and in no other");
+    let stale = world.parts.vnodes.get(fid(3)).unwrap();
+    assert!(stale.promised_status(world.now).is_none(), "which is asked for anew");
+}
+
 #[test]
 fn the_next_directories_are_fetched_once_two_of_a_directory_were_listed() {
     let world = World::new(true);

@@ -130,16 +130,24 @@ impl Changes {
         if (from.dir.cell, from.dir.volume) != (to.dir.cell, to.dir.volume) {
             return Err(Error::Apart { from: from_dir, to: to_dir });
         }
-        let fid = self.names.entry(user, from.dir, from_name).await?;
-        let replaced = match self.names.entry(user, to.dir, to_name).await {
-            Ok(replaced) if keep => {
-                tracing::trace!(%replaced, "a rename that is to replace nothing");
-                return Err(Error::Exists { dir: to_dir, name: text(to_name) });
+        let mut fid = self.names.entry(user, from.dir, from_name).await?;
+        let mut replaced = self.replaced(user, &to, to_name).await?;
+        if replaced == Some(fid) {
+            if from.dir != to.dir {
+                // What is in a directory is in no other, so one of them has changed since.
+                from.vnode.forget();
+                to.vnode.forget();
             }
-            Ok(replaced) => Some(replaced),
-            Err(Error::NoEntry { .. }) => None,
-            Err(error) => return Err(error),
-        };
+            // The old name may have gone after it was looked at, and before the new one was.
+            fid = self.names.entry(user, from.dir, from_name).await?;
+            if from.dir != to.dir {
+                replaced = self.replaced(user, &to, to_name).await?.filter(|replaced| *replaced != fid);
+            }
+        }
+        if let (true, Some(replaced)) = (keep, replaced) {
+            tracing::trace!(%replaced, "a rename that is to replace nothing");
+            return Err(Error::Exists { dir: to_dir, name: text(to_name) });
+        }
         if replaced == Some(fid) {
             // Two names of one file, or twice the same: nothing is to be done. Servers refuse it (File service notes 6.2).
             return Ok(());
@@ -164,6 +172,15 @@ impl Changes {
         }
         drop(unlink);
         renamed
+    }
+
+    /// The thing that a rename to this name replaces.
+    async fn replaced(&self, user: User, to: &Changing, name: &[u8]) -> Result<Option<Fid>, Error> {
+        match self.names.entry(user, to.dir, name).await {
+            Ok(replaced) => Ok(Some(replaced)),
+            Err(Error::NoEntry { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Does the rest of a rename when it is known what is renamed, and what it replaces.
