@@ -10,12 +10,12 @@
 mod answers;
 mod pags;
 mod peer;
+mod places;
 
-use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use afs_wire::Errno;
@@ -29,14 +29,9 @@ use zeroize::Zeroizing;
 
 use crate::client::Client;
 use crate::fid::User;
+use crate::service::control::places::{Place, Places};
 
 pub use peer::pags_of_processes;
-
-/// Connections at once. A command has one, for as long as it runs.
-const CONNECTIONS_MAX: usize = 256;
-
-/// Connections of one user at once, so that none keeps the others out.
-const CONNECTIONS_PER_USER_MAX: usize = 32;
 
 /// The time within which a peer must send a request, or read an answer. Commands do both at once.
 const PEER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -74,10 +69,6 @@ struct Session {
     /// The path of the socket.
     socket: Arc<Path>,
 }
-
-/// The number of connections of each user.
-#[derive(Debug, Default)]
-struct ConnectionCounts(Mutex<HashMap<u32, usize>>);
 
 impl Control {
     /// Listens there from now on. What is left of an earlier client's socket is removed.
@@ -134,7 +125,7 @@ async fn look_for_pags(client: Client) {
 
 /// Takes connections. With it, those that it has taken end: their tasks are in its set.
 async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner: u32, socket: Arc<Path>) {
-    let counts = Arc::new(ConnectionCounts::default());
+    let places = Arc::new(Places::default());
     let mut sessions = tokio::task::JoinSet::new();
     loop {
         while sessions.try_join_next().is_some() {}
@@ -149,7 +140,7 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner
         };
         let Ok(peer) = stream.peer_cred() else { continue };
         let uid = peer.uid();
-        let Some(counted) = counts.add(uid) else {
+        let Some(place) = places.take(uid) else {
             tracing::warn!(uid, "too many connections to the control socket");
             continue;
         };
@@ -165,64 +156,26 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner
         let (about, socket) = (Arc::clone(&about), Arc::clone(&socket));
         let session = Session { client: client.clone(), about, user, uid, owner, socket };
         sessions.spawn(async move {
-            if let Err(error) = session.run(stream).await {
+            if let Err(error) = session.run(stream, &place).await {
                 tracing::debug!(%error, uid, "a connection to the control socket ended early");
             }
-            drop(counted);
         });
     }
 }
 
-impl ConnectionCounts {
-    /// One more connection, if there is place for it.
-    fn add(self: &Arc<Self>, user: u32) -> Option<CountedConnection> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let total: usize = all.values().sum();
-        let own = all.get(&user).copied().unwrap_or(0);
-        if total >= CONNECTIONS_MAX || own >= CONNECTIONS_PER_USER_MAX {
-            return None;
-        }
-        all.insert(user, own + 1);
-        Some(CountedConnection { counts: Arc::clone(self), user })
-    }
-}
-
-/// A connection, as it is counted: until it is dropped.
-struct CountedConnection {
-    counts: Arc<ConnectionCounts>,
-    user: u32,
-}
-
-impl Drop for CountedConnection {
-    fn drop(&mut self) {
-        let mut all = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match all.get_mut(&self.user) {
-            Some(own) if *own > 1 => *own -= 1,
-            Some(_) | None => drop(all.remove(&self.user)),
-        }
-    }
-}
-
 impl Session {
-    /// Answers one request after the other until the peer has no more.
-    async fn run(&self, mut stream: UnixStream) -> io::Result<()> {
+    /// Answers one request after the other until the peer has no more, or somebody else gets its place while it is idle.
+    async fn run(&self, mut stream: UnixStream, place: &Place) -> io::Result<()> {
         loop {
-            let request = match tokio::time::timeout(PEER_TIMEOUT, receive(&mut stream)).await {
-                Ok(Ok(Some(request))) => request,
-                Ok(Ok(None)) => return Ok(()),
-                Ok(Err(error)) => return Err(error),
-                Err(_) => return Err(io::ErrorKind::TimedOut.into()),
-            };
+            let Some(request) = of_peer(place, receive(&mut stream)).await? else { return Ok(()) };
+            place.set_busy(true);
             // A command that is interrupted closes its end: then nobody waits for the answer, and what is done for it ends.
             let answer = tokio::select! {
                 answer = self.answer(request) => answer,
                 end = end_of(&stream) => return end,
             };
-            match tokio::time::timeout(PEER_TIMEOUT, stream.write_all(&Zeroizing::new(framed(&answer)))).await
-            {
-                Ok(sent) => sent?,
-                Err(_) => return Err(io::ErrorKind::TimedOut.into()),
-            }
+            place.set_busy(false);
+            of_peer(place, stream.write_all(&Zeroizing::new(framed(&answer)))).await?;
         }
     }
 
@@ -235,6 +188,14 @@ impl Session {
             Ok(()) => Zeroizing::new(Errno::EIO.0.to_be_bytes().to_vec()),
             Err(abort) => Zeroizing::new(errno_of(abort).to_be_bytes().to_vec()),
         }
+    }
+}
+
+/// Waits for what the peer has to do, for as long as it has its place.
+async fn of_peer<T>(place: &Place, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::select! {
+        done = tokio::time::timeout(PEER_TIMEOUT, work) => done.unwrap_or(Err(io::ErrorKind::TimedOut.into())),
+        () = place.is_lost() => Err(io::Error::other("its place was needed")),
     }
 }
 
@@ -323,30 +284,6 @@ mod tests {
     use afs_wire::control;
     use rxgen::{Rpc, decode_reply, encode_request};
 
-    #[test]
-    fn no_user_keeps_the_others_out() {
-        let counts = Arc::new(ConnectionCounts::default());
-        let mut connections: Vec<_> =
-            (0..CONNECTIONS_PER_USER_MAX).map(|_| counts.add(1).expect("a place")).collect();
-        assert!(counts.add(1).is_none());
-        assert!(counts.add(2).is_some());
-        connections.pop();
-        assert!(counts.add(1).is_some());
-    }
-
-    #[test]
-    fn connections_are_counted_for_all_users_too() {
-        let counts = Arc::new(ConnectionCounts::default());
-        let users = (CONNECTIONS_MAX / CONNECTIONS_PER_USER_MAX) as u32;
-        let places = (0..users).flat_map(|user| (0..CONNECTIONS_PER_USER_MAX).map(move |_| user));
-        let mut connections: Vec<_> = places.map(|user| counts.add(user).expect("a place")).collect();
-        assert!(counts.add(users).is_none());
-        connections.pop();
-        assert!(counts.add(users).is_some());
-        connections.clear();
-        assert!(counts.0.lock().unwrap().is_empty(), "who has left is not remembered");
-    }
-
     /// A client of a cell whose servers nobody asks, with its socket in a folder that goes with the test.
     struct Served {
         folder: PathBuf,
@@ -388,6 +325,21 @@ mod tests {
             0 => Ok(decode_reply::<R>(results).unwrap()),
             errno => Err(errno),
         }
+    }
+
+    /// Whoever has sub-uids could keep everybody from the socket with silent connections, root too.
+    #[tokio::test]
+    async fn silent_connections_keep_nobody_out() {
+        let served = Served::new("silent").await;
+        let mut silent = Vec::new();
+        for _ in 0..2 * places::PER_USER_MAX {
+            silent.push(served.connect().await);
+        }
+        let mut stream = served.connect().await;
+        assert!(ask(&mut stream, &control::GetOwnCell {}).await.is_ok());
+        let first = &mut silent[0];
+        assert!(matches!(tokio::time::timeout(PEER_TIMEOUT, first.read(&mut [0])).await, Ok(Ok(0) | Err(_))));
+        served.end().await;
     }
 
     #[tokio::test]
