@@ -138,8 +138,8 @@ impl Directories {
 
     /// The pages of a directory: a real one, nothing is crossed.
     pub(crate) async fn pages_of(&self, user: User, dir: Fid) -> Result<Pages, Error> {
-        if dir == dynroot::ROOT {
-            return Ok(self.dynamic_root.pages());
+        if let Some(pages) = self.dynamic_root.pages_of(dir) {
+            return Ok(pages);
         }
         if !dir.vnode.is_directory() || dir.is_made_up() {
             return Err(Error::NotADirectory { fid: dir });
@@ -290,9 +290,9 @@ impl Directories {
     fn known_listing(self: &Arc<Self>, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
         let real = self.mount_points.known_real(user, dir)?;
         let listed = self.open_files.listed(real);
-        let pages = match real {
-            dynroot::ROOT => self.dynamic_root.pages(),
-            _ => match self.known_pages(user, real)? {
+        let pages = match self.dynamic_root.pages_of(real) {
+            Some(pages) => pages,
+            None => match self.known_pages(user, real)? {
                 Ok(pages) => pages,
                 Err(error) => return Some(Err(error)),
             },

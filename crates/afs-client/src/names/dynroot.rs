@@ -4,6 +4,9 @@
 //! For the cell `one.test` there are `one.test`, a mount point of its volume `root.cell`, and `.one.test`, the same for writing. An
 //! alias is a symbolic link, and so is the alias with a dot.
 //!
+//! `.:mount` is a directory that is not listed, as OpenAFS's clients have it: each name `CELL:VOLUME` in it is a mount point of that
+//! volume, and `CELL%VOLUME` one of the read-write volume. Nothing is kept of them: their fids say which volume they are of.
+//!
 //! Asks nobody and reads no clock; crossing its mount points is left to `mount_point`.
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,6 +27,16 @@ use crate::vnodes::vnode::Pages;
 /// The directory itself.
 pub(crate) const ROOT: Fid =
     Fid { cell: CellIndex::DYNROOT, volume: VolumeId(1), vnode: VnodeNumber::ROOT, unique: Uniquifier::ROOT };
+
+/// The directory of mount points of all volumes, and its name.
+pub(crate) const VOLUMES: Fid = Fid { volume: VolumeId(2), ..ROOT };
+const VOLUMES_NAME: &[u8] = b".:mount";
+
+/// The mount point of a volume in [`VOLUMES`].
+pub(crate) fn mount_of(cell: CellIndex, volume: VolumeId, is_read_write: bool) -> Fid {
+    let vnode = VnodeNumber(Made::Cell(cell, is_read_write).vnode());
+    Fid { vnode, unique: Uniquifier(volume.0), ..VOLUMES }
+}
 
 /// The kind of an entry. Vnode numbers are counted up by eight for each cell and alias, with the four of one next to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +73,7 @@ impl Made {
 
 /// The kind of an entry of the dynamic root.
 pub(crate) fn kind_of(fid: Fid) -> Option<Kind> {
-    if fid == ROOT {
+    if fid == ROOT || fid.volume == VOLUMES.volume {
         return Some(Kind::Directory);
     }
     match Made::of(fid.vnode.0)? {
@@ -101,19 +114,33 @@ impl DynamicRoot {
     pub(crate) fn mount_text(&self, fid: Fid) -> Option<String> {
         let Made::Cell(cell, has_dot) = Made::of(fid.vnode.0).filter(|_| fid != ROOT)? else { return None };
         let kind = if has_dot { '%' } else { '#' };
-        Some(format!("{kind}{}:root.cell.", self.cells.get(cell)?.name))
+        let cell = &self.cells.get(cell)?.name;
+        Some(match fid.volume == VOLUMES.volume {
+            true => format!("{kind}{cell}:{}.", fid.unique.0),
+            false => format!("{kind}{cell}:root.cell."),
+        })
     }
 
     /// The target of an alias.
     pub(crate) fn link_target(&self, fid: Fid) -> Option<Bytes> {
-        let Made::Alias(place, has_dot) = Made::of(fid.vnode.0).filter(|_| fid != ROOT)? else { return None };
+        let made = Made::of(fid.vnode.0).filter(|_| fid != ROOT && fid.volume == ROOT.volume)?;
+        let Made::Alias(place, has_dot) = made else { return None };
         let dot = if has_dot { "." } else { "" };
         let aliases = self.aliases.read().unwrap_or_else(PoisonError::into_inner);
         Some(format!("{dot}{}", aliases.get(place)?.cell).into())
     }
 
-    /// Its pages, as a directory of a server has them.
-    pub(crate) fn pages(&self) -> Pages {
+    /// The pages of one of its directories, as a directory of a server has them.
+    pub(crate) fn pages_of(&self, dir: Fid) -> Option<Pages> {
+        let own = dir.in_volume();
+        match dir {
+            ROOT => Some(self.pages()),
+            VOLUMES => Some(Pages { directory: Arc::new(Directory::new(own, own)), version: DataVersion(1) }),
+            _ => None,
+        }
+    }
+
+    fn pages(&self) -> Pages {
         // First, so that what comes meanwhile is of the next.
         let version = self.data_version();
         let mut names = Vec::new();
@@ -138,6 +165,9 @@ impl DynamicRoot {
     ///
     /// [`Error::NoEntry`].
     pub(crate) fn entry(&self, name: &[u8]) -> Result<Fid, Error> {
+        if name == VOLUMES_NAME {
+            return Ok(VOLUMES);
+        }
         let none = || Error::NoEntry { dir: ROOT, name: String::from_utf8_lossy(name).into_owned() };
         let text = std::str::from_utf8(name).map_err(|_| none())?;
         let (plain, has_dot) = text.strip_prefix('.').map_or((text, false), |rest| (rest, true));
@@ -162,6 +192,9 @@ impl DynamicRoot {
         if fid == ROOT {
             // Who changes its names tells of it.
             return Ok(Status { is_volume_root: true, valid_until: Instant::MAX, ..directory });
+        }
+        if fid == VOLUMES {
+            return Ok(Status { data_version: DataVersion(1), ..directory });
         }
         let target = self.link_target(fid).ok_or(Error::Gone { fid })?;
         Ok(Status { kind: Kind::Symlink, length: target.len() as u64, mode: 0o777, links: 1, ..directory })
@@ -271,6 +304,25 @@ mod tests {
         let link = root.entry(b"home").unwrap();
         let status = root.status(NOW, link).unwrap();
         assert_eq!((status.kind, status.length, status.valid_until), (Kind::Symlink, 8, NOW));
+    }
+
+    #[test]
+    fn mount_points_of_all_volumes_are_in_a_directory_that_is_not_listed() {
+        let root = dynamic_root(&["one.test"]);
+        assert_eq!(root.entry(b".:mount").unwrap(), VOLUMES);
+        assert_eq!(names(&root), [".one.test", "one.test"]);
+        let status = root.status(NOW, VOLUMES).unwrap();
+        assert_eq!(
+            (status.kind, status.valid_until),
+            (Kind::Directory, NOW),
+            "what is not there may be made"
+        );
+        let cell = root.cells.named("one.test").unwrap().index;
+        for (is_read_write, text) in [(false, "#one.test:536870915."), (true, "%one.test:536870915.")] {
+            let mount = mount_of(cell, VolumeId(536_870_915), is_read_write);
+            assert_eq!(root.mount_text(mount).as_deref(), Some(text));
+            assert_eq!((kind_of(mount), root.link_target(mount)), (Some(Kind::Directory), None));
+        }
     }
 
     #[test]

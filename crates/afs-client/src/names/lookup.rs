@@ -117,6 +117,10 @@ impl Names {
                 found => found,
             };
         }
+        if dir == dynroot::VOLUMES {
+            let mount = self.mount_points.of_volume(name).await?;
+            return mount.ok_or_else(|| no_entry(dir, name));
+        }
         let pages = self.directories.pages_of(user, dir).await?.directory;
         for candidate in self.sysnames.candidates(name) {
             if let Some(entry) = pages.lookup(&candidate) {
@@ -142,6 +146,9 @@ impl Names {
             return None;
         }
         let real = self.mount_points.known_real(user, dir)?;
+        if real == dynroot::VOLUMES {
+            return None;
+        }
         let fid = if real == dynroot::ROOT {
             match self.dynamic_root.entry(name) {
                 Ok(fid) => fid,
@@ -193,7 +200,7 @@ impl Names {
             }
             return false;
         }
-        if real == Some(dynroot::ROOT) {
+        if real.is_some_and(Fid::is_made_up) {
             return true;
         }
         let Some(Ok(pages)) = real.and_then(|real| self.directories.known_pages(user, real)) else {

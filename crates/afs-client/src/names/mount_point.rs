@@ -299,6 +299,27 @@ impl MountPoints {
         fid == real || self.mounts.at(real).contains(&fid)
     }
 
+    /// The mount point of the volume that a name in the directory of all volumes says; `None` if it says none, or there is none.
+    pub(crate) async fn of_volume(&self, name: &[u8]) -> Result<Option<Fid>, Error> {
+        let Some(at) = name.iter().position(|byte| b":%".contains(byte)) else { return Ok(None) };
+        let kind = if name[at] == b'%' { b'%' } else { b'#' };
+        let text = [&[kind], &name[..at], b":", &name[at + 1..], b"."].concat();
+        let Some(mount) = MountText::parse(&text) else { return Ok(None) };
+        let cell = match self.calls.dns.cell_named(mount.cell.unwrap_or_default()).await {
+            Ok(cell) => cell,
+            Err(Error::NoCell { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let found = self.calls.locations.by_name(&*self.calls, &cell, mount.volume, mount.kind).await;
+        let entry = match found {
+            Ok(entry) => entry,
+            Err(Error::NoVolume { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let volume = mount.volume_of(&entry, true);
+        Ok(volume.map(|volume| dynroot::mount_of(cell.index, volume, mount.is_read_write)))
+    }
+
     /// Finds the volume of a mount point, and remembers it.
     async fn cross(&self, fid: Fid, mount: &MountText<'_>) -> Result<Fid, Error> {
         let cell = match mount.cell {
@@ -326,11 +347,12 @@ impl MountPoints {
     pub(crate) fn parent_of(&self, asked: Fid, real: Fid, dot_dot: Option<Fid>) -> Fid {
         let of_mount = |mount: Fid| {
             if mount.is_made_up() {
-                return Some(self.root());
+                let is_of_all = mount.volume == dynroot::VOLUMES.volume && mount != dynroot::VOLUMES;
+                return Some(if is_of_all { dynroot::VOLUMES } else { self.root() });
             }
             Some(mount.sibling(self.vnodes.get(mount)?.parent()?))
         };
-        if asked != real {
+        if asked != real || asked == dynroot::VOLUMES {
             return of_mount(asked).unwrap_or(asked);
         }
         if !real.is_root() {
