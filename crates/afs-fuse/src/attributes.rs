@@ -21,6 +21,9 @@ const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The size that reads and writes should be multiples of: large enough that `cp` moves data in few requests.
 const BLOCK_SIZE: u32 = 128 << 10;
 
+/// The user and group of what has none that the kernel knows: -1 is none there, and nobody may change or remove such a file.
+const NOBODY: u32 = 65534;
+
 /// A user of a cell who is shown as a user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
@@ -65,7 +68,7 @@ impl Owners {
         let found =
             self.with(client, cell, |known| known.iter().find(|known| known.0 == id).map(|known| known.1));
         // Numbers below 0 are groups, which own nothing that a program could use.
-        found.unwrap_or(id.0 as u32)
+        found.unwrap_or_else(|| number(id))
     }
 
     /// The number in a cell of a user here; `None` for one that cells cannot have.
@@ -100,9 +103,14 @@ pub(crate) fn of_status(status: &Status, uid: u32, inode: u64) -> Attributes {
         permissions: (status.mode & 0o7777) as u16,
         links: status.links,
         uid,
-        gid: status.group.0 as u32,
+        gid: number(status.group),
         block_size: BLOCK_SIZE,
     }
+}
+
+/// The number that the kernel has for a user or group.
+fn number(id: ViceId) -> u32 {
+    if id == ViceId(-1) { NOBODY } else { id.0 as u32 }
 }
 
 /// Its kind, in the kernel's words.
@@ -170,6 +178,9 @@ mod tests {
         let a = of_status(&status(), 0, 7);
         assert_eq!((a.inode, a.size, a.blocks, a.permissions), (7, 2049, 5, 0o755));
         assert_eq!(a.ctime, a.mtime, "a change is not before the modification");
+        // `rm`, `chmod` and `mv` of a file of owner -1 failed with EOVERFLOW.
+        let nobodys = of_status(&Status { group: ViceId(-1), ..status() }, number(ViceId(-1)), 7);
+        assert_eq!((a.gid, nobodys.uid, nobodys.gid), (4_294_967_092, NOBODY, NOBODY));
         assert_eq!(afs_time(a.mtime), AfsTime(100));
         assert_eq!(afs_time(UNIX_EPOCH - Duration::from_secs(1)), AfsTime(0));
         assert_eq!(afs_time(UNIX_EPOCH + Duration::from_secs(1 << 40)), AfsTime(u32::MAX));
