@@ -81,7 +81,9 @@ impl Listing {
     pub fn entries_from(&self, position: u64) -> impl Iterator<Item = DirEntry<'_>> {
         let slot = u16::try_from(position).map_or(Slot(u16::MAX), Slot);
         let is_hidden = |name: &[u8]| self.hidden.iter().any(|hidden| hidden.as_bytes() == name);
-        let entries = self.pages.directory.entries_from(slot).filter(move |entry| !is_hidden(entry.name));
+        // The kernel takes no listing with a name that has a slash, as only a damaged volume or a server of ill will has one.
+        let is_shown = move |name: &[u8]| !name.is_empty() && !name.contains(&b'/') && !is_hidden(name);
+        let entries = self.pages.directory.entries_from(slot).filter(move |entry| is_shown(entry.name));
         entries.map(move |entry| self.entry(&entry))
     }
 
@@ -347,5 +349,28 @@ impl Client {
     /// When the user may not list it.
     pub async fn read_dir(&self, user: User, dir: Fid) -> Result<Listing, Error> {
         self.inner.directories.list(user, dir).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fid::CellIndex;
+    use afs_wire::ids::{LocalFid, Uniquifier, VnodeNumber, VolumeId};
+
+    /// The kernel refuses a listing with such a name, and programs saw none of the names behind it.
+    #[test]
+    fn a_name_with_a_slash_is_left_out_of_a_listing() {
+        let root = Fid::root_of(CellIndex(1), VolumeId(7));
+        let fid = |vnode| LocalFid { vnode: VnodeNumber(vnode), unique: Uniquifier(1) };
+        let entries = [(&b"aa"[..], fid(2)), (b"a/b", fid(4)), (b"ok", fid(6))];
+        let own = root.in_volume();
+        let directory = Arc::new(Directory::build(own, own, entries.into_iter()).unwrap());
+        let pages = Pages { directory, version: DataVersion(1) };
+        let listing =
+            Listing { dir: root, real: root, parent: root, pages, hidden: vec!["hidden".to_owned()] };
+        let mut names: Vec<_> = listing.entries_from(0).map(|entry| entry.name).collect();
+        names.sort_unstable();
+        assert_eq!(names, [&b"."[..], b"..", b"aa", b"ok"]);
     }
 }
