@@ -1,6 +1,6 @@
 //! The protection database of a cell: names, ids, entries and lists (PTDB notes). Names are compared without regard to capitals.
 
-use afs_wire::abort::{PRINTERNAL, PRNAMETOOLONG, PRNOENT};
+use afs_wire::abort::{PRBADNAM, PRINTERNAL, PRNAMETOOLONG, PRNOENT};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{
     self, IdList, ListEntriesFlags, PR_MAXNAMELEN, PrCheckEntry, PrDebugEntry, PrListEntry, PrName,
@@ -208,8 +208,13 @@ impl ProtectionDb {
     ///
     /// # Errors
     ///
-    /// The database's.
+    /// PRBADNAM for an empty name; the database's.
     pub async fn rename(&self, name: &str, new_name: &str) -> Result<(), Error> {
+        if new_name.is_empty() {
+            // Servers take it for a change of something else.
+            let what = "a user or group cannot have an empty name".to_owned();
+            return Err(Error::Local { what, code: PRBADNAM });
+        }
         let id = self.id_of(name).await?;
         let name = name_alone(new_name)?;
         self.call(pt::ChangeEntry { id, name, owner: ViceId(0), new_id: ViceId(0) }).await.map(drop)
