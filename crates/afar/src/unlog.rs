@@ -34,15 +34,16 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     ExitCode::from(printer.finish(status))
 }
 
-/// Takes tokens away in all clients. Of those that a client makes itself from the cell's key only the first client's go: who is in its mount means
-/// these, and an administrator's mount elsewhere keeps its own.
+/// Takes tokens away in all clients. Tickets that a client makes itself from the cell's key go only if its user means just this client: an
+/// administrator's mount elsewhere keeps its own.
 fn forget(cells: &[&str], printer: &Printer) -> u8 {
     let clients = Clients::find("unlog", Says::All);
     let first = match clients.first() {
         Ok(first) => first,
         Err(failure) => return failed(printer, failure),
     };
-    let others = || clients.of_one_session().skip(1);
+    let means_first = first.is_here() || clients.all().len() == 1;
+    let others = || clients.of_one_session().skip(usize::from(means_first));
     let mut status = 0;
     for client in clients.all().iter().filter(|client| !client.has_session_of(first)) {
         let at = client.place().display();
@@ -52,7 +53,7 @@ fn forget(cells: &[&str], printer: &Printer) -> u8 {
         );
     }
     if cells.is_empty() {
-        if let Err(failure) = first.call(&control::ForgetTokens { cell: Name::default() }) {
+        if means_first && let Err(failure) = first.call(&control::ForgetTokens { cell: Name::default() }) {
             status = failed(printer, &failure);
         }
         for client in others() {
@@ -71,9 +72,10 @@ fn forget(cells: &[&str], printer: &Printer) -> u8 {
             status = 1;
             continue;
         };
-        let of_first = first.call(&control::ForgetTokens { cell: name.clone() }).map(|reply| reply.count);
+        let of_first = means_first
+            .then(|| first.call(&control::ForgetTokens { cell: name.clone() }).map(|reply| reply.count));
         let (mut count, mut is_known) = (0, false);
-        for forgotten in [of_first].into_iter().chain(others().map(|client| forget_given(client, &name))) {
+        for forgotten in of_first.into_iter().chain(others().map(|client| forget_given(client, &name))) {
             match forgotten {
                 Ok(forgotten) => (count, is_known) = (count + forgotten, true),
                 Err(Failure::Errno(_)) => {}

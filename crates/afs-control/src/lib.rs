@@ -55,6 +55,7 @@ pub struct Client {
     socket: PathBuf,
     mount: Option<PathBuf>,
     pag: Option<u32>,
+    is_here: bool,
     stream: RefCell<UnixStream>,
 }
 
@@ -67,7 +68,8 @@ impl Client {
     pub fn connect(socket: &Path) -> Result<Self, Failure> {
         match UnixStream::connect(socket) {
             Ok(stream) => {
-                Ok(Self { socket: socket.to_owned(), mount: None, pag: None, stream: RefCell::new(stream) })
+                let (socket, stream) = (socket.to_owned(), RefCell::new(stream));
+                Ok(Self { socket, mount: None, pag: None, is_here: true, stream })
             }
             Err(error) => Err(Failure::Unreachable { socket: socket.to_owned(), error }),
         }
@@ -83,6 +85,12 @@ impl Client {
     #[must_use]
     pub fn place(&self) -> &Path {
         self.mount.as_deref().unwrap_or(&self.socket)
+    }
+
+    /// True if the caller means this one: the current folder is in its mount, or it was named.
+    #[must_use]
+    pub const fn is_here(&self) -> bool {
+        self.is_here
     }
 
     /// True if the caller is in the same session for both: their tokens there are for the same processes. A client that does not know a PAG

@@ -92,6 +92,7 @@ impl Found {
 struct Candidate {
     socket: PathBuf,
     mount: Option<PathBuf>,
+    is_here: bool,
 }
 
 /// A connection that is begun.
@@ -138,7 +139,10 @@ impl Search {
     /// The clients that may be asked, in order. Those of others are passed over at once: they make nobody wait.
     fn candidates(&self, mounts: Vec<Mount>, passed_over: &mut Vec<PassedOver>) -> Vec<Candidate> {
         if let Some(named) = &self.named {
-            return named.iter().map(|socket| Candidate { socket: socket.clone(), mount: None }).collect();
+            return named
+                .iter()
+                .map(|socket| Candidate { socket: socket.clone(), mount: None, is_here: true })
+                .collect();
         }
         let around = self.here.as_ref().and_then(|here| {
             let around = mounts.iter().enumerate().filter(|(_, mount)| here.starts_with(&mount.folder));
@@ -148,11 +152,13 @@ impl Search {
         });
         let order = around.into_iter().chain((0..mounts.len()).rev());
         let mut candidates: Vec<Candidate> = Vec::new();
-        for mount in order.map(|number| &mounts[number]) {
+        for number in order {
+            let (mount, is_here) = (&mounts[number], Some(number) == around);
             if candidates.iter().any(|other| other.socket == mount.socket) {
                 continue;
             }
-            let candidate = Candidate { socket: mount.socket.clone(), mount: Some(mount.folder.clone()) };
+            let candidate =
+                Candidate { socket: mount.socket.clone(), mount: Some(mount.folder.clone()), is_here };
             if self.trust.has(mount.owner) {
                 candidates.push(candidate);
             } else {
@@ -217,7 +223,7 @@ impl Search {
             None => return Err(Failure::Garbled { socket: candidate.socket.clone() }),
         };
         let (socket, mount) = (candidate.socket.clone(), candidate.mount.clone());
-        Ok(Client { socket, mount, pag, stream: RefCell::new(stream) })
+        Ok(Client { socket, mount, pag, is_here: candidate.is_here, stream: RefCell::new(stream) })
     }
 }
 

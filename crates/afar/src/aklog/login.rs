@@ -316,19 +316,34 @@ impl Login<'_> {
             ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
         };
         let set = control::SetToken { token: given, is_forced: self.is_forced };
-        let reply = client.call(&set).map_err(|failure| failed(&reason(&failure)))?;
+        let set_here = || client.call(&set).map_err(|failure| failed(&reason(&failure)));
+        // An administrator's mount keeps its ticket from the cell's key, unless its user means just this mount.
+        let mut is_new = match client.is_here() || !makes_tickets(client, &set.token.cell) {
+            true => Some(set_here()?.is_new),
+            false => None,
+        };
         for other in self.clients.all().iter().filter(|other| !std::ptr::eq(*other, client)) {
             let outcome = if other.has_session_of(client) {
                 give_another(other, cell, &set)
             } else {
                 Err("it does not know the PAG of this session, and all your sessions would have the token there".to_owned())
             };
-            if let Err(why) = outcome {
-                let (program, at, name) = (self.program, other.place().display(), &cell.name);
-                complain!(self.printer, "{program}: the client of {at} has got no token for {name}: {why}\n");
+            match outcome {
+                Ok(took) => is_new = is_new.or(took),
+                Err(why) => {
+                    let (program, at, name) = (self.program, other.place().display(), &cell.name);
+                    complain!(
+                        self.printer,
+                        "{program}: the client of {at} has got no token for {name}: {why}\n"
+                    );
+                }
             }
         }
-        Ok(reply.is_new)
+        match is_new {
+            Some(is_new) => Ok(is_new),
+            // There is no other that knows the cell.
+            None => Ok(set_here()?.is_new),
+        }
     }
 
     /// Enters a user of another realm in the protection database, which such users may do themselves.
@@ -355,22 +370,26 @@ impl Login<'_> {
     }
 }
 
+/// True if a client makes the caller's tickets for a cell itself, from the cell's key.
+fn makes_tickets(client: &Client, cell: &Name) -> bool {
+    client.call(&control::GetCaller { cell: cell.clone() }).is_ok_and(|caller| caller.is_made_here)
+}
+
 /// Gives another client of this machine a token too: if it knows the same cell, and does not make the user's tickets itself. A cell of the same name
-/// at other servers is another one, and a token of the user's for that would be lost.
-fn give_another(client: &Client, cell: &KnownCell, set: &control::SetToken) -> Result<(), String> {
+/// at other servers is another one, and a token of the user's for that would be lost. Returns whether it was new to the client, if it is for it.
+fn give_another(client: &Client, cell: &KnownCell, set: &control::SetToken) -> Result<Option<bool>, String> {
     let name = &set.token.cell;
     let known = match client.call(&control::FindCell { name: name.clone() }) {
         Ok(found) => found.cell,
-        Err(Failure::Errno(_)) => return Ok(()),
+        Err(Failure::Errno(_)) => return Ok(None),
         Err(failure) => return Err(failure.to_string()),
     };
     let is_same =
         known.name == *name && known.servers.iter().any(|server| cell.servers.contains(&server.ip()));
-    let caller = client.call(&control::GetCaller { cell: name.clone() });
-    if !is_same || caller.is_ok_and(|caller| caller.is_made_here) {
-        return Ok(());
+    if !is_same || makes_tickets(client, name) {
+        return Ok(None);
     }
-    client.call(set).map(drop).map_err(|failure| reason(&failure))
+    client.call(set).map(|reply| Some(reply.is_new)).map_err(|failure| reason(&failure))
 }
 
 /// The reason why a client does not take a token.

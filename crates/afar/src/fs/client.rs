@@ -63,6 +63,11 @@ impl Client {
         self.0.place()
     }
 
+    /// True if the caller means this one: the current folder is in its mount, or the environment names it.
+    pub(crate) const fn is_here(&self) -> bool {
+        self.0.is_here()
+    }
+
     /// True if the caller is in the same session for both.
     pub(crate) fn has_session_of(&self, other: &Self) -> bool {
         self.0.has_session_of(&other.0)
