@@ -47,6 +47,7 @@ mod rounds;
 mod rxdebug;
 mod server;
 mod server_process;
+mod systemd;
 mod together;
 mod token_ends;
 mod tokens;

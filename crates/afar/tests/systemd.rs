@@ -1,10 +1,9 @@
 //! The packaged client under a real systemd: whatever takes its mount away, except an administrator who unmounts it, the cells are there again
 //! soon, and users have their tokens. And the mount of a line of fstab. It takes root.
 
-mod mounted;
-
+use crate::mounted;
+use crate::mounted::Running;
 use afs_testclient::systemd::Machine;
-use mounted::Running;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 

@@ -3,6 +3,7 @@
 mod data;
 mod deaths;
 mod dns;
+mod kept_tokens;
 mod locks;
 mod moves;
 mod names;

@@ -122,7 +122,14 @@ fn of_folder(folder: &Path, name: Option<&str>) -> Result<KnownCell, String> {
             }
         })?;
     let servers = found.servers.iter().map(|server| *server.ip()).collect();
-    let cell = KnownCell { name: found.name, servers, protection: found.servers, host: None, linked: None, told_by: 0 };
+    let cell = KnownCell {
+        name: found.name,
+        servers,
+        protection: found.servers,
+        host: None,
+        linked: None,
+        told_by: 0,
+    };
     Ok(cell.with_file(&folder.join("CellServDB")))
 }
 

@@ -219,7 +219,8 @@ impl Table {
     /// Has the kernel forget all names in a directory.
     pub(super) fn forget_names(&mut self, id: NodeId, forgets: &mut Vec<Forget>) {
         let Some(known) = self.known.peek(&id) else { return };
-        let told = known.names.iter().filter(|(name, named)| named.is_kept || self.is_in_use(id, name, named));
+        let told =
+            known.names.iter().filter(|(name, named)| named.is_kept || self.is_in_use(id, name, named));
         let mut names: Vec<_> = told.map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
         for name in names {

@@ -305,7 +305,8 @@ fn without_server(lab: &Lab) -> Verdict {
     let fsck = |words: &[&str], status: i32| {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let done = lab.afar()?.arg("fsck").arg(&partition).args(words).output().map_err(told("running fsck"))?;
+            let done =
+                lab.afar()?.arg("fsck").arg(&partition).args(words).output().map_err(told("running fsck"))?;
             let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
             if done.status.code() == Some(status) {
                 return Ok::<String, Trouble>(said);
