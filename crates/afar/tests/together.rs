@@ -4,10 +4,11 @@
 use crate::mounted;
 use crate::mounted::can_mount;
 use crate::mounted::cell::{self, Cell};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,6 +143,108 @@ fn two_mounts_that_append_in_turn_lose_no_line() {
             }
         }
     });
+}
+
+/// The ways in which programs find out where a file ends.
+const WAYS: [(&str, fn(&File) -> u64); 5] = [
+    ("pread", |file| file.read_at(&mut [0; 1000], 0).unwrap() as u64),
+    ("lseek", |mut file| file.seek(SeekFrom::End(0)).unwrap()),
+    ("lseek to the hole", |file| rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)).unwrap()),
+    ("fstat", |file| file.metadata().unwrap().len()),
+    ("sendfile", |file| {
+        let out = File::create("/dev/null").unwrap();
+        rustix::fs::sendfile(out, file, Some(&mut 0), 1000).unwrap() as u64
+    }),
+];
+
+/// The locks that hold against all clients.
+type SetLock = fn(&File, FlockOperation) -> rustix::io::Result<()>;
+const LOCKS: [(&str, SetLock); 2] =
+    [("flock", |file, lock| flock(file, lock)), ("fcntl", |file, lock| fcntl_lock(file, lock))];
+
+/// A program that had a file open, or opened it just then, found the end where it had been before another client made the file longer, and
+/// what it wrote there overwrote what the other had stored.
+#[test]
+fn a_file_ends_where_another_mount_has_ended_it_for_who_opens_or_locks_it_then() {
+    const NAME: &str = "a_file_ends_where_another_mount_has_ended_it_for_who_opens_or_locks_it_then";
+    if !can_mount(NAME) {
+        return;
+    }
+    cell::at_once("ends", |cell| {
+        let mounts = ["one", "two"].map(|name| cell.mount(name));
+        let [mine, others] = mounts.each_ref().map(|(_, place)| place.join("file"));
+        let open = || OpenOptions::new().read(true).write(true).open(&mine).unwrap();
+        fs::write(&mine, b"begin").unwrap();
+        let kept = open();
+        for round in 0..8 {
+            for (way, end_of) in WAYS {
+                for lock in ["none, but opened anew", "flock", "fcntl"] {
+                    // Now longer, now shorter.
+                    let length = if round % 4 == 3 { 9 } else { 9 + 16 * (round + 1) };
+                    kept.read_at(&mut [0; 1000], 0).unwrap();
+                    fs::write(&others, vec![b'x'; length]).unwrap();
+                    let end = match lock {
+                        "flock" => {
+                            flock(&kept, FlockOperation::LockExclusive).unwrap();
+                            end_of(&kept)
+                        }
+                        "fcntl" => {
+                            fcntl_lock(&kept, FlockOperation::LockExclusive).unwrap();
+                            end_of(&kept)
+                        }
+                        _ => end_of(&open()),
+                    };
+                    assert_eq!(end, length as u64, "{way}, lock {lock}, round {round}");
+                    for (_, set) in LOCKS {
+                        set(&kept, FlockOperation::Unlock).unwrap();
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// As programs do that keep a mailbox, a ledger or a counter open: they lock it, look at it, write, and unlock it.
+#[test]
+fn what_two_mounts_write_under_a_lock_into_a_file_that_both_keep_open_is_all_there() {
+    const NAME: &str = "what_two_mounts_write_under_a_lock_into_a_file_that_both_keep_open_is_all_there";
+    const EACH: usize = 15;
+    if !can_mount(NAME) {
+        return;
+    }
+    for (name, lock) in LOCKS {
+        cell::at_once(name, |cell| {
+            let mounts = ["one", "two"].map(|name| cell.mount(name));
+            for file in ["lines", "counter"] {
+                fs::write(mounts[0].1.join(file), b"").unwrap();
+            }
+            let mut kept = mounts.each_ref().map(|(_, place)| {
+                ["lines", "counter"]
+                    .map(|name| OpenOptions::new().read(true).write(true).open(place.join(name)).unwrap())
+            });
+            for round in 0..EACH {
+                for (number, [lines, counter]) in kept.iter_mut().enumerate() {
+                    for file in [&*lines, counter] {
+                        lock(file, FlockOperation::LockExclusive).unwrap();
+                    }
+                    lines.seek(SeekFrom::End(0)).unwrap();
+                    lines.write_all(format!("{number} says {round}\n").as_bytes()).unwrap();
+                    let mut text = [0; 20];
+                    let length = counter.read_at(&mut text, 0).unwrap();
+                    let count: usize = str::from_utf8(&text[..length]).unwrap().parse().unwrap_or(0);
+                    counter.write_all_at((count + 1).to_string().as_bytes(), 0).unwrap();
+                    for file in [&*lines, counter] {
+                        lock(file, FlockOperation::Unlock).unwrap();
+                    }
+                }
+            }
+            let text = fs::read_to_string(mounts[0].1.join("lines")).unwrap();
+            let said = |number, round| text.lines().any(|line| line == format!("{number} says {round}"));
+            assert!((0..2).all(|number| (0..EACH).all(|round| said(number, round))), "{text}");
+            assert_eq!(text.lines().count(), 2 * EACH, "{text}");
+            assert_eq!(fs::read_to_string(mounts[1].1.join("counter")).unwrap(), (2 * EACH).to_string());
+        });
+    }
 }
 
 /// A reader gets the file or nothing of it, never zeros in its place: the kernel makes those of an answer that is shorter than the length

@@ -4,10 +4,11 @@
 //! time) until the notices of the break are handled: so an open that begins after a break was acknowledged sees the new data.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use afs_wire::ids::DataVersion;
 use rx::Runtime;
 use tokio::sync::mpsc;
 
@@ -27,6 +28,9 @@ pub enum Change {
     Status,
     /// Its data, and with them its status.
     Data,
+    /// A file's data, and with them its status: a server has answered that it is of this version, which is another than was known. Whoever
+    /// keeps nothing of an older version, as after a break, has nothing to forget.
+    Version(DataVersion),
     /// The names in a directory, and with them its status.
     Names,
     /// Anything in the volume of the fid.
@@ -74,21 +78,37 @@ pub struct Notices {
 /// Tells whether there are changes that a subscriber has not heard of yet. A fact that is found at the moment of a change may be true
 /// already of what the notice of it is about to revoke.
 #[derive(Debug, Clone, Default)]
-pub struct Pending(Arc<AtomicUsize>);
+pub struct Pending(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    told: AtomicU64,
+    noted: AtomicU64,
+}
 
 impl Pending {
     /// True if there are any: also those that the subscriber has taken and not [noted](Self::done).
     pub fn any(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 0
+        !self.has_noted(self.told())
+    }
+
+    /// The number of changes so far. A change that somebody has found out is among them as soon as what was found out is answered.
+    pub fn told(&self) -> u64 {
+        self.0.told.load(Ordering::SeqCst)
+    }
+
+    /// True if the subscriber has noted so many.
+    pub fn has_noted(&self, count: u64) -> bool {
+        self.0.noted.load(Ordering::SeqCst) >= count
     }
 
     /// The subscriber has noted one of them.
     pub fn done(&self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.noted.fetch_add(1, Ordering::SeqCst);
     }
 
     fn begin(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.0.told.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -149,7 +169,9 @@ impl Invalidations {
         let (root, at_mounts) = match change {
             Change::Volume => (Fid::root_of(fid.cell, fid.volume), Change::Vnode),
             Change::Everything | Change::Identity => return all,
-            Change::Vnode | Change::Status | Change::Data | Change::Names => (fid, change),
+            Change::Vnode | Change::Status | Change::Data | Change::Version(_) | Change::Names => {
+                (fid, change)
+            }
         };
         if root.is_root() {
             all.extend(self.mounts.at(root).into_iter().map(|fid| Changed { fid, change: at_mounts }));
@@ -372,9 +394,8 @@ mod tests {
         for _ in 0..1000 {
             invalidations.mention_identity(Some(User::of(1)), ROOT);
         }
-        let pending =
-            || all.iter().map(|notices| notices.pending().0.load(Ordering::SeqCst)).collect::<Vec<_>>();
-        assert_eq!(pending(), [0, 1000, 0]);
+        let told = || all.iter().map(|notices| notices.pending().told()).collect::<Vec<_>>();
+        assert_eq!(told(), [0, 1000, 0]);
         assert_eq!(all[1].next().await.unwrap().changed.change, Change::Identity);
     }
 }

@@ -43,6 +43,7 @@ pub use client::{Client, Found, Made, Space};
 pub use config::Config;
 pub use data::locks::LockKind;
 pub use data::open_file::{OpenFile, OpenFlags};
+pub use data::read::DataOf;
 pub use error::Error;
 pub use events::{Audience, Change, Changed, Notice, Notices, Pending};
 pub use fid::{CellIndex, Fid, Pag, User};

@@ -94,6 +94,20 @@ fn a_client_that_slept_has_its_lock_again_if_nobody_took_it() {
     });
 }
 
+/// The lock went a moment after the program had given it up, though the program had it again by then.
+#[test]
+fn a_program_that_locks_again_at_once_keeps_its_lock() {
+    with_laptop(|sim, _, one, [two, _], file| async move {
+        let given_back = one.unlock(file, 1);
+        assert!(gets(&one, file).await);
+        given_back.await;
+        sleep(&sim, 1).await;
+        assert!(!gets(&two, file).await);
+        one.unlock(file, 1).await;
+        assert!(gets(&two, file).await);
+    });
+}
+
 /// The timer by which locks are prolonged waits while the machine sleeps: it was late for one that had not ended yet.
 #[test]
 fn a_lock_that_is_about_to_end_when_its_client_wakes_is_prolonged_at_once() {

@@ -111,7 +111,7 @@ impl FileSystem {
                 Some(status) => {
                     let at = At { dir: open.node.id, name: entry.name, is_kept: !name_ttl.is_zero() };
                     let node = self.nodes.look_up(entry.fid, at, now);
-                    node.kernel_length.note(status.length);
+                    node.note_told(&status, fresh);
                     let attributes_ttl = if fresh.0 { attributes_ttl(now, &status) } else { Duration::ZERO };
                     let attributes = self.attributes(&status);
                     let of = fuse_dev::Entry { node: node.id, attributes, name_ttl, attributes_ttl };

@@ -324,7 +324,7 @@ impl FileSystem {
         }
         let at = At { dir: dir.id, name, is_kept: !name_ttl.is_zero() };
         let node = self.nodes.look_up(found.fid, at, self.client.now());
-        node.kernel_length.note(found.status.length);
+        node.note_told(&found.status, fresh);
         Entry { node: node.id, attributes: self.attributes(&found.status), name_ttl, attributes_ttl }
     }
 

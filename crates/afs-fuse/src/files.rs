@@ -5,15 +5,16 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use afs_client::{AtOnce, Error, Fid, Found, Made, OpenFile, OpenFlags, SetStatus, User};
+use afs_client::{AtOnce, DataOf, Error, Fid, Found, Made, OpenFile, OpenFlags, SetStatus, Status, User};
 use bytes::Bytes;
 use fuse_dev::{Backing, Caller, Handle, Reply};
 
 use crate::answer::Answer;
-use crate::file_system::{FileSystem, Fresh, outcome};
+use crate::file_system::{FileSystem, Fresh, just, outcome};
 use crate::handles::{FileHandle, Open};
+use crate::locks::GivesUpLocks;
 use crate::modes::{IoPath, OpenKind};
-use crate::nodes::{Forget, Node, State};
+use crate::nodes::{Node, State};
 
 /// Set-uid and set-gid bits. Servers take both away together.
 pub(crate) const PRIVILEGES: u32 = 0o6000;
@@ -65,15 +66,18 @@ impl FileSystem {
         kills_privileges: bool,
         reply: Reply,
     ) {
-        let appends = flags as i32 & libc::O_APPEND != 0;
         let (user, flags) = (self.user(caller), flags_of(flags));
         if node.state().is_retired {
             // The kernel then looks the name up again.
             return reply.error(libc::ESTALE);
         }
         let hit = |fresh| {
+            let status = self.client.cached_status(user, node.fid).and_then(Result::ok);
+            if status.is_some_and(|status| !node.kernel_length.is(status.length)) {
+                return None;
+            }
             let file = self.client.cached_open(user, node.fid, flags)?;
-            Some(self.opened(&node, file, appends, fresh))
+            Some(self.opened(&node, file, status, fresh))
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let fs = Arc::clone(self);
@@ -82,23 +86,30 @@ impl FileSystem {
             if kills_privileges && file.is_ok() {
                 fs.drop_privileges(user, node.fid).await;
             }
-            outcome(move |fs, fresh| fs.opened(&node, file, appends, fresh))
+            if let Ok(file) = &file
+                && !fs.has_length(&node, file).await
+            {
+                return just(Answer::Error(libc::ESTALE));
+            }
+            outcome(move |fs, fresh| {
+                let status = fs.client.cached_status(user, node.fid).and_then(Result::ok);
+                fs.opened(&node, file, status, fresh)
+            })
         });
     }
 
-    fn opened(&self, node: &Arc<Node>, file: Result<OpenFile, Error>, appends: bool, fresh: Fresh) -> Answer {
+    fn opened(
+        &self,
+        node: &Arc<Node>,
+        file: Result<OpenFile, Error>,
+        status: Option<Status>,
+        fresh: Fresh,
+    ) -> Answer {
         let file = match file {
             Ok(file) => file,
             Err(error) => return self.errno(&error),
         };
-        if appends && let Some(Ok(status)) = self.client.cached_status(file.user(), node.fid) {
-            // Once: who opens it by a descriptor looks no name up.
-            if node.kernel_length.get() != status.length {
-                node.kernel_length.note_end(status.length);
-                return Answer::Error(libc::ESTALE);
-            }
-        }
-        match self.install(node, file, fresh) {
+        match self.install(node, file, status, fresh) {
             Ok((handle, flags, backing)) => Answer::Opened(handle, flags, backing),
             Err(Stale) => Answer::Error(libc::ESTALE),
         }
@@ -109,13 +120,14 @@ impl FileSystem {
         &self,
         node: &Arc<Node>,
         file: OpenFile,
+        status: Option<Status>,
         fresh: Fresh,
     ) -> Result<(Handle, fuse_dev::OpenFlags, Option<Arc<Backing>>), Stale> {
         let is_write = file.flags().write;
-        let status = self.client.cached_status(file.user(), node.fid).and_then(Result::ok);
         let version = status.filter(|_| fresh.0).map(|status| status.data_version);
         let is_large = status.is_some_and(|status| status.length >= self.passthrough.min_bytes);
-        let whole = if self.passthrough.is_on() && is_large { file.backing() } else { None };
+        let may_pass = is_large && self.passthrough.is_on() && !self.nodes.locked.has(node.fid);
+        let whole = if may_pass { file.backing() } else { None };
         let mut state = node.state();
         if state.is_retired {
             return Err(Stale);
@@ -241,7 +253,8 @@ impl FileSystem {
         let found: Found = made;
         let entry = self.entry(user, dir, name, &found, fresh);
         let node = self.nodes.get(entry.node).expect("it has just been looked up");
-        match self.install(&node, file, fresh) {
+        let status = self.client.cached_status(user, node.fid).and_then(Result::ok);
+        match self.install(&node, file, status, fresh) {
             Ok((handle, flags, None)) => Answer::Created(entry, handle, flags),
             // A file that was there, and that others read by passthrough: the kernel opens it anew.
             Ok((handle, _, Some(_))) => {
@@ -291,10 +304,14 @@ impl FileSystem {
                 buffer.resize(length, 0);
             }
             match open.file.cached_read_at_once(pos, &mut buffer[..length]) {
+                // It is to be longer first.
+                Ok((AtOnce::Read(_), Some(of))) if !is_direct && self.is_outgrown(&open.node, &range, of) => {
+                    Some(reply)
+                }
                 // It ended before this when it was asked for. To ask the server takes so long that it may have changed once more.
-                Ok(AtOnce::Read(count)) => {
+                Ok((AtOnce::Read(count), of)) => {
                     let _gate = self.enter();
-                    if is_direct || self.agrees(&open.node, asked, &range, count) {
+                    if is_direct || self.agrees(&open.node, asked, &range, (count, of)) {
                         reply.data(&buffer[..count]);
                     } else {
                         self.ask_again(Box::new(move || reply.error(libc::EINTR)));
@@ -305,29 +322,34 @@ impl FileSystem {
                     self.errno(&error).send(reply);
                     None
                 }
-                Ok(not_at_once) => {
+                Ok((not_at_once, _)) => {
                     is_on_disk = not_at_once == AtOnce::OnDisk;
                     Some(reply)
                 }
             }
         });
         let Some(reply) = reply else { return };
+        let fs = Arc::clone(self);
         self.run(caller, reply, async move {
             let here = if is_on_disk { read_from_disk(Arc::clone(&open), pos, length).await } else { None };
             let data = match here {
                 Some(data) => data,
-                None => open.file.read(pos, length).await,
+                None => open.file.read_of(pos, length).await,
             };
-            match data {
-                Ok(data) => outcome(move |fs, _| {
-                    // The outcome is found, and sent, inside the gate.
-                    match is_direct || fs.agrees(&open.node, asked, &range, data.len()) {
-                        true => Answer::Data(data),
-                        false => Answer::AskAgain,
-                    }
-                }),
-                Err(error) => outcome(move |fs, _| fs.errno(&error)),
+            let (data, of) = match data {
+                Ok(read) => read,
+                Err(error) => return outcome(move |fs, _| fs.errno(&error)),
+            };
+            if !is_direct && fs.is_outgrown(&open.node, &range, of) {
+                fs.lengthen_soon(&open, asked, &range, of).await;
             }
+            outcome(move |fs, _| {
+                // The outcome is found, and sent, inside the gate.
+                match is_direct || fs.agrees(&open.node, asked, &range, (data.len(), Some(of))) {
+                    true => Answer::Data(data),
+                    false => Answer::AskAgain,
+                }
+            })
         });
     }
 
@@ -389,7 +411,8 @@ impl FileSystem {
         if at != place.pos {
             // The kernel has them in another place.
             state.pages = None;
-            self.forget_soon(Forget::Data(node.id));
+            drop(state);
+            self.forget_soon(node);
         }
         Answer::Written(length)
     }
@@ -397,14 +420,17 @@ impl FileSystem {
     pub(crate) fn flush(self: &Arc<Self>, caller: Caller, handle: Handle, owner: u64, reply: Reply) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
         // Also by a descriptor that is open to read: the kernel tells of a close in no other way, and any close of a program's ends its locks.
-        self.give_up_locks(&open.node, owner);
-        if !open.file.flags().write {
+        let locks = GivesUpLocks { fs: Arc::clone(self), open: Arc::clone(&open), owner };
+        if !open.file.flags().write && !self.has_whole_lock(&open.node, owner) {
+            drop(locks);
             return reply.ok();
         }
         self.note_lent(&open, false);
         let unique = reply.unique();
         self.run(caller, reply, async move {
             let flushed = open.file.flush().await;
+            // Who gets them then finds what was written.
+            drop(locks);
             outcome(move |fs, _| {
                 if flushed.is_ok() {
                     fs.note_stored(&open);
@@ -431,7 +457,7 @@ impl FileSystem {
 
     /// Finds out whether something was written to a mapping since our last write, and if so has it stored. Its time tells, where
     /// the kernel gives each change a time of its own; elsewhere it is taken for written always.
-    fn note_lent(&self, open: &FileHandle, is_over: bool) {
+    pub(crate) fn note_lent(&self, open: &FileHandle, is_over: bool) {
         if !open.is_lent {
             return;
         }
@@ -446,12 +472,13 @@ impl FileSystem {
     }
 
     /// A store of ours has made a new version: the kernel's pages, which had it before, are of that one, unless there was a notice.
-    fn note_stored(&self, open: &FileHandle) {
+    pub(crate) fn note_stored(&self, open: &FileHandle) {
         if let Some(Ok(status)) = self.client.cached_status(open.file.user(), open.node.fid) {
             let mut state = open.node.state();
             if state.pages.is_some() {
                 state.pages = Some(status.data_version);
             }
+            state.told.note_stored(status.data_version);
         }
     }
 
@@ -466,7 +493,7 @@ impl FileSystem {
                 tracing::warn!(%fid, %error, "set-uid bits stay after a write");
             }
             if let Some(node) = self.nodes.of_fid(fid) {
-                self.forget_attributes(node.id);
+                self.forget_attributes(&node);
             }
         }
     }
@@ -512,6 +539,7 @@ impl FileSystem {
                 }
                 if mode & KEEP_SIZE == 0 && end > status.length {
                     open.file.truncate(end).await?;
+                    open.node.kernel_length.note_written(end);
                 }
                 Ok(true)
             };
@@ -537,13 +565,17 @@ pub(crate) fn retired_length(state: &State) -> Option<u64> {
 }
 /// Reads what is in the cache, in a thread that may wait for the disk: those that answer the kernel and the network do not. `None`: it has
 /// gone from the cache.
-async fn read_from_disk(open: Arc<FileHandle>, pos: u64, length: usize) -> Option<Result<Bytes, Error>> {
+async fn read_from_disk(
+    open: Arc<FileHandle>,
+    pos: u64,
+    length: usize,
+) -> Option<Result<(Bytes, DataOf), Error>> {
     let read = move || {
         let mut bytes = vec![0; length];
-        let read = open.file.cached_read(pos, &mut bytes)?;
-        Some(read.map(|count| {
+        let read = open.file.cached_read_of(pos, &mut bytes)?;
+        Some(read.map(|(count, of)| {
             bytes.truncate(count);
-            Bytes::from(bytes)
+            (Bytes::from(bytes), of)
         }))
     };
     // It fails when the runtime ends, and then nobody is answered.

@@ -35,6 +35,7 @@ mod locks;
 mod modes;
 mod mount;
 mod names;
+mod newest;
 mod node_limit;
 mod nodes;
 mod notices;

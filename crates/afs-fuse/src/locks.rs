@@ -1,7 +1,12 @@
 //! Locks. Who on this machine has which lock is decided here. The server hears only of locks of a whole file, which is
 //! all that servers know. So locks of parts of a file hold on this machine only, as in every client of AFS.
+//!
+//! Whoever gets a lock of a whole file finds in it what others wrote while they had theirs: before the server is told that a lock
+//! is given up, what was written is stored, and before a program is told that it has the lock, the kernel has what is newest
+//! (`newest`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use afs_client::Error;
 use fuse_dev::{Caller, Handle, Lock, LockKind, Reply};
@@ -9,9 +14,13 @@ use tokio::sync::Notify;
 
 use crate::answer::Answer;
 use crate::file_system::{FileSystem, just, outcome};
+use crate::handles::FileHandle;
 use crate::in_flight::EndedBy;
 use crate::lock_table::{LockTable, Refusal};
 use crate::nodes::Node;
+
+/// The longest wait until a server has taken a lock back. Other clients ask for it again only after a second.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(1);
 
 /// The locks of a node.
 #[derive(Debug, Default)]
@@ -63,10 +72,7 @@ impl FileSystem {
             return reply.ok();
         }
         if lock.kind == LockKind::Unlock {
-            // It cannot be refused.
-            let _ = node.locks.lock().set(&lock);
-            self.freed(&node, lock.owner);
-            return reply.ok();
+            return self.unlock(caller, node, lock, reply);
         }
         let (fs, user) = (Arc::clone(self), self.user(caller));
         let ended_by = if waits { EndedBy::Any } else { EndedBy::Meant };
@@ -85,31 +91,79 @@ impl FileSystem {
             };
             match fs.client.lock(user, node.fid, lock.owner, kind, waits).await {
                 // In a volume that nobody can change there is nothing to be kept from.
-                Ok(()) | Err(Error::ReadOnly { .. }) => {
-                    undo.is_armed = false;
-                    just(Answer::Ok)
-                }
-                Err(error) => outcome(move |fs, _| fs.errno(&error)),
+                Ok(()) | Err(Error::ReadOnly { .. }) => {}
+                Err(error) => return outcome(move |fs, _| fs.errno(&error)),
             }
+            let shown = match fs.handles.file(lock.handle) {
+                Some(open) => fs.show_newest(&open).await,
+                None => Ok(true),
+            };
+            match shown {
+                Ok(true) => {}
+                Ok(false) => return just(Answer::Error(libc::ESTALE)),
+                Err(error) => return outcome(move |fs, _| fs.errno(&error)),
+            }
+            undo.is_armed = false;
+            just(Answer::Ok)
         });
     }
 
-    /// Something of an owner's was given up: those who wait may try again, and the server is told if the owner had all
-    /// of the file.
-    fn freed(&self, node: &Arc<Node>, owner: u64) {
+    /// Gives a lock up. What was written under a lock of the whole file is stored first; if that fails, the lock goes all the same.
+    fn unlock(self: &Arc<Self>, caller: Caller, node: Arc<Node>, lock: Lock, reply: Reply) {
+        let open = self.handles.file(lock.handle);
+        let has_whole = node.locks.lock().has_whole(lock.owner);
+        let (Some(open), true) = (open, has_whole) else {
+            let _ = node.locks.lock().set(&lock);
+            drop(self.freed(&node, lock.owner));
+            return reply.ok();
+        };
+        self.note_lent(&open, false);
+        let fs = Arc::clone(self);
+        self.run(caller, reply, async move {
+            let mut interrupted = Undo { fs: &fs, node: &node, lock, is_armed: true };
+            let stored = open.file.flush().await;
+            interrupted.is_armed = false;
+            let _ = node.locks.lock().set(&lock);
+            if let Some(given_back) = fs.freed(&node, lock.owner) {
+                let _ = tokio::time::timeout(GIVE_BACK_MAX, fs.runtime.spawn(given_back)).await;
+            }
+            outcome(move |fs, _| {
+                if stored.is_ok() {
+                    fs.note_stored(&open);
+                }
+                fs.done(stored)
+            })
+        });
+    }
+
+    /// Something of an owner's was given up: those who wait may try again. If the owner had all of the file, the client's lock ends too;
+    /// the future is done when the server knows.
+    fn freed(&self, node: &Arc<Node>, owner: u64) -> Option<impl Future<Output = ()> + Send + use<>> {
+        node.locks.freed.notify_waiters();
+        let has_whole = node.locks.lock().has_whole(owner);
+        (!has_whole).then(|| self.client.unlock(node.fid, owner))
+    }
+
+    /// The same in the background, when what was written is stored: the owner is gone, and asks for no lock again.
+    fn freed_when_stored(&self, node: &Arc<Node>, owner: u64, open: Option<Arc<FileHandle>>) {
         node.locks.freed.notify_waiters();
         if node.locks.lock().has_whole(owner) {
             return;
         }
         let (client, fid) = (self.client.clone(), node.fid);
-        self.runtime.spawn(async move { client.unlock(fid, owner).await });
+        self.runtime.spawn(async move {
+            if let Some(open) = open
+                && let Err(error) = open.file.flush().await
+            {
+                tracing::warn!(%fid, %error, "what was written under a lock is not stored, and the lock is given up");
+            }
+            client.unlock(fid, owner).await;
+        });
     }
 
-    /// A file was closed: its owner's locks of `fcntl(2)` go, whichever of the owner's descriptors it was.
-    pub(crate) fn give_up_locks(&self, node: &Arc<Node>, owner: u64) {
-        if node.locks.lock().give_up(owner, false) {
-            self.freed(node, owner);
-        }
+    /// True if an owner has a lock of the whole file.
+    pub(crate) fn has_whole_lock(&self, node: &Node, owner: u64) -> bool {
+        node.locks.lock().has_whole(owner)
     }
 
     /// The last descriptor of an open file is closed.
@@ -121,11 +175,30 @@ impl FileSystem {
         {
             owners.push(owner);
         }
-        owners.into_iter().for_each(|owner| self.freed(node, owner));
+        for owner in owners {
+            self.freed_when_stored(node, owner, self.handles.file(handle));
+        }
     }
 }
 
-/// Gives a lock back that the server did not grant, or that nobody waits for any more.
+/// Gives up the locks of `fcntl(2)` that an owner has of a file when it is dropped: a file was closed, whichever of the owner's descriptors
+/// it was.
+pub(crate) struct GivesUpLocks {
+    pub(crate) fs: Arc<FileSystem>,
+    pub(crate) open: Arc<FileHandle>,
+    pub(crate) owner: u64,
+}
+
+impl Drop for GivesUpLocks {
+    fn drop(&mut self) {
+        let node = &self.open.node;
+        if node.locks.lock().give_up(self.owner, false) {
+            self.fs.freed_when_stored(node, self.owner, Some(Arc::clone(&self.open)));
+        }
+    }
+}
+
+/// Gives a lock back that the server did not grant, or that nobody waits for any more; or that is being given up by one who no longer waits.
 struct Undo<'a> {
     fs: &'a FileSystem,
     node: &'a Arc<Node>,
@@ -137,7 +210,7 @@ impl Drop for Undo<'_> {
     fn drop(&mut self) {
         if self.is_armed {
             let _ = self.node.locks.lock().set(&Lock { kind: LockKind::Unlock, ..self.lock });
-            self.fs.freed(self.node, self.lock.owner);
+            self.fs.freed_when_stored(self.node, self.lock.owner, self.fs.handles.file(self.lock.handle));
         }
     }
 }

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use crate::kernel_length::{Changes, EmptyPages, KernelLength};
 use crate::locks::NodeLocks;
 use crate::modes::Mode;
+use crate::newest::{Forgets, LockedFiles, Told};
 use crate::nodes::table::{Known, Table};
 
 /// The number of missing names that the kernel remembers, in each directory; beyond that it asks each time. A compiler looks for each
@@ -49,6 +50,12 @@ pub(crate) struct State {
     pub(crate) lent: Option<SystemTime>,
     /// The version that the kernel's pages have; for directories, the version of its listing.
     pub(crate) pages: Option<DataVersion>,
+    /// The versions that it was told of.
+    pub(crate) told: Told,
+    /// The notices about it.
+    pub(crate) forgets: Forgets,
+    /// True if an open was refused just now, for the kernel to look the name up.
+    pub(crate) was_refused: bool,
     /// The times when others have changed the data.
     pub(crate) changes: Changes,
     /// The pages that the kernel has without data.
@@ -115,12 +122,16 @@ pub(crate) struct Nodes {
     limit: usize,
     /// Told when there are more.
     pub(crate) over_limit: Notify,
+    /// Told when the kernel has a notice, or when it turns out that it needs none.
+    pub(crate) forgotten: Notify,
+    pub(crate) locked: LockedFiles,
 }
 
 impl Nodes {
     /// A mount with this root, of whose files the kernel may know so many.
     pub(crate) fn new(root: Fid, limit: usize) -> Self {
-        Self { table: Mutex::new(Table::new(root)), limit, over_limit: Notify::new() }
+        let (over_limit, forgotten, locked) = Default::default();
+        Self { table: Mutex::new(Table::new(root)), limit, over_limit, forgotten, locked }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -258,6 +269,11 @@ impl Nodes {
         let mut forgets = Vec::new();
         self.lock().on_change(fid, about, &mut forgets);
         forgets
+    }
+
+    /// True if the kernel was told of no version of a file but this one.
+    pub(crate) fn knows_none_but(&self, fid: Fid, version: DataVersion) -> bool {
+        self.of_fid(fid).is_none_or(|node| node.state().told.is_none_but(version))
     }
 
     /// Notes that all that is known of a volume, or of all of them, may have changed.

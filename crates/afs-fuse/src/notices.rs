@@ -26,10 +26,10 @@ use fuse_dev::{KernelLock, NodeId, Notifier};
 use crate::data_invalidations::DataInvalidations;
 use crate::file_system::FileSystem;
 use crate::kernel_locks::{Held, KernelLocks};
-use crate::nodes::{About, Forget};
+use crate::nodes::{About, Forget, Node};
 
 /// The longest that a thread of the kernel is taken to need to note an answer.
-const NOTING: Duration = Duration::from_secs(1);
+pub(crate) const NOTING: Duration = Duration::from_secs(1);
 
 /// The times after which names are forgotten again that may have been noted after they were revoked: most are noted within microseconds.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
@@ -38,15 +38,27 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
     let (of, told, locks) = (Arc::downgrade(fs), notifier.clone(), Arc::clone(&fs.in_flight.locks));
     let mut data = DataInvalidations::new(move |id| {
+        let number = of.upgrade().and_then(|fs| Some(fs.nodes.get(id)?.state().forgets.last()));
         send(&told, &locks, &Forget::Data(id));
-        let Some(fs) = of.upgrade() else { return };
+        let Some((fs, number)) = of.upgrade().zip(number) else { return };
         if let Some(node) = fs.nodes.get(id) {
             let mut state = node.state();
             state.empty.clear();
             state.changes.note(fs.client.now());
+            drop(state);
+            fs.note_forgotten(&node, number);
         }
     });
     while let Some(notice) = notices.next_blocking() {
+        let Changed { fid, change } = notice.changed;
+        if let Change::Version(version) = change
+            && fs.nodes.knows_none_but(fid, version)
+        {
+            // A notice would have the kernel throw the answer away by which it hears of this version: see `newest`.
+            fs.pending.done();
+            fs.nodes.forgotten.notify_waiters();
+            continue;
+        }
         let announced = fs.announce();
         let mut names: HashMap<NodeId, Vec<Vec<u8>>> = HashMap::new();
         let (mut files, mut attributes) = (Vec::new(), Vec::new());
@@ -54,11 +66,12 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
             match forget {
                 Forget::Name(dir, name) => names.entry(dir).or_default().push(name),
                 Forget::Data(node) => files.push(node),
-                Forget::Attributes(_) => attributes.push(forget),
+                Forget::Attributes(node) => attributes.push(node),
             }
         }
         // What is answered from here on is what is so after the change.
         fs.pending.done();
+        fs.nodes.forgotten.notify_waiters();
         let notice = Arc::new(notice);
         fs.name_invalidations.wait(directory(fs, notice.changed), &notice);
         for (dir, names) in names {
@@ -67,7 +80,7 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
             }
             fs.forget_names(dir, names, Some(Arc::clone(&notice)));
         }
-        attributes.iter().for_each(|forget| send(notifier, &fs.in_flight.locks, forget));
+        attributes.into_iter().for_each(|node| fs.send_attributes_are_old(node));
         if !files.is_empty() {
             fs.let_short_answers_be_noted();
             data.tell(files, &notice);
@@ -80,7 +93,7 @@ fn forgets(fs: &FileSystem, Changed { fid, change }: Changed) -> Vec<Forget> {
     match change {
         Change::Vnode => fs.nodes.on_change(fid, About::All),
         Change::Status => fs.nodes.on_change(fid, About::Status),
-        Change::Data => fs.nodes.on_change(fid, About::Data),
+        Change::Data | Change::Version(_) => fs.nodes.on_change(fid, About::Data),
         Change::Names => fs.nodes.on_change(fid, About::Names),
         Change::Volume => fs.nodes.on_change_of(Some((fid.cell, fid.volume))),
         Change::Everything => fs.nodes.on_change_of(None),
@@ -91,7 +104,7 @@ fn forgets(fs: &FileSystem, Changed { fid, change }: Changed) -> Vec<Forget> {
 /// The directory whose names a change may be about; `None`: any.
 fn directory(fs: &FileSystem, Changed { fid, change }: Changed) -> Option<NodeId> {
     match change {
-        Change::Vnode | Change::Status | Change::Data | Change::Names => {
+        Change::Vnode | Change::Status | Change::Data | Change::Version(_) | Change::Names => {
             // A node that is not known has no names.
             Some(fs.nodes.of_fid(fid).map_or(NodeId(0), |node| node.id))
         }
@@ -249,8 +262,19 @@ impl FileSystem {
 
     /// Has attributes asked for again. The kernel takes no lock for that, so a thread that answers the kernel may call
     /// this.
-    pub(crate) fn forget_attributes(&self, node: NodeId) {
-        send(&self.notifier, &self.in_flight.locks, &Forget::Attributes(node));
+    pub(crate) fn forget_attributes(&self, node: &Node) {
+        node.kernel_length.note_notice();
+        node.state().forgets.begin_attributes();
+        self.send_attributes_are_old(node.id);
+    }
+
+    /// Sends the notice that was begun.
+    fn send_attributes_are_old(&self, id: NodeId) {
+        send_at_once(&self.notifier, &Forget::Attributes(id));
+        if let Some(node) = self.nodes.get(id) {
+            node.state().forgets.end_attributes();
+            self.nodes.forgotten.notify_waiters();
+        }
     }
 
     /// Has names asked for again, in the background: a thread that answers the kernel must not wait for its locks.

@@ -62,7 +62,8 @@ impl FileSystem {
             attributes.size = retired_length(&state).unwrap_or(attributes.size);
             ttl = Duration::ZERO;
         }
-        node.kernel_length.note(attributes.size);
+        drop(state);
+        node.note_told(&Status { length: attributes.size, ..status }, fresh);
         Answer::Attributes(attributes, ttl)
     }
 

@@ -1,5 +1,5 @@
 //! Notices to the kernel, which has not asked for them: to forget a node's data and attributes, a name, or nodes that
-//! nobody uses.
+//! nobody uses; and to take data.
 //!
 //! A notice may wait for a lock that the kernel holds while a request is with us: whoever sends one must not be who answers
 //! that request (FUSE notes 4).
@@ -16,6 +16,7 @@ use crate::operation::NodeId;
 /// Numbers of notices in `fuse.h`, which stand where an answer has its error.
 const INVALIDATE_INODE: u32 = 2;
 const INVALIDATE_ENTRY: u32 = 3;
+const STORE: u32 = 4;
 /// Flag of the latter: the name is asked for again when it is used, and what is mounted on it stays. Since protocol 7.38.
 const EXPIRE_ONLY: u32 = 1;
 /// Nodes that nobody uses are to be let go. Since protocol 7.45 (Linux 6.18).
@@ -77,6 +78,18 @@ impl Notifier {
         // A negative position: no data.
         let words = Words::<24>::new().u64(node.0).u64((-1i64) as u64).u64(0);
         self.send(INVALIDATE_INODE, [words.bytes(), &[], &[]])
+    }
+
+    /// Puts bytes into a node's data, as if it had been read there. If they end behind the file's end, it is as long from now on, whatever
+    /// attributes the kernel has asked for before. May wait for these pages.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn put(&self, node: NodeId, pos: u64, bytes: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let words = Words::<24>::new().u64(node.0).u64(pos).u32(length).u32(0);
+        self.send(STORE, [words.bytes(), bytes, &[]])
     }
 
     /// A name in a directory no longer is what it was. What is mounted on it is unmounted, unless the kernel can just have it

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use afs_wire::ids::VolumeId;
 use afs_wire::rxafs::{ReleaseLock, ViceLockType};
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, future::OptionFuture, stream};
 use rx::Runtime;
 use rx_proto::time::Instant;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
@@ -332,17 +332,20 @@ impl Locks {
     }
 
     /// See [`Client::unlock`].
-    async fn unlock(&self, fid: Fid, holder: u64) {
-        let Ok(server) = self.shared.server() else { return };
-        let entry = {
-            let mut table = self.shared.table();
-            let Some(lock) = table.files.get_mut(&fid) else { return };
-            lock.holders.retain(|(who, _)| *who != holder);
-            let asking = Some(Arc::clone(&lock.asking));
-            EntryGuard { shared: Arc::clone(&self.shared), server, fid, asking }
-        };
+    fn unlock(&self, fid: Fid, holder: u64) -> impl Future<Output = ()> + Send + use<> {
+        let given_back = self.end_hold(fid, holder).map(|entry| async move { entry.give_back().await });
+        OptionFuture::from(given_back).map(drop)
+    }
+
+    fn end_hold(&self, fid: Fid, holder: u64) -> Option<EntryGuard> {
+        let server = self.shared.server().ok()?;
+        let mut table = self.shared.table();
+        let lock = table.files.get_mut(&fid)?;
+        lock.holders.retain(|(who, _)| *who != holder);
+        let asking = Some(Arc::clone(&lock.asking));
+        drop(table);
         self.shared.freed.notify_waiters();
-        entry.give_back().await;
+        Some(EntryGuard { shared: Arc::clone(&self.shared), server, fid, asking })
     }
 
     /// A volume has moved. No server takes locks with it: those that this client has are asked for at the new server.
@@ -479,9 +482,9 @@ impl Client {
         self.inner.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await.map(drop)
     }
 
-    /// Gives a holder's lock back.
-    pub async fn unlock(&self, fid: Fid, holder: u64) {
-        self.inner.locks.unlock(fid, holder).await;
+    /// Ends a holder's lock at once. When the future is done, other clients can have the lock, if nobody here holds it.
+    pub fn unlock(&self, fid: Fid, holder: u64) -> impl Future<Output = ()> + Send + use<> {
+        self.inner.locks.unlock(fid, holder)
     }
 }
 

@@ -9,6 +9,6 @@ pub(crate) mod files;
 pub(crate) mod locks;
 pub(crate) mod open_file;
 pub(crate) mod open_files;
-mod read;
+pub(crate) mod read;
 mod write;
 mod write_back;

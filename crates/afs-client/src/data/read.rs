@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use afs_cache::{AtOnce, CacheFile};
+use afs_wire::ids::DataVersion;
 use bytes::{Bytes, BytesMut};
 
 use crate::data::fetch::{FetchOutcome, WHOLE_BYTES};
@@ -16,10 +17,30 @@ use crate::servers::remote::Breaks;
 /// The number of times that a read begins anew when the file is changed at the server while it is fetched.
 const ATTEMPTS_MAX: u32 = 32;
 
+/// The data that were read: their version, and how long the file is in it, with what was written here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataOf {
+    /// The version at the server.
+    pub version: DataVersion,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl DataOf {
+    fn file(file: &CacheFile) -> Self {
+        Self { version: DataVersion(file.version()), length: file.length() }
+    }
+}
+
 impl OpenFile {
     /// Puts bytes at a position into `out`, if they are here: how many, fewer than wanted only at the file's end. `None`: ask
     /// [`Self::read`]. Never blocks for the network.
     pub fn cached_read(&self, pos: u64, out: &mut [u8]) -> Option<Result<usize, Error>> {
+        self.cached_read_of(pos, out).map(|read| read.map(|(count, _)| count))
+    }
+
+    /// The same, and says what was read.
+    pub fn cached_read_of(&self, pos: u64, out: &mut [u8]) -> Option<Result<(usize, DataOf), Error>> {
         let file = match self.current_file() {
             Ok(file) => file?,
             Err(error) => return Some(Err(error)),
@@ -29,24 +50,24 @@ impl OpenFile {
             return None;
         }
         self.note_hit(&file, pos, out.len() as u64);
-        Some(result.map_err(local))
+        Some(result.map(|count| (count, DataOf::file(&file))).map_err(local))
     }
 
-    /// The same, and the disk is not waited for either.
+    /// The same, and the disk is not waited for either. Says what was read, if anything was.
     ///
     /// # Errors
     ///
     /// The cache's.
-    pub fn cached_read_at_once(&self, pos: u64, out: &mut [u8]) -> Result<AtOnce, Error> {
-        let Some(file) = self.current_file()? else { return Ok(AtOnce::Absent) };
+    pub fn cached_read_at_once(&self, pos: u64, out: &mut [u8]) -> Result<(AtOnce, Option<DataOf>), Error> {
+        let Some(file) = self.current_file()? else { return Ok((AtOnce::Absent, None)) };
         let result = file.read_at_once(pos, out).map_err(local)?;
         if matches!(result, AtOnce::Read(_)) {
             if !self.data.may_be_told(&file, pos, out.len() as u64) {
-                return Ok(AtOnce::Absent);
+                return Ok((AtOnce::Absent, None));
             }
             self.note_hit(&file, pos, out.len() as u64);
         }
-        Ok(result)
+        Ok((result, Some(DataOf::file(&file))))
     }
 
     /// The cached file, if it may be read without asking the server.
@@ -105,6 +126,15 @@ impl OpenFile {
     ///
     /// The server's, the cache's.
     pub async fn read(&self, pos: u64, length: usize) -> Result<Bytes, Error> {
+        Ok(self.read_of(pos, length).await?.0)
+    }
+
+    /// The same, and says what was read.
+    ///
+    /// # Errors
+    ///
+    /// The server's, the cache's.
+    pub async fn read_of(&self, pos: u64, length: usize) -> Result<(Bytes, DataOf), Error> {
         for _ in 0..ATTEMPTS_MAX {
             let file = self.data.refresh(self.user()).await?;
             let range = FileData::clip(&file, pos, length as u64);
@@ -115,7 +145,7 @@ impl OpenFile {
             if let Some(result) = result.filter(|_| self.data.may_be_told(&file, pos, length as u64)) {
                 let n = result.map_err(local)?;
                 out.truncate(n);
-                return Ok(out.freeze());
+                return Ok((out.freeze(), DataOf::file(&file)));
             }
             if file.server_length() <= WHOLE_BYTES {
                 self.client().inner.prefetch.note_waited(self.user(), &self.data.vnode);
@@ -132,7 +162,7 @@ impl OpenFile {
                     if file.is_dirty() {
                         self.data.store(self.user(), false).await?;
                     } else if let Some(bytes) = self.read_around(&file, range).await? {
-                        return Ok(bytes);
+                        return Ok((bytes, DataOf::file(&file)));
                     } else {
                         self.data.vnode.note_break();
                     }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use afs_cache::{CacheError, CacheFile, Writer};
 use afs_wire::Errno;
+use afs_wire::status::AfsFetchStatus;
 use bytes::Bytes;
 
 use crate::data::files::{FileData, Files, local, lock};
@@ -50,7 +51,8 @@ impl OpenFile {
             {
                 return done;
             }
-            if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
+            let is_outdated = data.change(|file| self.is_outdated(file)).unwrap_or(true);
+            if is_outdated || data.is_unsettled.load(Ordering::Acquire) {
                 data.refresh(self.user()).await?;
                 if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
                     return Err(Error::Gone { fid: self.fid() });
@@ -77,7 +79,23 @@ impl OpenFile {
         may_store: bool,
         guard: Option<&WriterGuard<'_>>,
     ) -> Option<Result<(), Error>> {
-        self.put(bytes, (may_store, guard), |_| Some(pos), |file, writer| file.write(pos, bytes, writer))
+        let place = |file: &CacheFile| (!self.is_outdated(file)).then_some(pos);
+        self.put(bytes, (may_store, guard), place, |file, writer| file.write(pos, bytes, writer))
+    }
+
+    /// True if nothing was written to the copy, and another version is known: behind the copy's end there may be data of others.
+    fn is_outdated(&self, file: &CacheFile) -> bool {
+        let is_other = |status: AfsFetchStatus| status.data_version.0 != file.version();
+        !file.is_dirty() && !self.data.is_removed() && self.data.vnode.last_status().is_some_and(is_other)
+    }
+
+    /// Has reads and writes find the newest version from now on, if they would not.
+    ///
+    /// # Errors
+    ///
+    /// Those of asking for the status; those of storing what was written of another version.
+    pub async fn refresh(&self) -> Result<(), Error> {
+        self.data.refresh(self.user()).await.map(drop)
     }
 
     /// Writes bytes behind the last one that the file has, here or at the server: what others have closed before is not written over.

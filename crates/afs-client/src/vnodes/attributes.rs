@@ -344,7 +344,11 @@ impl Statuses {
     ) {
         let noted = vnode.note(self.now(), responder, who, status, callback);
         if noted.is_other_data {
-            self.invalidations.mention(vnode.fid, Change::Vnode);
+            let change = match status.file_type {
+                FileType::FILE => Change::Version(status.data_version),
+                _ => Change::Vnode,
+            };
+            self.invalidations.mention(vnode.fid, change);
         }
     }
 

@@ -12,6 +12,7 @@ use super::{ABSENT_MAX, About, At, Forget, Node};
 use crate::kernel_length::KernelLength;
 use crate::locks::NodeLocks;
 use crate::modes::OnChange;
+use crate::newest::Told;
 
 /// Names of one node that the kernel asks for each time, and that are remembered: beyond it the first is taken for one that no system
 /// call has any longer.
@@ -263,20 +264,24 @@ impl Table {
             self.forget_names(id, forgets);
         }
         let Some(known) = self.known.peek_mut(&id) else { return };
+        known.node.kernel_length.note_notice();
+        let mut state = known.node.state();
         if about == About::Status {
+            state.forgets.begin_attributes();
             forgets.push(Forget::Attributes(id));
             return;
         }
-        let on_change = {
-            let mut state = known.node.state();
-            state.pages = None;
-            let on_change = state.mode.on_change();
-            state.is_retired |= on_change == OnChange::Retire;
-            on_change
-        };
-        match on_change {
-            OnChange::Forget => forgets.push(Forget::Data(id)),
+        state.pages = None;
+        state.told = Told::Nothing;
+        match state.mode.on_change() {
+            OnChange::Forget => {
+                state.forgets.begin();
+                forgets.push(Forget::Data(id));
+            }
             OnChange::Retire => {
+                state.is_retired = true;
+                state.forgets.begin_attributes();
+                drop(state);
                 self.current.remove(&fid);
                 forgets.push(Forget::Attributes(id));
                 let names = self.revoke_places(id);
