@@ -45,6 +45,7 @@ nightly:
 	AFAR_AWAY_SECONDS=1,60,300 $(RUST) cargo test --release -p afar --test afar_tests faults::reads_and_writes
 	AFAR_KILLS=500 $(RUST) cargo test --release -p afar --test afar_tests -- killed:: --skip motion_killed
 	AFAR_BUILD_SECONDS=3600 $(RUST) cargo test --release -p afar --test afar_tests token_ends::
+	AFAR_KEPT_OPEN_SECONDS=7200 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests kept_open::
 	AFAR_POWER_SEEDS=500 $(RUST) cargo test --release -p afs-celldb power
 	AFAR_ETCD_SECONDS=600 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --features etcd --test afar_tests -- etcd_faults:: etcd_history:: --nocapture
 	AFAR_FLIPS=2000 $(RUST) cargo test --release -p afs-store -p afs-volume -p afs-cache -p afs-celldb flip

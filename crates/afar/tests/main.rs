@@ -22,6 +22,7 @@ mod fsck;
 mod habits;
 mod interrupted;
 mod interrupted_motion;
+mod kept_open;
 mod kerberos;
 mod killed;
 mod klog;

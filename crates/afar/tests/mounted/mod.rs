@@ -355,6 +355,13 @@ pub(crate) fn map(file: &fs::File) -> Option<memmap2::MmapMut> {
     (file.metadata().ok()?.len() > 0).then(|| map().unwrap())
 }
 
+/// Maps a whole file to be read. It must not be empty.
+pub(crate) fn map_to_read(file: &fs::File) -> memmap2::Mmap {
+    #[expect(unsafe_code, reason = "mapping a file is")]
+    // SAFETY: nobody changes the file while it is mapped, and bytes have no invalid values.
+    unsafe { memmap2::Mmap::map(file) }.unwrap()
+}
+
 /// A small file system of its own, for as long as this is there.
 pub(crate) struct SmallDisk {
     pub(crate) path: PathBuf,
