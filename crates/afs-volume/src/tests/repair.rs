@@ -42,8 +42,11 @@ fn scratch(disk: &SimulatedDisk) -> Arc<dyn Disk> {
     Arc::new(ScratchDisk::over(Arc::new(disk.clone())))
 }
 
+/// Rows, and files.
+type Content = (BTreeMap<Vec<u8>, Vec<u8>>, BTreeMap<String, Vec<u8>>);
+
 /// The rows, but for the numbers that never go back, and the files of data.
-fn content(disk: &SimulatedDisk) -> (BTreeMap<Vec<u8>, Vec<u8>>, BTreeMap<String, Vec<u8>>) {
+fn content(disk: &SimulatedDisk) -> Content {
     let options = Options { cache_bytes: 1 << 20, log_bytes: 64 << 10 };
     let store = Store::open(scratch(disk), options, &Rows).unwrap();
     let mut rows = BTreeMap::new();
