@@ -15,17 +15,20 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// Most series that are kept; what comes beyond is not counted. A server with all roles has some hundred.
 const MAX_SERIES: usize = 20_000;
 /// Upper bounds of the buckets of histograms. All histograms are of durations in seconds: by factors of about 3 from what a packet takes
 /// on a fast network to what a user takes for an outage.
 const BOUNDS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
-/// Requests that are answered at once.
-const MAX_REQUESTS: usize = 8;
+/// Requests of one address that are on their way or answered at once, and of all. One more ends the oldest of its address, or of the
+/// address that has most: so slow requests keep nobody out.
+const MAX_OF_ADDRESS: usize = 8;
+const MAX_REQUESTS: usize = 64;
 /// The longest time that a request may take to come, and its answer to go.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest request line and headers.
 const MAX_REQUEST_BYTES: usize = 8192;
 
@@ -160,12 +163,12 @@ impl Exporter {
     ) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send)> {
         let listener = TcpListener::bind(address).await?;
         let local = listener.local_addr()?;
-        let places = Arc::new(Semaphore::new(MAX_REQUESTS));
         let pages: Arc<[Page]> = pages.into();
         let serve = async move {
-            while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-                let stream = match listener.accept().await {
-                    Ok((stream, _)) => stream,
+            let mut requests = Requests::default();
+            loop {
+                let (stream, peer) = match listener.accept().await {
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         tracing::warn!(%error, "a request for metrics could not be taken");
                         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -173,10 +176,9 @@ impl Exporter {
                     }
                 };
                 let (this, before, pages) = (self.clone(), Arc::clone(&before), Arc::clone(&pages));
-                tokio::spawn(async move {
+                requests.begin(peer.ip(), async move {
                     // Who is too slow is left alone.
-                    drop(tokio::time::timeout(TIMEOUT, this.answer(stream, &*before, &pages)).await);
-                    drop(place);
+                    drop(this.answer(stream, &*before, &pages).await);
                 });
             }
         };
@@ -189,15 +191,9 @@ impl Exporter {
         before: &(dyn Fn() + Send + Sync),
         pages: &[Page],
     ) -> io::Result<()> {
-        let mut request = Vec::new();
-        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-            let mut piece = [0; 1024];
-            let len = stream.read(&mut piece).await?;
-            if len == 0 || request.len() + len > MAX_REQUEST_BYTES {
-                return Ok(());
-            }
-            request.extend_from_slice(&piece[..len]);
-        }
+        let Some(request) = tokio::time::timeout(REQUEST_TIMEOUT, receive(&mut stream)).await?? else {
+            return Ok(());
+        };
         let mut words = request.split(|b| *b == b' ');
         let text = "text/plain; version=0.0.4";
         let (status, content_type, policy, body) = match (words.next(), words.next()) {
@@ -222,9 +218,53 @@ impl Exporter {
             "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Security-Policy: {policy}\r\nContent-Length: {}\r\n{HEADERS}\r\n\r\n",
             body.len()
         );
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(body.as_bytes()).await?;
-        stream.shutdown().await
+        let send = async {
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(body.as_bytes()).await?;
+            stream.shutdown().await
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, send).await?
+    }
+}
+
+/// A request with its headers; `None` if it ends early or is too long.
+async fn receive(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let mut piece = [0; 1024];
+        let len = stream.read(&mut piece).await?;
+        if len == 0 || request.len() + len > MAX_REQUEST_BYTES {
+            return Ok(None);
+        }
+        request.extend_from_slice(&piece[..len]);
+    }
+    Ok(Some(request))
+}
+
+/// The requests that are on their way, the oldest first.
+#[derive(Default)]
+struct Requests {
+    tasks: JoinSet<()>,
+    running: Vec<(IpAddr, AbortHandle)>,
+}
+
+impl Requests {
+    /// One more, for which another may have to end.
+    fn begin(&mut self, address: IpAddr, answer: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        self.running.retain(|(_, task)| !task.is_finished());
+        let of = |address: IpAddr| self.running.iter().filter(|(other, _)| *other == address).count();
+        let crowded = match of(address) >= MAX_OF_ADDRESS {
+            true => Some(address),
+            false if self.running.len() >= MAX_REQUESTS => {
+                self.running.iter().map(|(other, _)| *other).max_by_key(|other| of(*other))
+            }
+            false => None,
+        };
+        if let Some(place) = self.running.iter().position(|(other, _)| Some(*other) == crowded) {
+            self.running.remove(place).1.abort();
+        }
+        self.running.push((address, self.tasks.spawn(answer)));
     }
 }
 
@@ -371,6 +411,37 @@ mod tests {
         assert!(!is_asked_here(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.test\r\n\r\n", &[]));
         let request = b"GET / HTTP/1.1\r\nHost: FS1.example.org:9160\r\n\r\n";
         assert!(!is_asked_here(request, &[]) && is_asked_here(request, &["fs1.example.org".to_owned()]));
+    }
+
+    /// Eight connections that sent a byte a second kept Prometheus away for ten seconds.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn slow_requests_keep_nobody_from_the_metrics() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let (address, serve) = Exporter::default().listen(any, Arc::new(|| {}), Vec::new()).await.unwrap();
+        tokio::spawn(serve);
+        let mut slow = Vec::new();
+        for _ in 0..2 * MAX_OF_ADDRESS {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // It may be ended already.
+            drop(stream.write_all(b"G").await);
+            slow.push(stream);
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let answered =
+            tokio::time::timeout(Duration::from_secs(60), stream.read_to_string(&mut answer)).await;
+        assert!(answered.is_ok() && answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        let mut requests = Requests::default();
+        for _ in 0..2 * MAX_OF_ADDRESS {
+            requests.begin(address.ip(), std::future::pending());
+        }
+        assert_eq!(requests.running.len(), MAX_OF_ADDRESS, "the oldest have ended, and none was waited for");
+        let others = (1..=MAX_REQUESTS as u8).map(|last| IpAddr::from([192, 0, 2, last]));
+        for address in others.flat_map(|address| [address; 2]) {
+            requests.begin(address, std::future::pending());
+        }
+        assert_eq!(requests.running.len(), MAX_REQUESTS);
     }
 
     #[tokio::test(flavor = "multi_thread")]
