@@ -470,11 +470,16 @@ impl Restore {
     fn check_directory(&mut self, open: &Open) -> Result<VnodeId, VolumeError> {
         let VnodeStatus { id, length, parent, .. } = open.record.status;
         let load = |n: u32| Ok(open.bytes[n as usize * PAGE..][..PAGE].to_vec());
-        let found = {
-            let mut directory = Directory::open(id.vnode, length, load)?;
-            directory.entries()?;
-            (directory.lookup(b".")?, directory.lookup(b"..")?)
-        };
+        let mut directory = Directory::open(id.vnode, length, load)?;
+        let strange = directory.entries()?.into_iter().find(|(name, _)| name.contains(&b'/'));
+        let found = (directory.lookup(b".")?, directory.lookup(b"..")?);
+        if let Some((name, _)) = strange {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            return Err(self.damaged(
+                id,
+                format!("is a directory with the name {name:?}, by which nobody can reach a file"),
+            ));
+        }
         let expected = if id == VnodeId::ROOT { id.vnode } else { parent.vnode };
         match found {
             (Some(this), Some(parent)) if this == id && parent.vnode == expected => Ok(parent),

@@ -6,7 +6,8 @@ use crate::{
     Kind, NewVolume, Partition, Restore, SetStatus, StoreRange, VnodeId, VnodeStatus, Volume, VolumeError,
 };
 use afs_wire::acl::Acl;
-use afs_wire::ids::{AfsTime, DataVersion, VnodeNumber, VolumeId};
+use afs_wire::directory::Directory;
+use afs_wire::ids::{AfsTime, DataVersion, LocalFid, VnodeNumber, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -270,6 +271,15 @@ fn what_a_volume_cannot_have_is_refused_and_changes_nothing() {
     let no_parent = is_refused(&|tree| drop(tree.remove(&directory.vnode)));
     assert!(no_parent.contains("directory 3, which is not there"), "{no_parent}");
     is_refused(&|tree| tree.get_mut(&directory.vnode).unwrap().2[2] ^= 1);
+    let slash = is_refused(&|tree| {
+        let local = |id: VnodeId| LocalFid { vnode: id.vnode, unique: id.unique };
+        let entries = [(&b"a/b"[..], local(file))].into_iter();
+        let pages = Directory::build(local(directory), local(VnodeId::ROOT), entries).unwrap().into_bytes();
+        let (status, _, data) = tree.get_mut(&directory.vnode).unwrap();
+        status.length = pages.len() as u64;
+        *data = pages;
+    });
+    assert!(slash.contains("the name \"a/b\""), "{slash}");
     is_refused(&|tree| tree.get_mut(&directory.vnode).unwrap().0.parent.vnode = VnodeNumber(5));
     is_refused(&|tree| tree.get_mut(&file.vnode).unwrap().2.clear());
     is_refused(&|tree| tree.get_mut(&file.vnode).unwrap().2.push(0));
