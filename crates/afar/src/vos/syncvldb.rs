@@ -5,7 +5,9 @@ use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::Error;
 use afs_admin::entry::Kind;
+use afs_admin::vldb::volume_number;
 use afs_wire::afsvol::VolintInfo;
 use afs_wire::ids::{PartitionId, VolumeType};
 use std::cmp::Reverse;
@@ -192,6 +194,11 @@ fn sync_named(
     how: How,
     max_id: &mut u32,
 ) -> Result<Checked, Code> {
+    // No volume has a number that is out of range, so there is nothing to look at.
+    if let Err(Error::Local { what, code }) = volume_number(name) {
+        complain!(vos.printer, "vos: {what}\n");
+        return Err(Code(code.0));
+    }
     let found = match vos.entry_by_name(name) {
         Ok(entry) => Some(entry),
         Err(Code::VL_NOENT) => None,
