@@ -9,11 +9,10 @@
 //! mounts that cannot be told. AFAR_KEPT_OPEN_SECONDS says for how long (default 30), AFAR_SEED from which seed: a failure prints its
 //! seed and what was done.
 
-
 use crate::mounted;
-use afs_testclient::skipped::begun_anew;
 use crate::mounted::cell::Cell;
 use crate::mounted::{afar, can_mount, run, socket_of};
+use afs_testclient::skipped::begun_anew;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rustix::fs::{FlockOperation, OFlags, SeekFrom, fcntl_lock, flock, seek, sendfile};

@@ -376,7 +376,7 @@ mod tests {
         };
         let lines = [
             mount("/afs", "/run/1", 0),
-            mount("/home/al/afs", "/run/2", 7),
+            mount("/srv/al/afs", "/run/2", 7),
             mount("/afs/inner", "/run/3", 0),
             mount("/tmp/evil", "/tmp/evil/s", 8),
             mount("/mnt/adm", "/run/5", 0),
@@ -393,7 +393,7 @@ mod tests {
         };
         assert_eq!(order(None, Trust::RootAnd(7)), ("/run/1 /run/5 /run/3 /run/2".to_owned(), 1));
         assert_eq!(order(Some("/afs/inner/x"), Trust::Root), ("/run/3 /run/1 /run/5".to_owned(), 2));
-        assert_eq!(order(Some("/home/al/afs/x"), Trust::RootAnd(7)).0, "/run/2 /run/1 /run/5 /run/3");
+        assert_eq!(order(Some("/srv/al/afs/x"), Trust::RootAnd(7)).0, "/run/2 /run/1 /run/5 /run/3");
         assert_eq!(order(Some("/tmp/evil"), Trust::RootAnd(7)).0, "/run/1 /run/5 /run/3 /run/2");
         assert_eq!(order(Some("/afsx"), Trust::Root).0, "/run/1 /run/5 /run/3");
     }

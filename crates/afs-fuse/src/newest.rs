@@ -279,7 +279,7 @@ impl FileSystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::{About, Nodes};
+    use crate::nodes::{About, At, Nodes};
     use afs_client::CellIndex;
     use afs_wire::ids::{VnodeNumber, VolumeId};
 
@@ -307,7 +307,11 @@ mod tests {
         let fid = |vnode| Fid { vnode: VnodeNumber(vnode), ..Fid::root_of(CellIndex(1), VolumeId(7)) };
         let nodes = Nodes::new(fid(1), 100);
         let [one, two] = [1, 2].map(DataVersion);
-        let node = nodes.look_up(fid(2), None, rx_proto::time::Instant::ORIGIN);
+        let node = nodes.look_up(
+            fid(2),
+            At { dir: NodeId::ROOT, name: b"f", is_kept: false },
+            rx_proto::time::Instant::ORIGIN,
+        );
         assert!(nodes.knows_none_but(fid(2), one) && nodes.knows_none_but(fid(4), one));
         node.state().told.note(one);
         assert!(!nodes.knows_none_but(fid(2), two), "nobody has told the kernel");
