@@ -1,5 +1,5 @@
 //! The store of a cell whose databases are on one machine: a file of `redb`, a B+tree with copy on write, so that a commit
-//! that was cut off is not there at all.
+//! that was cut off is not there at all. Each block of the file has a checksum, in a second file (see [`CheckedFile`]).
 //!
 //! Every commit is synced before it is reported: databases of a cell change a few times a minute, and what they give out
 //! (ids of volumes and users) must not be given out again after a loss of power. A thread of its own waits for
@@ -8,30 +8,37 @@
 //! After an error `redb` makes no more changes until the file is opened anew, as at the start of the server: here that is done by whoever
 //! reads or changes something a second later or more.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use redb::backends::FileBackend;
+use afs_store::disk::{Disk, DiskFile, FolderDisk};
+use afs_store::{Backend, CheckedBackend, CheckedFile};
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError,
-    TableDefinition,
+    TableDefinition, TableHandle,
 };
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use tokio::sync::oneshot;
 
 use super::{CellStore, Outcome, Page, Position, Row, StoreError, StoreFuture, Transaction};
 
 #[cfg(test)]
+mod flips;
+#[cfg(test)]
 mod power;
 
-/// All rows.
-const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cell");
+/// All rows. The name is another one in each format, so that programs that know only earlier ones refuse the file.
+const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cell 2");
+
+/// The same in the format before, which has no checksums of blocks.
+const OLD_ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cell");
 
 /// Transactions that may wait. Each database makes one at a time, so there are two at most.
 const MAX_WAITING: usize = 16;
@@ -57,28 +64,40 @@ const PAUSE: Duration = Duration::from_secs(1);
 struct Reopening {
     /// After an error what it was and when, until somebody wants the database.
     open: RwLock<Result<Database, (Reason, Instant)>>,
-    /// What is opened anew; `None` in simulations, where it never is.
-    file: Option<PathBuf>,
+    /// What is opened anew; `None` where it never is.
+    file: Option<Place>,
+}
+
+/// Where a file is.
+#[derive(Debug)]
+struct Place {
+    disk: Arc<dyn Disk>,
+    /// Its name there.
+    name: String,
+    /// As people know it.
+    path: PathBuf,
 }
 
 impl Reopening {
     /// Does something with the database.
     fn with<T>(&self, work: impl Fn(&Database) -> Result<T, Reason>) -> Result<T, Reason> {
         loop {
-            let done = self.open.read().unwrap_or_else(PoisonError::into_inner).as_ref().ok().map(&work);
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            let done = open.as_ref().ok().map(|database| whole(|| work(database)));
+            drop(open);
             if let Some(done) = done {
                 return done.inspect_err(|error| self.close(error));
             }
             let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
             // Else somebody was faster.
-            if let (Err((error, at)), Some(file)) = (&*open, &self.file) {
+            if let (Err((error, at)), Some(Place { disk, name, path })) = (&*open, &self.file) {
                 if at.elapsed() < PAUSE {
                     return Err(error.clone());
                 }
-                *open = open_file(file).map_err(|error| (error, Instant::now()));
+                *open = open_file(disk, name).map_err(|error| (error, Instant::now()));
                 match &*open {
                     Ok(_) => {
-                        tracing::info!(file = %file.display(), "the cell's databases are opened anew after an error")
+                        tracing::info!(file = %path.display(), "the cell's databases are opened anew after an error")
                     }
                     Err((error, _)) => return Err(error.clone()),
                 }
@@ -135,14 +154,23 @@ impl EmbeddedStore {
         let failed = |Reason(reason)| {
             StoreError::new(format!("opening the cell's databases in {}", file.display()), reason)
         };
-        if !file.exists() {
-            make(file).map_err(failed)?;
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let disk = FolderDisk::among_others(folder).map_err(|error| failed(error.into()))?;
+        Self::open_on(Arc::new(disk), &name, file).map_err(failed)
+    }
+
+    /// Opens a file of a disk, which is made if it is not there. Messages call it `path`.
+    fn open_on(disk: Arc<dyn Disk>, name: &str, path: &Path) -> Result<Self, Reason> {
+        if matches!(disk.open(name), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            make(&*disk, name)?;
         }
-        open_file(file).and_then(|database| Self::on(database, Some(file.to_owned()))).map_err(failed)
+        let database = open_file(&disk, name)?;
+        Self::on(database, Some(Place { disk, name: name.to_owned(), path: path.to_owned() }))
     }
 
     /// Over a database that has the table; `file` is what is opened anew after an error.
-    fn on(database: Database, file: Option<PathBuf>) -> Result<Self, Reason> {
+    fn on(database: Database, file: Option<Place>) -> Result<Self, Reason> {
         let open = RwLock::new(Ok(database));
         let database = Arc::new(Reopening { open, file });
         let (commits, waiting) = mpsc::sync_channel(MAX_WAITING);
@@ -215,19 +243,49 @@ fn builder() -> Builder {
     builder
 }
 
-/// Opens a file that is there, and locks it.
-fn open_file(path: &Path) -> Result<Database, Reason> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    file.set_permissions(Permissions::from_mode(MODE))?;
-    // What a sync could not write counts as written from then on, for as long as it is in memory: it is to be read as it is on the
-    // disk, or what is built upon it is lost with the power.
-    fadvise(&file, 0, None, Advice::DontNeed).map_err(io::Error::from)?;
-    let restore = |why: &str| Reason(format!("{why}: restore it from a copy"));
+/// The name of the file with the checksums of another one.
+fn sums_of(name: &str) -> String {
+    format!("{}.sums", name.strip_suffix(".redb").unwrap_or(name))
+}
+
+/// Opens a file that is there, and locks it. One of the format before is converted.
+fn open_file(disk: &Arc<dyn Disk>, name: &str) -> Result<Database, Reason> {
+    let file = disk.open(name)?;
+    if let Some(file) = file.as_file() {
+        match flock(file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Reason("another process has it open".into()));
+            }
+            result => result?,
+        }
+        file.set_permissions(Permissions::from_mode(MODE))?;
+        // What a sync could not write counts as written from then on, for as long as it is in memory: it is to be read as it is on the
+        // disk, or what is built upon it is lost with the power.
+        fadvise(file, 0, None, Advice::DontNeed).map_err(io::Error::from)?;
+    }
     // redb would make a database of an empty one, and what there was would be given out again.
-    if file.metadata()?.len() == 0 {
+    if file.length()? == 0 {
         return Err(restore("it is empty"));
     }
-    match builder().create_with_backend(FileBackend::new(file)?) {
+    let sums_name = sums_of(name);
+    let sums = match disk.open(&sums_name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            convert(&file)?;
+            CheckedFile::make(&**disk, &*file, &sums_name).map_err(|error| Reason(error.to_string()))?;
+            disk.open(&sums_name)
+        }
+        result => result,
+    }?;
+    if let Some(sums) = sums.as_file() {
+        fadvise(sums, 0, None, Advice::DontNeed).map_err(io::Error::from)?;
+    }
+    let file = CheckedFile::open(file, sums, &sums_name).map_err(|error| Reason(error.to_string()))?;
+    open_whole(CheckedBackend(Arc::new(file)))
+}
+
+/// Opens what is read and checked as a whole.
+fn open_whole(backend: impl StorageBackend) -> Result<Database, Reason> {
+    whole(|| match builder().create_with_backend(backend) {
         Ok(database) => Ok(database),
         Err(DatabaseError::DatabaseAlreadyOpen) => Err(Reason("another process has it open".into())),
         // The disk may be well again later.
@@ -235,7 +293,30 @@ fn open_file(path: &Path) -> Result<Database, Reason> {
             Err(Reason(error.to_string()))
         }
         Err(error) => Err(restore(&error.to_string())),
-    }
+    })
+}
+
+fn restore(why: &str) -> Reason {
+    Reason(format!("{why}: restore it from a copy, with the file of checksums beside it or without one"))
+}
+
+/// Runs what calls redb, which panics over some of what it does not expect on a disk.
+fn whole<T>(act: impl FnOnce() -> Result<T, Reason>) -> Result<T, Reason> {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(restore("it is damaged")))
+}
+
+/// Makes a file of the format before, or one whose checksums are gone, one of ours, after all of it was checked.
+fn convert(file: &Arc<dyn DiskFile>) -> Result<(), Reason> {
+    let database = open_whole(Backend(file.clone()))?;
+    whole(|| {
+        let mut transaction = database.begin_write()?;
+        transaction.set_two_phase_commit(true);
+        let is_old = transaction.list_tables()?.any(|table| table.name() == OLD_ROWS.name());
+        if is_old {
+            transaction.rename_table(OLD_ROWS, ROWS)?;
+        }
+        Ok(transaction.commit()?)
+    })
 }
 
 /// Whether what is in the file is wrong, and not the disk that has it.
@@ -245,20 +326,17 @@ fn is_damage(error: &io::Error) -> bool {
 
 /// Makes a file without rows. It has its name when it is whole: a process that ends while the file is made must not leave one
 /// that can never be opened.
-fn make(file: &Path) -> Result<(), Reason> {
-    let new = file.with_extension("new");
-    match fs::remove_file(&new) {
+fn make(disk: &dyn Disk, name: &str) -> Result<(), Reason> {
+    let new = format!("{}.new", name.strip_suffix(".redb").unwrap_or(name));
+    match disk.remove(&sums_of(name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    let empty = OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).open(&new)?;
-    let database = builder().create_with_backend(FileBackend::new(empty)?)?;
+    let database = builder().create_with_backend(Backend(disk.create(&new)?))?;
     lay_out(&database)?;
     drop(database);
-    fs::rename(&new, file)?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()?;
-    Ok(())
+    disk.rename(&new, name)?;
+    Ok(disk.sync_folder("")?)
 }
 
 /// Makes the table, so that it is there for readers.
@@ -277,8 +355,10 @@ fn commit_all(database: &Reopening, waiting: &Receiver<Commit>) {
 }
 
 fn commit_one(database: &Database, transaction: &Transaction) -> Result<Outcome, Reason> {
-    // Durable on commit, which is what redb does unless it is told otherwise.
-    let write = database.begin_write()?;
+    // Durable on commit, which is what redb does unless it is told otherwise. In two phases, so that what is committed is found without
+    // reading pages that may be half written.
+    let mut write = database.begin_write()?;
+    write.set_two_phase_commit(true);
     {
         let mut table = write.open_table(ROWS)?;
         for (key, expected) in &transaction.expected {
@@ -340,6 +420,7 @@ impl CellStore for EmbeddedStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_file_that_was_cut_short_or_damaged_is_named_and_so_is_what_to_do() {
@@ -348,9 +429,14 @@ mod tests {
         let path = folder.join("cell.redb");
         drop(EmbeddedStore::open(&path).unwrap());
         let whole = fs::read(&path).unwrap();
+        let (sums, sums_path) = (fs::read(folder.join("cell.sums")).unwrap(), folder.join("cell.sums"));
+        let put = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            fs::write(&sums_path, &sums).unwrap();
+        };
         let lengths = [0, 1, 9, 31, 32, 64, 320, 4095, 4096, 4097, 8192, 40_000];
         for cut in lengths.into_iter().chain([1, 100, 4096, 30_000].map(|less| whole.len() - less)) {
-            fs::write(&path, &whole[..cut]).unwrap();
+            put(&whole[..cut]);
             let error = EmbeddedStore::open(&path).unwrap_err().to_string();
             assert!(
                 error.contains("cell.redb") && error.contains("restore it from a copy"),
@@ -362,7 +448,7 @@ mod tests {
         for at in (0..whole.len()).step_by(37) {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x10;
-            fs::write(&path, &bytes).unwrap();
+            put(&bytes);
             // Where nothing is kept a bit does no harm.
             if let Err(error) = EmbeddedStore::open(&path) {
                 damaged += 1;
@@ -371,7 +457,7 @@ mod tests {
         }
         assert!(damaged > 10, "{damaged}");
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        fs::write(&path, &whole).unwrap();
+        put(&whole);
         drop(EmbeddedStore::open(&path).unwrap());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, MODE, "it is closed to others");
         fs::remove_dir_all(folder).unwrap();

@@ -78,11 +78,14 @@ impl Machine {
     }
 
     async fn open(&self, disk: &SimulatedDisk) -> Result<database::Database<Vldb>, String> {
-        let backend =
-            Backend { file: disk.open(FILE).map_err(|error| error.to_string())?, syncs: self.syncs };
-        let database = builder().create_with_backend(backend);
-        let database = database.map_err(|error| error.to_string())?;
-        let store = EmbeddedStore::on(database, None).map_err(|Reason(reason)| reason)?;
+        let store = if self.syncs {
+            EmbeddedStore::open_on(Arc::new(disk.clone()), FILE, FILE.as_ref())
+        } else {
+            let file = disk.open(FILE).map_err(|error| error.to_string())?;
+            let database = builder().create_with_backend(Backend { file, syncs: false });
+            EmbeddedStore::on(database.map_err(|error| error.to_string())?, None)
+        };
+        let store = store.map_err(|Reason(reason)| reason)?;
         database::Database::open(Arc::new(store)).await.map_err(|error| error.to_string())
     }
 
@@ -231,13 +234,9 @@ async fn is_lost_after_a_failed_sync(seed: u64, reads_disk: bool) -> bool {
 #[tokio::test]
 async fn what_a_failed_sync_has_lost_is_not_built_upon_after_a_restart() {
     for seed in 0..SEEDS {
-        assert!(!is_lost_after_a_failed_sync(seed, true).await, "seed {seed}");
-    }
-    // Else the same is seen, or redb panics over what it finds.
-    for seed in 0..SEEDS {
-        if !matches!(tokio::spawn(is_lost_after_a_failed_sync(seed, false)).await, Ok(false)) {
-            return;
+        // Commits in two phases write the header of the file again, and no page that counts: nothing is lost even if it is read from memory.
+        for reads_disk in [true, false] {
+            assert!(!is_lost_after_a_failed_sync(seed, reads_disk).await, "seed {seed}, {reads_disk}");
         }
     }
-    panic!("nothing is ever lost: the above shows nothing");
 }
