@@ -71,12 +71,16 @@ pub(crate) fn end_pag(asker: Asker, options: &Options) -> Asked<()> {
     })
 }
 
-/// True if a PAG has a token in a client.
+/// True if a PAG has a token in a client: one that was given. A ticket that a client makes from the cell's key is good outside as well.
 pub(crate) fn has_tokens(asker: Asker, options: &Options) -> bool {
     let asked = as_user(asker, options, |clients| {
-        let held =
-            |client: &Client| client.call(&control::ListTokens {}).is_ok_and(|held| !held.tokens.is_empty());
-        Ok(clients.iter().any(held))
+        Ok(clients.iter().any(|client| {
+            let is_given = |token: &control::HeldToken| {
+                let caller = client.call(&control::GetCaller { cell: token.cell.clone() });
+                !caller.is_ok_and(|caller| caller.is_made_here)
+            };
+            client.call(&control::ListTokens {}).is_ok_and(|held| held.tokens.iter().any(is_given))
+        }))
     });
     asked.result.unwrap_or(false)
 }
