@@ -28,13 +28,14 @@ packages=(
     protobuf-compiler libprotobuf-dev # ... which its client is built with
     pamtester libcap2-bin openssh-client # logins, and a program that may add groups
     systemd                          # ... and PID 1 of a machine for tests
+    dbus libpam-systemd sudo cron gnupg tmux # ... with logins and jobs
     prometheus                       # promtool, which tries the alerts
     chromium                         # a browser for the page of who does what
     qemu-system-x86 busybox-static kmod xz-utils # machines with stock kernels (kernels.sh)
 )
 [ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.
-services=(openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3 nginx etcd prometheus)
+services=(cron openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3 nginx etcd prometheus)
 
 if ! command -v dpkg-query > /dev/null; then
     say "this is no Debian system; tests that need one of these are skipped: ${packages[*]}" >&2
