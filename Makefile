@@ -48,7 +48,6 @@ nightly:
 	AFAR_POWER_SEEDS=500 $(RUST) cargo test --release -p afs-celldb power
 	AFAR_ETCD_SECONDS=600 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --features etcd --test afar_tests -- etcd_faults:: etcd_history:: --nocapture
 	AFAR_FLIPS=2000 $(RUST) cargo test --release -p afs-store -p afs-volume -p afs-cache -p afs-celldb flip
-	AFAR_FLIPS=2000 $(RUST) cargo test --release -p afs-store -p afs-volume -p afs-cache flip
 	@scripts/fresh-debian.sh
 
 lint:

@@ -20,6 +20,7 @@ mod faults;
 mod fs;
 mod fsck;
 mod habits;
+mod homes;
 mod interrupted;
 mod interrupted_motion;
 mod kept_open;
