@@ -305,8 +305,8 @@ fn the_dynamic_root_shows_the_cells_and_leaves_unvisited_ones_alone() {
 fn a_name_with_at_sys_stands_for_the_kind_of_machine() {
     let world = World::new();
     let client = world.client(1);
-    client.set_sysnames(vec!["first".to_owned(), "second".to_owned()]).await;
     world.run(async move {
+        client.set_sysnames(vec!["first".to_owned(), "second".to_owned()]).await;
         let root = cell_root(&client).await;
         let fid = client.make_dir(NOBODY, root, b"bin.second", 0o755).await.unwrap().fid;
         assert_eq!(client.lookup(NOBODY, root, b"bin.@sys").await.unwrap().fid, fid);

@@ -282,6 +282,7 @@ mod tests {
     use crate::nodes::{About, At, Nodes};
     use afs_client::CellIndex;
     use afs_wire::ids::{VnodeNumber, VolumeId};
+    use fuse_dev::NodeId;
 
     #[test]
     fn a_version_is_news_to_a_kernel_that_was_told_of_another_one() {

@@ -1,7 +1,7 @@
 //! Several clients on one machine: which of them a command, a token and a PAG are for, and a client of somebody who wants more than is theirs.
 
+use super::{ALICE, Identity, NOBODY, ROOT, Scene, who};
 use crate::mounted::{self, LOOKS, Running, socket_of, succeed};
-use crate::{ALICE, Identity, NOBODY, ROOT, Scene, who};
 use rustix::process::{Gid, Uid};
 use std::fs;
 use std::io::{Read, Write};
