@@ -201,7 +201,7 @@ impl BTree {
         if opened.times == times {
             // The old one ends first: two do not share a file.
             let old = opened.db.take();
-            let _ = whole(|| Ok(drop(old)));
+            let _ = close(old);
             opened.times += 1;
             let backend = CheckedBackend(self.file.clone());
             opened.db = Some(open(backend, self.cache_bytes, false).map_err(Failure::told)?);
@@ -276,7 +276,7 @@ impl BTree {
 impl Drop for BTree {
     fn drop(&mut self) {
         let db = self.db.get_mut().unwrap_or_else(PoisonError::into_inner).db.take();
-        let _ = whole(|| Ok(drop(db)));
+        let _ = close(db);
     }
 }
 
@@ -284,6 +284,14 @@ impl Drop for BTree {
 fn whole<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(act))
         .unwrap_or_else(|_| Err(Failure::Other(damaged("it is damaged".into()))))
+}
+
+/// Closes it, if it is open: redb writes its last state then.
+fn close(db: Option<Database>) -> Result<(), Failure> {
+    whole(|| {
+        drop(db);
+        Ok(())
+    })
 }
 
 fn number(db: &Database, name: &str) -> Result<Option<u64>, Failure> {
@@ -319,7 +327,7 @@ fn convert(file: &Arc<dyn DiskFile>, cache_bytes: usize) -> Result<(), StoreErro
         tx.open_table(ROWS)?;
         Ok(tx.commit()?)
     };
-    whole(note).and_then(|()| whole(|| Ok(drop(db)))).map_err(Failure::told)
+    whole(note).and_then(|()| close(Some(db))).map_err(Failure::told)
 }
 
 /// Opens a file; `is_checked` if redb is to read and check all of it, which takes too long for each start.

@@ -166,7 +166,7 @@ impl CheckedFile {
 pub struct CheckedBackend(pub Arc<CheckedFile>);
 
 fn block_of(offset: u64, length: usize) -> io::Result<usize> {
-    let is_whole = offset % BLOCK as u64 == 0 && length.is_multiple_of(BLOCK);
+    let is_whole = offset.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK);
     if is_whole {
         usize::try_from(offset / BLOCK as u64).map_err(io::Error::other)
     } else {
