@@ -49,6 +49,7 @@ fn tokens_are_got_for_the_cells_of_paths_of_xlog_and_of_a_link() {
         let mut command = scene.afar(ALICE, &["aklog", "-noprdb"]);
         command.args(words).env("HOME", &home);
         scene.means(&mut command, "both");
+        command.current_dir(&mount);
         command
     };
     let held = || -> Vec<String> {
