@@ -108,7 +108,7 @@ impl Site {
         "HOME=/afs/afar.local/scratch/alice",
     ];
 
-    fn alice_words<'a>(text: &'a str) -> Vec<&'a str> {
+    fn alice_words(text: &str) -> Vec<&str> {
         [&Self::ALICE[..], &["XDG_RUNTIME_DIR=/run/user/1500", "bash", "-c", text]].concat()
     }
 

@@ -145,8 +145,10 @@ fn two_mounts_that_append_in_turn_lose_no_line() {
     });
 }
 
+type FindEnd = fn(&File) -> u64;
+
 /// The ways in which programs find out where a file ends.
-const WAYS: [(&str, fn(&File) -> u64); 5] = [
+const WAYS: [(&str, FindEnd); 5] = [
     ("pread", |file| file.read_at(&mut [0; 1000], 0).unwrap() as u64),
     ("lseek", |mut file| file.seek(SeekFrom::End(0)).unwrap()),
     ("lseek to the hole", |file| rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)).unwrap()),

@@ -365,7 +365,7 @@ mod tests {
         let fid = |vnode| LocalFid { vnode: VnodeNumber(vnode), unique: Uniquifier(1) };
         let entries = [(&b"aa"[..], fid(2)), (b"a/b", fid(4)), (b"ok", fid(6))];
         let own = root.in_volume();
-        let directory = Arc::new(Directory::build(own, own, entries.into_iter()).unwrap());
+        let directory = Arc::new(Directory::build(own, own, entries).unwrap());
         let pages = Pages { directory, version: DataVersion(1) };
         let listing =
             Listing { dir: root, real: root, parent: root, pages, hidden: vec!["hidden".to_owned()] };
