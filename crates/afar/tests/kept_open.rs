@@ -12,6 +12,7 @@
 use crate::mounted;
 use crate::mounted::cell::Cell;
 use crate::mounted::{afar, can_mount, run, socket_of};
+use afs_testclient::cpu::cpu;
 use afs_testclient::skipped::begun_anew;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -498,6 +499,7 @@ fn whole(seed: u64, mounts: &[(mounted::Process, PathBuf)], local: &Path) {
 fn a_file_is_the_newest_when_it_was_opened_or_locked_and_never_goes_back_while_it_stays_open() {
     const NAME: &str =
         "a_file_is_the_newest_when_it_was_opened_or_locked_and_never_goes_back_while_it_stays_open";
+    let _cpu = cpu();
     if !can_mount(NAME) {
         return;
     }
