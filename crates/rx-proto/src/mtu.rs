@@ -1,19 +1,15 @@
 //! Finding the largest packet that a path carries: PINGs padded to a trial size with don't-fragment set (Rx notes 8), and
 //! noticing when a size that worked no longer does. Sizes are bytes of UDP payload, Rx header included. Sends nothing
 //! itself: says what to probe and is told what came of it.
-//!
-//! The search begins at the size that all peers take, and not below it, so good paths lose nothing. If that does not pass, or a larger size no
-//! longer does, the size falls to what passes everywhere, and the search begins anew from there. Calls go on meanwhile: what is under way in
-//! larger packets goes again in pieces (see `pieces`). Peers that know no pieces get packets that the network may fragment.
 
 use crate::ids::Serial;
 use crate::packet::{BASE_PACKET_LEN, MIN_PACKET_LEN};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// Sizes worth asking for by name: the least of IPv6, WireGuard's 1420, the base size, Ethernet over IPv6 and IPv4 without and
-/// with jumbo frames, and the protocol's limit; less 28 for IPv4 with UDP, 48 for IPv6.
-const STEPS: [usize; 8] = [1232, 1372, BASE_PACKET_LEN, 1452, 1472, 8952, 8972, 16384];
+/// Sizes worth asking for by name: Ethernet over IPv4 and IPv6 without and with jumbo frames, and the protocol's limit;
+/// less 28 for IPv4 with UDP, 48 for IPv6.
+const STEPS: [usize; 5] = [1452, 1472, 8952, 8972, 16384];
 
 /// A step this small is not worth a probe.
 const ENOUGH: usize = 64;
@@ -31,6 +27,9 @@ const BLACK_HOLE: u8 = 3;
 const LOSS: u8 = 1;
 const SILENCE: u8 = 2;
 
+/// The time until the search is tried again if it was silence that ended at the base size.
+const AGAIN_AFTER_SILENCE: Duration = Duration::from_secs(30);
+
 /// A packet counts as one of that size if it is at most this much shorter: security classes pad, last packets differ.
 const NEARLY_FULL: usize = 64;
 
@@ -46,12 +45,10 @@ pub(crate) struct MtuSearch {
     points: u8,
     suspect: usize,
     lost_at: Instant,
-    /// The largest packet that arrived whole since the size last fell.
+    /// The largest packet that ever arrived whole.
     passed: usize,
     /// Packets of the base size and less may be fragmented, since they do not pass whole.
     fragments: bool,
-    /// The size from which it fell last, and when.
-    fell: Option<(usize, Instant)>,
     next_search: Instant,
 }
 
@@ -76,14 +73,8 @@ impl MtuSearch {
             lost_at: Instant::ORIGIN,
             passed: 0,
             fragments: false,
-            fell: None,
             next_search: Instant::ORIGIN,
         }
-    }
-
-    /// The peer turns out to take packets in pieces. Returns the new size if it shrank: larger packets had to be fragmented until now.
-    pub(crate) fn handle_splits(&mut self, now: Instant) -> Option<usize> {
-        if std::mem::take(&mut self.fragments) { self.fall(now, false) } else { None }
     }
 
     /// True if the network must not fragment a packet of this size. Below the base size stock peers let it always; we do
@@ -92,19 +83,9 @@ impl MtuSearch {
         len > BASE_PACKET_LEN || !self.fragments
     }
 
-    /// The size to send.
+    /// The size known to pass.
     pub(crate) const fn current(&self) -> usize {
         self.current
-    }
-
-    /// True if it is smaller than what all peers take, so that a larger one is worth looking for in any case.
-    pub(crate) const fn is_narrow(&self) -> bool {
-        self.current < BASE_PACKET_LEN
-    }
-
-    /// True if nobody knows yet whether packets of the size that is sent pass.
-    pub(crate) const fn is_unproven(&self) -> bool {
-        self.passed < self.current
     }
 
     /// Returns the packet size to probe for now, if any. `peer_limit` is what the peer says it takes.
@@ -126,9 +107,6 @@ impl MtuSearch {
     }
 
     fn next_len(&self, ceiling: usize) -> Option<usize> {
-        if self.too_large <= self.limit && self.is_unproven() {
-            return Some(self.current); // a larger one was lost: perhaps this one does not pass either
-        }
         if let Some(&step) = STEPS.iter().find(|&&s| s > self.current && s < ceiling) {
             return Some(step);
         }
@@ -147,30 +125,21 @@ impl MtuSearch {
         let probe = self.probe.filter(|p| p.serial == serial)?;
         self.probe = None;
         self.points = 0;
-        self.passed = probe.len.max(self.passed);
         self.current = probe.len.max(self.current);
         Some(self.current)
     }
 
-    /// The kernel said that a packet of this size was too large. Returns the new size if it shrank. `splits` here and below if the peer takes
-    /// packets in pieces.
-    pub(crate) fn handle_too_large(&mut self, now: Instant, len: usize, splits: bool) -> Option<usize> {
+    /// The kernel said that a packet of this size was too large. Returns the new size if it shrank.
+    pub(crate) fn handle_too_large(&mut self, len: usize) -> Option<usize> {
         if let Some(probe) = self.probe.filter(|p| p.len >= len) {
             self.too_large = self.too_large.min(probe.len);
             self.probe = None;
-        }
-        if len > self.current {
-            return None;
-        }
-        if splits {
-            self.too_large = self.too_large.min(len);
-            return self.fall(now, false);
         }
         if len <= BASE_PACKET_LEN {
             self.fragments = true;
             return None;
         }
-        self.handle_path_limit(BASE_PACKET_LEN)
+        if len <= self.current { self.handle_path_limit(BASE_PACKET_LEN) } else { None }
     }
 
     /// A router named the largest packet that passes; returns the new size if it shrank.
@@ -178,7 +147,6 @@ impl MtuSearch {
         let len = len.clamp(MIN_PACKET_LEN, self.limit);
         self.too_large = self.too_large.min(len + 1);
         self.probe = self.probe.filter(|p| p.len <= len);
-        self.passed = self.passed.min(len);
         (len < self.current).then(|| {
             self.current = len;
             len
@@ -190,17 +158,15 @@ impl MtuSearch {
         self.probe.filter(|p| p.serial != Serial::NONE).map(|p| p.sent + timeout)
     }
 
-    /// The probe's time ran out. Returns the new size if it shrank.
-    pub(crate) fn handle_probe_timeout(&mut self, now: Instant) -> Option<usize> {
-        let probe = self.probe.as_mut()?;
-        if probe.tries < TRIES {
+    /// The probe's time ran out.
+    pub(crate) fn handle_probe_timeout(&mut self) {
+        let Some(probe) = &mut self.probe else { return };
+        if probe.tries >= TRIES {
+            self.too_large = self.too_large.min(probe.len);
+            self.probe = None;
+        } else {
             probe.serial = Serial::NONE;
-            return None;
         }
-        self.too_large = self.too_large.min(probe.len);
-        let is_of_size_sent = probe.len <= self.current;
-        self.probe = None;
-        if is_of_size_sent { self.fall(now, false) } else { None }
     }
 
     /// A packet of this size was acknowledged: it passes.
@@ -220,57 +186,44 @@ impl MtuSearch {
         now: Instant,
         largest: usize,
         round_trip: Duration,
-        splits: bool,
     ) -> Option<usize> {
         if self.points > 0 && now.since(self.lost_at) < round_trip {
             return None;
         }
-        self.suspect(now, largest, LOSS, splits)
+        self.suspect(now, largest, LOSS)
     }
 
     /// A call waited in vain with packets of up to this size under way; returns the new size if that makes a black hole.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, largest: usize, splits: bool) -> Option<usize> {
-        self.suspect(now, largest, SILENCE, splits)
+    pub(crate) fn handle_timeout(&mut self, now: Instant, largest: usize) -> Option<usize> {
+        self.suspect(now, largest, SILENCE)
     }
 
-    fn suspect(&mut self, now: Instant, largest: usize, points: u8, splits: bool) -> Option<usize> {
-        if largest <= MIN_PACKET_LEN || largest > self.current {
-            // That passes everywhere, so its loss shows nothing; or it was sent before the size fell.
-            return None;
+    fn suspect(&mut self, now: Instant, largest: usize, points: u8) -> Option<usize> {
+        if largest <= MIN_PACKET_LEN {
+            return None; // passes everywhere: its loss shows nothing
         }
-        let suspect = largest - NEARLY_FULL;
+        let suspect = largest.min(self.current) - NEARLY_FULL;
         self.suspect = if self.points == 0 { suspect } else { suspect.max(self.suspect) };
         (self.points, self.lost_at) = (self.points + points, now);
-        // Where no such packet ever came through, the first silence is enough: a call over a narrow path stands still until then.
-        let is_new = points == SILENCE && self.passed < suspect;
+        // Where no such packet ever came through, the first silence is enough: until packets of the base size may be fragmented, which
+        // costs nothing, a call over a narrow path stands still.
+        let is_new = points == SILENCE && self.current <= BASE_PACKET_LEN && self.passed < suspect;
         if self.points < BLACK_HOLE && !is_new {
             return None;
         }
         (self.points, self.probe) = (0, None);
-        // Fragments are tried first with a peer that knows no pieces: what is under way cannot get there in another way. If they are
-        // lost too while smaller packets arrive, later calls at least are to get through.
-        if splits || self.current > BASE_PACKET_LEN || (self.fragments && points == LOSS) {
-            return self.fall(now, points == LOSS);
-        }
-        self.fragments = true;
-        None
-    }
-
-    /// The size that is sent does not pass: the search begins anew from what passes everywhere. `is_certain` if smaller packets arrived.
-    fn fall(&mut self, now: Instant, is_certain: bool) -> Option<usize> {
-        let from = self.current;
-        if from <= MIN_PACKET_LEN {
+        if self.current <= BASE_PACKET_LEN || self.suspect + NEARLY_FULL <= BASE_PACKET_LEN {
+            self.fragments = true;
             return None;
         }
-        // Where probes pass and data of the same size do not, the search would lead back to that size again and again.
-        if self.fell.is_some_and(|(size, at)| is_certain && from >= size && now.since(at) < AGAIN) {
-            self.too_large = self.too_large.min(from);
-        } else if is_certain {
-            self.fell = Some((from, now));
+        if points == LOSS {
+            self.too_large = self.current;
+            self.next_search = now + AGAIN;
+        } else {
+            self.next_search = now + AGAIN_AFTER_SILENCE;
         }
-        (self.points, self.probe, self.next_search) = (0, None, now);
-        (self.current, self.passed) = (MIN_PACKET_LEN, MIN_PACKET_LEN);
-        Some(self.current)
+        self.current = BASE_PACKET_LEN;
+        Some(BASE_PACKET_LEN)
     }
 }
 
@@ -287,7 +240,7 @@ mod tests {
             if len <= path {
                 mtu.handle_response(Serial(probes as u32)).map_or((), drop)
             } else {
-                mtu.handle_probe_timeout(now).map_or((), drop)
+                mtu.handle_probe_timeout()
             }
             assert!(probes < 100);
         }
@@ -308,46 +261,25 @@ mod tests {
         assert_eq!(search(1472, 1444), (1444, 0));
     }
 
-    fn lose(mtu: &mut MtuSearch, ms: u64, len: usize, splits: bool) -> Option<usize> {
-        mtu.handle_lost(Instant::ORIGIN + Duration::from_millis(ms), len, Duration::from_millis(10), splits)
-    }
-
     #[test]
-    fn a_black_hole_falls_back_to_what_passes_everywhere() {
+    fn a_black_hole_falls_back_to_the_base() {
         let mut mtu = MtuSearch::new(16384);
         mtu.poll_probe(Instant::ORIGIN, 16384);
         mtu.handle_sent(Instant::ORIGIN, Serial(1));
         assert_eq!(mtu.handle_response(Serial(1)), Some(1452));
-        assert_eq!([1, 2, 3, 12].map(|ms| lose(&mut mtu, ms, 1452, true)), [None; 4], "once a round trip");
+        let lose = |mtu: &mut MtuSearch, ms: u64, len| {
+            mtu.handle_lost(Instant::ORIGIN + Duration::from_millis(ms), len, Duration::from_millis(10))
+        };
+        let now = Instant::ORIGIN + Duration::from_secs(1);
+        assert_eq!([1, 2, 3, 12].map(|ms| lose(&mut mtu, ms, 1452)), [None; 4], "once a round trip");
         mtu.handle_delivered(1452);
-        assert_eq!([30, 40, 45, 50].map(|ms| lose(&mut mtu, ms, 1452, true)), [None, None, None, Some(520)]);
-        assert_eq!([60, 70, 80].map(|ms| lose(&mut mtu, ms, 1452, true)), [None; 3], "sent before it fell");
-        assert_eq!(mtu.poll_probe(Instant::ORIGIN + Duration::from_secs(1), 16384), Some(1232));
+        assert_eq!([30, 40, 45, 50].map(|ms| lose(&mut mtu, ms, 1452)), [None, None, None, Some(1444)]);
+        assert_eq!(mtu.poll_probe(now, 16384), None);
         assert!(mtu.keeps_whole(1444));
-    }
-
-    #[test]
-    fn a_peer_that_knows_no_pieces_gets_fragments_first_and_small_packets_if_those_are_lost_too() {
-        let mut mtu = MtuSearch::new(1444);
-        assert_eq!([10, 20, 30].map(|ms| lose(&mut mtu, ms, 1444, false)), [None; 3]);
-        assert!(!mtu.keeps_whole(1444) && mtu.keeps_whole(1472));
-        assert_eq!([40, 50, 60].map(|ms| lose(&mut mtu, ms, 1444, false)), [None, None, Some(520)]);
-    }
-
-    #[test]
-    fn a_size_whose_probes_pass_and_whose_data_do_not_is_left_for_a_while() {
-        let mut mtu = MtuSearch::new(16384);
-        for (ms, expected) in [(0, 1444..=1444), (1000, 1372..=1443)] {
-            assert_eq!(
-                [10, 20, 30].map(|more| lose(&mut mtu, ms + more, 1444, true)),
-                [None, None, Some(520)]
-            );
-            let now = Instant::ORIGIN + Duration::from_millis(ms + 40);
-            while let Some(len) = mtu.poll_probe(now, BASE_PACKET_LEN) {
-                mtu.handle_sent(now, Serial(len as u32));
-                mtu.handle_response(Serial(len as u32));
-            }
-            assert!(expected.contains(&mtu.current()), "{}", mtu.current());
-        }
+        assert_eq!([60, 70, 80].map(|ms| lose(&mut mtu, ms, 1444)), [None; 3]);
+        assert!(
+            !mtu.keeps_whole(1444) && mtu.keeps_whole(1472),
+            "the path is narrower than any peer's packets"
+        );
     }
 }

@@ -37,8 +37,6 @@ pub(crate) struct Stamp {
     pub(crate) app_limited: bool,
     /// The train of back-to-back packets that it belongs to; 0 for none.
     pub(crate) train: u32,
-    /// Length of the datagrams that its fate tells of; 0 for none.
-    pub(crate) datagram: u16,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +90,7 @@ struct Sent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Lost {
     pub(crate) bytes: u64,
-    /// The largest datagram whose loss they show.
+    /// The largest of them.
     pub(crate) largest: usize,
 }
 
@@ -103,7 +101,7 @@ pub(crate) struct AckOutcome {
     pub(crate) acked: u64,
     /// Those of them that were in flight until now: the rest had been given up.
     pub(crate) landed: u64,
-    /// Bytes no longer in flight because they are lost, and the largest datagram among them.
+    /// Bytes no longer in flight because they are lost, and the largest packet among them.
     pub(crate) lost: Lost,
     /// Bytes no longer in flight that may or may not be lost.
     pub(crate) left: u64,
@@ -112,7 +110,7 @@ pub(crate) struct AckOutcome {
     pub(crate) rtt: Option<Duration>,
     /// Bytes of a train that arrived, and which train.
     pub(crate) train: (u32, u64),
-    /// The largest datagram that arrived.
+    /// The largest packet that arrived.
     pub(crate) largest: usize,
     /// Packets that had been given up and did arrive.
     pub(crate) spurious: u32,
@@ -167,8 +165,6 @@ pub(crate) struct Transmit {
     cut_short: bool,
     flush: bool,
     last_cut: bool,
-    /// Most bytes in the first packet.
-    first_len: usize,
     packets: VecDeque<Packet>,
     base: Seq,
     /// Bytes and packets under way.
@@ -226,7 +222,6 @@ impl Transmit {
             cut_short: false,
             flush: false,
             last_cut: false,
-            first_len: usize::MAX,
             packets: VecDeque::new(),
             base: Seq::FIRST,
             in_flight: 0,
@@ -263,16 +258,6 @@ impl Transmit {
     /// that no ping of it is answered.
     pub(crate) fn set_dead_time(&mut self, dead: Duration) {
         self.patience = (dead / 4).min(MAX_BACKOFF);
-    }
-
-    /// Limits the first packet, if it is not known what passes: it gets there in any case, and makes the peer speak.
-    pub(crate) const fn set_first_len(&mut self, len: usize) {
-        self.first_len = len;
-    }
-
-    /// The most that the next new packet carries.
-    fn limit(&self, capacity: usize) -> usize {
-        if self.next_seq() == Seq::FIRST { capacity.min(self.first_len) } else { capacity }
     }
 
     /// Takes bytes to send.
@@ -375,7 +360,6 @@ impl Transmit {
             return None;
         }
         let is_due = self.finished || (self.flush && self.unsent_len > 0);
-        let capacity = self.limit(capacity);
         if self.unsent_len < capacity && !is_due {
             return None;
         }
@@ -404,9 +388,7 @@ impl Transmit {
         }
         !self.last_cut
             && (self.packets.len() as u32) < self.window
-            && (self.unsent_len >= self.limit(capacity)
-                || self.finished
-                || (self.flush && self.unsent_len > 0))
+            && (self.unsent_len >= capacity || self.finished || (self.flush && self.unsent_len > 0))
     }
 
     /// True if only the peer's window keeps us from sending.
@@ -585,6 +567,26 @@ impl Transmit {
             }
         }
         TimerAction::TimedOut { lost }
+    }
+
+    /// Has the newest packet under way sent again, before all others (a tail loss probe, RFC 8985, section 7). There is no new
+    /// data to send instead: what may go has gone. Returns whether there is such a packet.
+    fn queue_tail(&mut self) -> bool {
+        let base = self.base;
+        let packets = &self.packets;
+        let is_live = |sent: &&Sent| {
+            let packet = sent.seq.after(base).and_then(|i| packets.get(i as usize));
+            packet.is_some_and(|p| p.serial == sent.serial && p.state == State::InFlight)
+        };
+        let Some(&Sent { seq, .. }) = self.log.iter().rev().find(is_live) else { return false };
+        let Some(packet) = self.packet(seq) else { return false };
+        (packet.state, packet.resent) = (State::Lost, Resent::Probe);
+        let len = u64::from(packet.wire_len);
+        self.in_flight -= len;
+        self.in_flight_packets -= 1;
+        self.left += len;
+        self.lost.push_front(seq);
+        true
     }
 }
 

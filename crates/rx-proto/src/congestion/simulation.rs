@@ -174,7 +174,7 @@ impl World {
                 }
                 Permit::Unverified => unreachable!("it is verified"),
             }
-            let stamp = f.path.handle_data_sent(now, PACKET, PACKET, false);
+            let stamp = f.path.handle_data_sent(now, PACKET, false);
             let packet = f.base + f.outstanding.len() as u64;
             f.outstanding.push_back(Outstanding { stamp, arrived: false });
             let rtt = f.rtt;

@@ -8,7 +8,6 @@ use crate::fair::Owner;
 use crate::ids::{CallNumber, Seq, Serial};
 use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MIN_PACKET_LEN, PacketType};
 use crate::path::{Control, PeerKind, Permit};
-use crate::pieces;
 use crate::receive::AckForm;
 use crate::time::Instant;
 use crate::transmit::Next;
@@ -48,8 +47,6 @@ struct Bundle {
     /// The first packet's length.
     segment_len: usize,
     keeps_whole: bool,
-    /// It is one packet that was cut when longer ones passed, for a peer that takes it in pieces.
-    in_pieces: bool,
     is_over: bool,
 }
 
@@ -65,9 +62,9 @@ impl Bundle {
     }
 }
 
-/// True if a packet was cut when longer ones passed.
+/// True if a packet that is sent again was cut when longer ones passed.
 const fn is_oversized(next: &Next, capacity: usize) -> bool {
-    next.len > capacity
+    next.again && next.len > capacity
 }
 
 impl Endpoint {
@@ -216,10 +213,6 @@ impl Endpoint {
         if is_all {
             self.paths[index].note_nothing_to_send(held_by_peer);
         }
-        if bundle.in_pieces {
-            bundle.segment_len = self.paths[index].packet_len();
-            pieces::split(out, bundle.segment_len);
-        }
         if bundle.packets > 0 {
             return Some((bundle.segment_len, bundle.keeps_whole));
         }
@@ -271,14 +264,7 @@ impl Endpoint {
             connection.security.prepare(&mut header, &payload, out);
             let Some(call) = connection.call_mut(at.channel) else { break };
             let len = out.len() - start;
-            let oversized = is_oversized(&next, capacity);
-            let in_pieces = oversized && path.takes_pieces();
-            let datagram = match (oversized, in_pieces) {
-                (false, _) => len,
-                (true, true) => path.packet_len(),
-                (true, false) => 0,
-            };
-            let stamp = path.handle_data_sent(now, len, datagram, next.again);
+            let stamp = path.handle_data_sent(now, len, next.again);
             call.tx.handle_sent(next.seq, header.serial, len, stamp);
             call.wait.note_sent(now);
             call.trace_sent(now, &next, path);
@@ -298,13 +284,13 @@ impl Endpoint {
             out[start..start + HEADER_LEN].copy_from_slice(&header.to_bytes());
             self.stats.note_sent(PacketType::DATA);
             self.stats.data_resent += u64::from(next.again);
+            let oversized = is_oversized(&next, capacity);
             if packet == 0 {
                 *bundle = Bundle {
                     plain_len: next.len,
                     capacity,
                     segment_len: len,
-                    keeps_whole: in_pieces || (!oversized && path.mtu.keeps_whole(len)),
-                    in_pieces,
+                    keeps_whole: !oversized && path.mtu.keeps_whole(len),
                     ..Bundle::default()
                 };
                 path.send_at = None;
@@ -490,7 +476,7 @@ impl Endpoint {
                 call.rx.take_due();
             }
         }
-        self.paths[path].pings.note(now, at.connection, serial, len > 0);
+        self.paths[path].note_ping(now, at.connection, serial, len > 0);
         self.push_bytes(path, bytes, true);
         self.wake_path(path);
     }

@@ -36,22 +36,12 @@ impl Endpoint {
     }
 
     /// A datagram came. Whatever it holds, this ends well: what makes no sense is counted and dropped.
-    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: Bytes) {
+    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, mut datagram: Bytes) {
         self.credits.handle_packet(datagram.len());
         let Ok(header) = Header::parse(&datagram) else {
             self.stats.bogus_packets += 1;
             return;
         };
-        if header.kind != PacketType::PIECE {
-            return self.handle_whole(now, from, datagram, header);
-        }
-        let is_known = self.by_peer.get(&from).is_some_and(|&path| self.paths[path].is_verified());
-        if let Some(packet) = self.pieces.handle(from, &datagram, is_known) {
-            self.handle_whole(now, from, packet, Header { kind: PacketType::DATA, ..header });
-        }
-    }
-
-    fn handle_whole(&mut self, now: Instant, from: SocketAddr, mut datagram: Bytes, header: Header) {
         self.stats.note_read(header.kind);
         if self.refuse_if_away(now, from, datagram.len(), &header) {
             return;
@@ -421,7 +411,7 @@ impl Endpoint {
         {
             path.handle_packet_len(len);
         }
-        let window = path.handle_trailer(now, &ack.trailer, believes, max_window);
+        let window = path.handle_trailer(&ack.trailer, believes, max_window);
         let is_own = path.is_own();
         let Some(call) = connection.call_mut(at.channel) else { return };
         let before = call.tx.buffered();
@@ -459,8 +449,7 @@ impl Endpoint {
             return self.fail_call(now, at, CallError::Failed(AbortCode::CALL_DEAD), true);
         }
         self.after_progress(now, at);
-        let is_narrow = self.paths[index].mtu.is_narrow();
-        if is_narrow || (is_own && (!was_own || self.worth_probing(at))) {
+        if is_own && (!was_own || self.worth_probing(at)) {
             self.probe_mtu(now, at);
         }
         self.queue_call(at);

@@ -128,7 +128,7 @@ impl Endpoint {
         let path = &mut self.paths[index];
         let probe = path.mtu.deadline(path.rtt.timeout(path.peer_delay()));
         if probe.is_some_and(|t| t <= now) {
-            path.mtu.handle_probe_timeout(now).into_iter().for_each(|len| path.handle_packet_len(len));
+            path.mtu.handle_probe_timeout();
         }
         if path.reach_ping_due().is_some_and(|t| t <= now) {
             self.ask_reach_again(now, index);

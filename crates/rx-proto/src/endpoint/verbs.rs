@@ -228,9 +228,7 @@ impl Endpoint {
         };
         let index = connection.index as usize;
         let number = c.slots[channel.index()].number.next();
-        let at = ChannelRef { connection: index, channel };
-        self.start_call(now, at, number);
-        self.limit_first_packet(at);
+        self.start_call(now, ChannelRef { connection: index, channel }, number);
         Ok(Some(CallHandle { connection, channel, number }))
     }
 

@@ -3,7 +3,7 @@
 //! later is known to have arrived, and the ACK speaks of the packet and does not have it. How much later is sufficient the
 //! path knows (see `reordering`).
 
-use super::{AckOutcome, LOG_SPARE, Lost, Resent, Sent, State, Transmit};
+use super::{AckOutcome, LOG_SPARE, Lost, Resent, State, Transmit};
 use crate::ack::{Ack, AckReason, Described};
 use crate::ids::{Seq, Serial};
 use crate::reordering::Reordering;
@@ -253,7 +253,7 @@ impl Transmit {
         }
         let out = &mut reading.out;
         out.acked += len;
-        out.largest = out.largest.max(stamp.datagram.into());
+        out.largest = out.largest.max(len as usize);
         if !is_earlier && out.newest.is_none_or(|s| s.sent_at <= stamp.sent_at) {
             out.newest = Some(stamp);
         }
@@ -378,32 +378,12 @@ impl Transmit {
 
     pub(super) fn give_up(&mut self, seq: Seq, lost: &mut Lost) {
         let Some(packet) = self.packet(seq) else { return };
-        let (len, datagram) = (u64::from(packet.wire_len), packet.stamp.datagram);
-        self.in_flight -= len;
-        self.in_flight_packets -= 1;
-        lost.bytes += len;
-        lost.largest = lost.largest.max(datagram.into());
-        self.note_lost(seq);
-    }
-
-    /// Has the newest packet under way sent again, before all others (a tail loss probe, RFC 8985, section 7). There is no new
-    /// data to send instead: what may go has gone. Returns whether there is such a packet.
-    pub(super) fn queue_tail(&mut self) -> bool {
-        let base = self.base;
-        let packets = &self.packets;
-        let is_live = |sent: &&Sent| {
-            let packet = sent.seq.after(base).and_then(|i| packets.get(i as usize));
-            packet.is_some_and(|p| p.serial == sent.serial && p.state == State::InFlight)
-        };
-        let Some(&Sent { seq, .. }) = self.log.iter().rev().find(is_live) else { return false };
-        let Some(packet) = self.packet(seq) else { return false };
-        (packet.state, packet.resent) = (State::Lost, Resent::Probe);
         let len = u64::from(packet.wire_len);
         self.in_flight -= len;
         self.in_flight_packets -= 1;
-        self.left += len;
-        self.lost.push_front(seq);
-        true
+        lost.bytes += len;
+        lost.largest = lost.largest.max(len as usize);
+        self.note_lost(seq);
     }
 
     /// Bytes that left the flight with an unknown fate since this was last asked.

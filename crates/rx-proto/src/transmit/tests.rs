@@ -20,13 +20,7 @@ fn send_all(t: &mut Transmit, now: Instant, serial: &mut u32) -> Vec<u32> {
     let mut sent = Vec::new();
     while let Some(next) = t.peek(1000) {
         *serial += 1;
-        let datagram = next.len as u16 + 28;
-        t.handle_sent(
-            next.seq,
-            Serial(*serial),
-            next.len + 28,
-            Stamp { sent_at: now, datagram, ..Stamp::default() },
-        );
+        t.handle_sent(next.seq, Serial(*serial), next.len + 28, Stamp { sent_at: now, ..Stamp::default() });
         sent.push(next.seq.0);
     }
     sent
@@ -118,7 +112,7 @@ fn send_one_each_ms(t: &mut Transmit, from_ms: u32, count: u32, serial: &mut u32
             next.seq,
             Serial(*serial),
             next.len + 28,
-            Stamp { sent_at: at(ms), datagram: next.len as u16 + 28, ..Stamp::default() },
+            Stamp { sent_at: at(ms), ..Stamp::default() },
         );
     }
 }

@@ -167,7 +167,7 @@ impl Driver {
             }
             Err(SendError::TooLarge { to, bytes }) => {
                 add(&self.counters.send_too_large, 1);
-                shard.lock().endpoint.handle_too_large(self.runtime.now(), to, bytes);
+                shard.lock().endpoint.handle_too_large(to, bytes);
                 // What it has become too large for may be cut smaller now.
                 shard.tx_wanted.store(true, Ordering::SeqCst);
             }
