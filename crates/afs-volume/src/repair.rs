@@ -1,5 +1,5 @@
 //! Repairs what is only bookkeeping on a partition that no server has open: numbers, link counts, names that lead nowhere, things that
-//! no directory names. What was there before goes to an [`Undo`] first, from which [`undo`] takes it back. What cannot be read stays as it
+//! no directory names. What was there before goes to an [`Undo`] first, from which [`undo()`] takes it back. What cannot be read stays as it
 //! is. [`salvage`] shows what can be read of a volume, and is for a [`crate::disk::ScratchDisk`]: it leaves out what is lost.
 //!
 //! Each batch of rows that is written brings the partition nearer to what [`fsck::check`] expects, so a repair that was killed is ended by
