@@ -1,5 +1,5 @@
 //! One bit of a partition's rows or log flips while no server has it: what can be read is right, and what cannot is told, by the server
-//! and by fsck, which names the file. AFAR_FLIPS sets another number of flips.
+//! and by fsck, which names the file. AFAR_FLIPS sets another number of flips: some of them make fsck slow, so there are few by default.
 
 use super::{config, finish, new_clone, open, settle, stamp, volume};
 use crate::disk::{Flip, SimulatedDisk};
@@ -130,7 +130,7 @@ fn check(disk: &SimulatedDisk, flip: &Flip, shown: &BTreeMap<u32, Tree>, seen: &
 /// A flipped bit in rows.redb made files vanish, or server and fsck panic; one in the log took all that was written behind it.
 #[test]
 fn a_flipped_bit_is_told_and_all_else_is_served() {
-    let flips = std::env::var("AFAR_FLIPS").map_or(60, |text| text.parse().expect("a number"));
+    let flips = std::env::var("AFAR_FLIPS").map_or(8, |text| text.parse().expect("a number"));
     let (disks, shown) = make();
     let (mut seen, mut used) = (Seen::default(), 0);
     for seed in 0..flips {
