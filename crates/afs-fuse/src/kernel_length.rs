@@ -181,6 +181,11 @@ impl Changes {
         self.0 = [Some(now), self.0[0]];
     }
 
+    /// Notes a change after which the kernel's pages are not to be trusted for a while, as if there had been two.
+    pub(crate) fn note_frequent(&mut self, now: Instant) {
+        self.0 = [Some(now); 2];
+    }
+
     /// The last time.
     fn last(&self) -> Option<Instant> {
         self.0[0]
@@ -410,6 +415,8 @@ mod tests {
         changes.note(start + Duration::from_secs(1));
         assert!(changes.are_frequent(start + Duration::from_secs(2)));
         assert!(!changes.are_frequent(start + FREQUENT), "it is over");
+        changes.note_frequent(start + FREQUENT);
+        assert!(changes.are_frequent(start + FREQUENT), "a release");
     }
 
     #[test]

@@ -69,6 +69,12 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
                 Forget::Attributes(node) => attributes.push(node),
             }
         }
+        if notice.changed.change == Change::Volume {
+            // One `read` of pages that the kernel has, and of more, would be of two releases.
+            for node in files.iter().filter_map(|id| fs.nodes.get(*id)) {
+                node.state().changes.note_frequent(fs.client.now());
+            }
+        }
         // What is answered from here on is what is so after the change.
         fs.pending.done();
         fs.nodes.forgotten.notify_waiters();
