@@ -1,5 +1,6 @@
 //! `afar fs` and `afar tokens` in a mount of `afar up`: what they print, line by line, and that it has happened.
 
+use crate::mounted::socket_of;
 use crate::server_process::{StateFolder, own_address};
 use afs_testclient::skipped::skip;
 use std::fs;
@@ -20,6 +21,7 @@ struct Up {
     child: Child,
     mount: PathBuf,
     address: String,
+    socket: PathBuf,
     _state: StateFolder,
 }
 
@@ -51,8 +53,9 @@ impl Up {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
-        let up = Self { child, mount, address, _state: state };
+        let mut up = Self { child, mount, address, socket: PathBuf::new(), _state: state };
         assert!(ready.starts_with(&format!("ready cell={cell} ")), "it did not start: {ready:?}");
+        up.socket = socket_of(&up.mount);
         Some(up)
     }
 
@@ -60,9 +63,10 @@ impl Up {
         self.mount.join(CELL).join(name).display().to_string()
     }
 
+    /// A command to this client, whatever others the machine has.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
-        command.args(words).current_dir(&self.mount).env("TZ", "UTC");
+        command.args(words).current_dir(&self.mount).env("AFAR_SOCKET", &self.socket).env("TZ", "UTC");
         command
     }
 
