@@ -8,6 +8,9 @@ use std::path::Path;
 /// The folder with alice's home, as the administrator's mount has it.
 const HOME: &str = "/mnt/adm/afar.local/scratch/alice";
 
+const PAGSH: &str = "/usr/lib/afar/bin/pagsh";
+const KLOG: &str = "/usr/bin/afar klog -principal alice -keytab /srv/alice.keytab";
+
 const CELL: &str = "[Service]\nType=exec\nEnvironment=HOME=/root\n\
     ExecStart=/usr/bin/afar up --no-mount --realm --state /srv/cell --bind 127.0.0.7\n";
 const CLIENT: &str = "[Service]\nType=notify\nEnvironment=HOME=/root\n\
@@ -19,6 +22,7 @@ const ADMINISTRATOR: &str = "[Service]\nType=notify\nEnvironment=HOME=/root\n\
 const SETUP: &str = "
     mkdir -p /usr/lib/afar/bin
     ln -s /usr/bin/afar /usr/lib/afar/bin/aklog
+    ln -s /usr/bin/afar /usr/lib/afar/bin/pagsh
     install -m 755 /usr/bin/afar /usr/lib/afar/afar-pagsh
     setcap cap_setgid+ep /usr/lib/afar/afar-pagsh
     cp /srv/cell/realm/krb5.conf /etc/krb5.conf
@@ -49,7 +53,7 @@ impl Site {
             skip(test, "the PAM module is not built");
             return None;
         }
-        for program in ["sudo", "gpg", "kadmin.local", "setcap"] {
+        for program in ["sudo", "gpg", "kadmin.local", "setcap", "crontab", "k5start", "krenew", "tmux"] {
             if !["/usr/bin", "/usr/sbin"].iter().any(|folder| Path::new(folder).join(program).exists()) {
                 skip(test, &format!("{program} is not installed"));
                 return None;
@@ -126,6 +130,17 @@ impl Site {
         self.alice("kinit -r 7d -k -t /srv/alice.keytab alice");
     }
 
+    /// The tokens that alice has outside of PAGs.
+    fn tokens_of_alice(&self) -> usize {
+        let told: serde_json::Value = serde_json::from_str(&self.alice("afar tokens -json")).unwrap();
+        told.as_array().unwrap().len()
+    }
+
+    /// A file in alice's home, read in a PAG of its own.
+    fn read(&self, name: &str) -> String {
+        self.alice(&format!("{PAGSH} -c '{KLOG} && cat ~/{name}'"))
+    }
+
     /// Waits until a file in alice's home has something in it.
     fn until_written(&self, name: &str) {
         self.machine.until(&["test", "-s", &format!("{HOME}/{name}")]);
@@ -155,4 +170,52 @@ fn the_services_of_a_user_with_a_home_in_afs_have_the_token_of_the_login() {
     );
     site.root("sudo -n -u alice sh -c 'echo x > ~alice/by-sudo'");
     site.until_written("by-sudo");
+}
+
+/// Jobs with a keytab had no recipe, and `k5start` with a command ended with "cannot create PAG"; what a login left behind was anonymous at once.
+#[test]
+fn jobs_of_cron_and_those_that_a_login_leaves_behind_have_their_tokens() {
+    const NAME: &str = "jobs_of_cron_and_those_that_a_login_leaves_behind_have_their_tokens";
+    let Some(site) = Site::new(NAME) else { return };
+    site.pam("always_aklog retain_after_close");
+
+    // No ticket of a login helps these two. cron begins what is for the start of the machine at once.
+    let k5start =
+        "AKLOG=/usr/lib/afar/bin/aklog k5start -q -t -b -K 30 -p /tmp/job.pid -f /srv/alice.keytab alice";
+    let crontab = format!(
+        "@reboot {PAGSH} -c '{KLOG} && exec sh -c \"id -G > ~/by-cron\"'\n\
+         @reboot KRB5CCNAME=FILE:/tmp/job.cache {PAGSH} -c '{k5start} && id -G > ~/by-k5start; kill $(cat /tmp/job.pid)'\n"
+    );
+    site.machine.write("/srv/crontab", crontab);
+    site.root("crontab -u alice /srv/crontab && systemctl start cron");
+    for name in ["by-cron", "by-k5start"] {
+        site.until_written(name);
+        assert!(is_in_pag(&site.read(name)), "{name}");
+    }
+    assert_eq!(site.tokens_of_alice(), 0, "they were in PAGs of their own");
+
+    // Each of these goes on when the login that began it has long ended.
+    site.kinit();
+    let after = |name: &str| format!("until [ -e /srv/go ]; do sleep 0.1; done; krenew -t; id -G > ~/{name}");
+    let krenew = "export AKLOG=/usr/lib/afar/bin/aklog;";
+    site.login(&format!("{krenew} nohup sh -c '{}' > /dev/null 2>&1 &", after("by-nohup")));
+    site.login(&format!("{krenew} tmux new-session -d \"{}\"", after("by-tmux")));
+    site.machine.write("/srv/go", "");
+    for name in ["by-nohup", "by-tmux"] {
+        site.until_written(name);
+        assert!(is_in_pag(&site.read(name)), "{name}");
+    }
+    assert_eq!(site.tokens_of_alice(), 0, "each login has a PAG");
+
+    // Services are anonymous until the login gives them its ticket.
+    site.alice("kdestroy");
+    site.machine.succeed(&["systemctl", "restart", "user@1500.service"]);
+    site.kinit();
+    site.login("mkdir -p ~/.config/systemd/user");
+    let unit = "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'echo x > ~/by-unit'\n";
+    site.login(&format!("echo \"{unit}\" > ~/.config/systemd/user/own.service"));
+    let profile = "systemctl --user import-environment KRB5CCNAME; systemctl --user start afar-renew.timer; systemctl --user daemon-reload";
+    site.login(&format!("echo '{profile}' > ~/.profile"));
+    site.login("systemctl --user start own.service && test -s ~/by-unit");
+    assert_eq!(site.tokens_of_alice(), 1, "that of her services");
 }
