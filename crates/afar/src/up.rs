@@ -431,7 +431,7 @@ fn ready(cell: &str, mount: Option<&Path>, config: &ServerConfig) -> String {
                  \x20 cp -r /usr/share/doc/base-files {root}/scratch/\n\
                  \x20 {vos}\n\
                  \n\
-                 Everybody may write to {root}/scratch. Put your own files into {root}/user.\n\
+                 Everybody may write to {root}/scratch. Your own files go into the folder of your name in {root}/user.\n\
                  Ctrl-C stops the cell. Its files are kept for the next run.\n",
                 mount.display()
             )
