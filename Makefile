@@ -1,7 +1,8 @@
 # Each target finds a Rust that is new enough, or installs Debian's (scripts/rust.sh).
 #
 #   make            the program, target/release/afar
-#   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
+#   make test       what is tested before a commit, from nothing: packages, lint, build, the tests of afar alone, short fuzzing;
+#                   ALL=1 adds what CI tests: OpenAFS's programs, stock kernels, the Debian packages
 #   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB, the README in a fresh Debian: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, and fewer, ARGS="..." is passed on (names of experiments, --only, --repeats)
@@ -24,7 +25,7 @@ up: build
 	@exec target/release/afar up $(ARGS)
 
 test:
-	@scripts/test.sh
+	@scripts/test.sh $(if $(filter-out 0,$(ALL)),--all)
 
 nightly:
 	FAULT_SEEDS=100000 FAIR_SEEDS=100000 $(RUST) cargo test --release -p rx-proto --test rx_proto_tests -- faults:: fairness::

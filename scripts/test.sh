@@ -1,5 +1,6 @@
 #!/bin/bash
-# test.sh   everything that CI runs, from nothing: packages, lint, build, tests, interop, a short run of the fuzzers.
+# test.sh [--all]   what is tested before a commit, from nothing: packages, lint, build, the tests of afar alone, a short run of the fuzzers.
+# With --all, what CI tests: with OpenAFS's programs and stock kernels too, and the Debian packages.
 #
 # Goes on after a failure. The last line is "N passed, N failed, N skipped": over all of cargo's test results and those
 # of packaging/run, which ends with such a line.
@@ -10,6 +11,8 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p target
+is_all=
+[ "${1:-}" != --all ] || is_all=1
 export AFAR_SKIP_LOG=$PWD/target/skipped-tests.log
 export AFAR_LATE_LOG=$PWD/target/late-tests.log
 export CARGO_TERM_COLOR=never
@@ -24,7 +27,15 @@ output=$PWD/target/test-output.log
 # counted. The output says which runs for long.
 tests_end=5000
 passed=0 failed=0 skipped=0
-notes=()
+notes=() times=()
+part=packages part_began=0
+
+# begin NAME: the next part, whose time is told at the end
+begin() {
+    times+=("$part $((SECONDS - part_began))")
+    part=$1 part_began=$SECONDS
+    echo "=== $part"
+}
 
 fail() { failed=$((failed + 1)); notes+=("FAILED: $*"); }
 
@@ -35,6 +46,10 @@ finish() {
     awk '{ name = $0; sub(/: .*/, "", name); count[name]++; why[name] = $0 }
         END { for (name in count) print "BEGUN ANEW: " count[name] " times, last " why[name] }' "$AFAR_LATE_LOG" | sort
     sort -u "$AFAR_SKIP_LOG" | while read -r line; do echo "SKIPPED: $line"; done
+    begin end > /dev/null
+    echo "SECONDS: $(printf '%s, ' "${times[@]}")all $SECONDS"
+    [ -n "$is_all" ] || echo "LEFT to make test ALL=1, which CI runs: OpenAFS's programs, stock kernels (crates/interop), Debian packages (packaging/run)"
+    echo "LEFT to make nightly: more seeds and longer runs of the same"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]
     exit
@@ -87,7 +102,7 @@ scripts/rust.sh || { fail "no Rust that is new enough"; finish; }
 read -ra features < <(scripts/features.sh)
 [ ${#features[@]} -gt 0 ] || { skipped=$((skipped + 1)); notes+=("SKIPPED: all tests of etcd: there is no protoc that works"); }
 
-echo "=== lint"
+begin lint
 lint_status=0
 scripts/lint.sh "$lint_record" || lint_status=$?
 while read -r outcome name; do
@@ -98,40 +113,54 @@ while read -r outcome name; do
 done < "$lint_record"
 [ $lint_status = 0 ] || grep -q '^failed' "$lint_record" || fail "lint"
 
-echo "=== build"
+begin build
 scripts/rust.sh cargo build --workspace --all-targets "${features[@]}" || { fail "build"; finish; }
 # The tests that run the programs need not build them again.
 export AFAR_IS_BUILT=1
 
-echo "=== tools"
-scripts/tools.sh || fail "scripts/tools.sh"
+begin tools
+scripts/tools.sh ${is_all:+--all} || fail "scripts/tools.sh"
 
-echo "=== tests"
+begin tests
 before=$failed
 limit=() left=$((tests_end - SECONDS))
 [ -t 0 ] || limit=(timeout --kill-after=60 "$((left > 60 ? left : 60))")
-scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-fast 2>&1 | tee "$output"
-status=${PIPESTATUS[0]}
-sum_cargo "$output"
-note_failures "$output"
+cargo_test() {
+    scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-fast "$@" 2>&1 | tee "$output"
+    status=${PIPESTATUS[0]}
+    sum_cargo "$output"
+    note_failures "$output"
+}
+if [ -n "$is_all" ]; then
+    cargo_test
+else
+    # Of the same build: without a crate, cargo would choose other features for the rest.
+    mapfile -t programs < <(sed -n 's/^name = "\(.*_tests\)"$/--test=\1/p' crates/*/Cargo.toml)
+    cargo_test --lib --bins "${programs[@]}"
+    first=$status
+    cargo_test --doc
+    status=$((first ? first : status))
+fi
 # 137 if it took more than a signal to end.
 case $status in 124 | 137) fail "the tests had not ended $tests_end s after the start" ;; esac
 # A test program that died has no result line.
 [ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
 
-suite=packaging/run
-echo "=== $suite"
-# It counts what it skips itself.
-env -u AFAR_SKIP_LOG scripts/rust.sh "$suite" 2>&1 | tee "$output"
-status=${PIPESTATUS[0]}
-if [[ $(tail -n 1 "$output") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
-    passed=$((passed + BASH_REMATCH[1]))
-    failed=$((failed + BASH_REMATCH[2]))
-    skipped=$((skipped + BASH_REMATCH[3]))
-    while read -r _ name; do notes+=("FAILED: $suite $name"); done < <(grep '^FAILED ' "$output")
-    [ "$status" = 0 ] || [ "${BASH_REMATCH[2]}" != 0 ] || fail "$suite ended with status $status"
-else
-    fail "$suite did not end with its results (status $status)"
+if [ -n "$is_all" ]; then
+    suite=packaging/run
+    begin "$suite"
+    # It counts what it skips itself.
+    env -u AFAR_SKIP_LOG scripts/rust.sh "$suite" 2>&1 | tee "$output"
+    status=${PIPESTATUS[0]}
+    if [[ $(tail -n 1 "$output") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
+        passed=$((passed + BASH_REMATCH[1]))
+        failed=$((failed + BASH_REMATCH[2]))
+        skipped=$((skipped + BASH_REMATCH[3]))
+        while read -r _ name; do notes+=("FAILED: $suite $name"); done < <(grep '^FAILED ' "$output")
+        [ "$status" = 0 ] || [ "${BASH_REMATCH[2]}" != 0 ] || fail "$suite ended with status $status"
+    else
+        fail "$suite did not end with its results (status $status)"
+    fi
 fi
 
 logged=$(sort -u "$AFAR_SKIP_LOG" | wc -l)

@@ -1,10 +1,10 @@
 #!/bin/bash
-# tools.sh   build the programs from crates.io that tests run and do not link: fsx, which does random things to a file and knows what
+# tools.sh [--all]   build the programs from crates.io that tests run and do not link: fsx, which does random things to a file and knows what
 # must come of them, and pjdfstest, which asks whether a file system is as POSIX wants it. Unpacks Heimdal's KDC, which Debian does
 # not install beside MIT's, and its daemon for credential caches; and an ssh server, which
 # would be a service of this machine if it were installed.
 #
-# kernels.sh does the same for Debian's kernels.
+# With --all, kernels.sh does the same for Debian's kernels.
 #
 # They go into target/tools, once. Where that is not possible it says so, and succeeds: the tests that need them skip
 # themselves and are counted as skipped.
@@ -51,4 +51,4 @@ if [ ! -e target/tools/openssh/usr/sbin/sshd ] && command -v dpkg > /dev/null; t
     fi
 fi
 
-scripts/kernels.sh
+[ "${1:-}" != --all ] || scripts/kernels.sh
