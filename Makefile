@@ -48,7 +48,8 @@ nightly:
 	AFAR_KEPT_OPEN_SECONDS=7200 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests kept_open::
 	AFAR_POWER_SEEDS=500 $(RUST) cargo test --release -p afs-celldb power
 	AFAR_ETCD_SECONDS=600 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --features etcd --test afar_tests -- etcd_faults:: etcd_history:: --nocapture
-	AFAR_FLIPS=2000 $(RUST) cargo test --release -p afs-store -p afs-volume -p afs-cache -p afs-celldb flip
+	AFAR_FLIPS=2000 $(RUST) cargo test --release -p afs-store -p afs-volume -p afs-cache -p afs-celldb -- flips:: flipped_bit
+	AFAR_FLIPS=50 $(RUST) cargo test --release -p afs-volume --test afs_volume_tests a_bit_that_flips
 	@scripts/fresh-debian.sh
 
 lint:

@@ -90,6 +90,11 @@ pub trait Disk: Debug + Send + Sync {
     /// The system's.
     fn boot(&self) -> io::Result<String>;
 
+    /// True if what is written is kept in memory, so that no more is to be written than has to be.
+    fn is_scratch(&self) -> bool {
+        false
+    }
+
     /// A sync has failed: what it was to bring to the disk may be gone, though it can still be read, and no later sync fails for
     /// it. From now on [`Disk::boot`] is another, for this process and, where that can be written down, for later ones; and what
     /// is opened at the top of the folder is read as it is on the disk. A disk whose syncs do not fail has nothing to do.

@@ -9,8 +9,10 @@
 
 mod btree;
 mod checked;
+mod copying;
 pub mod log;
 mod opening;
+mod past_damage;
 mod range_cache;
 mod reading;
 mod recovery;

@@ -1,41 +1,14 @@
 //! Files of a store that are damaged: what can be read of them is there, and what cannot is told.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use afs_store::disk::{Disk, SimulatedDisk};
-use afs_store::{Batch, Key, Options, Schema, Store, StoreError};
+use afs_store::{Batch, Store, StoreError};
 
-#[derive(Debug)]
-struct Plain;
+use crate::common::{add, flip, key, open, value};
 
-impl Schema for Plain {}
-
-const OPTIONS: Options = Options { cache_bytes: 1 << 20, log_bytes: 64 << 10 };
 /// Rows of a store to be damaged: some 250 bytes each, so that the log has several segments.
 const ROWS: u32 = 600;
-
-fn open(disk: &SimulatedDisk) -> Result<Store, StoreError> {
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    Store::open(disk, OPTIONS, &Plain)
-}
-
-fn key(n: u32) -> Key {
-    Key([b"row", &n.to_be_bytes()[..]].concat())
-}
-
-fn value(n: u32) -> Vec<u8> {
-    (0..200 + n % 100).map(|i| (n.wrapping_mul(31).wrapping_add(i * 7) % 251) as u8 + 1).collect()
-}
-
-/// Adds rows, one a batch.
-fn add(store: &Store, rows: impl Iterator<Item = u32>) {
-    for n in rows {
-        let mut batch = Batch::default();
-        batch.put(key(n), value(n));
-        store.written(store.submit(batch).unwrap()).unwrap();
-    }
-}
 
 /// The rows that are there, each of which has to be right.
 fn rows(store: &Store) -> BTreeMap<u32, ()> {
@@ -49,13 +22,6 @@ fn rows(store: &Store) -> BTreeMap<u32, ()> {
         })
         .unwrap();
     found
-}
-
-fn flip(disk: &SimulatedDisk, name: &str, at: u64, bit: u8) {
-    let file = disk.open(name).unwrap();
-    let mut byte = [0];
-    assert_eq!(file.read_at(at, &mut byte).unwrap(), 1);
-    file.write_at(at, &[byte[0] ^ 1 << bit]).unwrap();
 }
 
 /// The segments of the log, and how many bytes of each are used.

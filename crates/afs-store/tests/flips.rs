@@ -2,38 +2,14 @@
 //! when the store was opened. AFAR_FLIPS sets another number of flips.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
-use afs_store::disk::{Disk, Flip, SimulatedDisk};
-use afs_store::{Batch, Key, Options, Schema, Store, StoreError};
+use afs_store::StoreError;
+use afs_store::disk::{Cut, Disk, Flip, SimulatedDisk};
 
-#[derive(Debug)]
-struct Plain;
+use crate::common::{add, flip, key, open, value};
 
-impl Schema for Plain {}
-
-const OPTIONS: Options = Options { cache_bytes: 1 << 20, log_bytes: 64 << 10 };
 /// Rows of the store. Most of them are in the B-tree, and some in the log if the process was killed.
 const ROWS: u32 = 1500;
-
-fn open(disk: &SimulatedDisk) -> Result<Store, StoreError> {
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    Store::open(disk, OPTIONS, &Plain)
-}
-
-fn key(n: u32) -> Key {
-    Key([b"row", &n.to_be_bytes()[..]].concat())
-}
-
-fn value(n: u32) -> Vec<u8> {
-    (0..100 + n % 200).map(|i| (n.wrapping_mul(31).wrapping_add(i * 7) % 251) as u8 + 1).collect()
-}
-
-fn add(store: &Store, n: u32) {
-    let mut batch = Batch::default();
-    batch.put(key(n), value(n));
-    store.written(store.submit(batch).unwrap()).unwrap();
-}
 
 /// A store that was closed, and one whose process was killed.
 fn make() -> [SimulatedDisk; 2] {
@@ -41,7 +17,7 @@ fn make() -> [SimulatedDisk; 2] {
     let store = open(&disk).unwrap();
     for n in 0..ROWS {
         // In an order that is not that of the keys, so that pages of the B-tree are split.
-        add(&store, n * 7 % ROWS);
+        add(&store, [n * 7 % ROWS]);
         if store.wants_checkpoint() {
             store.checkpoint().unwrap();
         }
@@ -58,6 +34,8 @@ struct Seen {
     harmless: u32,
     refused: u32,
     lost: u32,
+    /// All rows were brought into a new B-tree.
+    copied: u32,
     unreadable: u32,
     /// Flips after which more than a tenth of all rows cannot be read, though the store is open.
     many: u32,
@@ -96,17 +74,24 @@ fn check(disk: &SimulatedDisk, flip: &Flip, seen: &mut Seen) {
         }
     }
     match (lost, unreadable) {
-        (0, 0) => seen.harmless += 1,
+        // What was done is told.
+        (0, 0) => match store.losses() {
+            [] => seen.harmless += 1,
+            losses => {
+                assert!(losses.iter().all(|loss| loss.file == "rows.redb"), "{flip:?}: {losses:?}");
+                seen.copied += 1;
+            }
+        },
         (_, 0) => seen.lost += 1,
         _ => seen.unreadable += 1,
     }
     seen.many += u32::from(unreadable > ROWS / 10);
     // It goes on, and loses nothing more.
-    for n in ROWS..ROWS + 20 {
-        add(&store, n);
-    }
+    add(&store, ROWS..ROWS + 20);
     match store.close() {
-        Ok(()) | Err(StoreError::Damaged { .. }) => {}
+        Ok(()) => {}
+        Err(error) if unreadable == 0 => panic!("{flip:?}: {error:?}"),
+        Err(StoreError::Damaged { .. }) => {}
         Err(error) => panic!("{flip:?}: {error:?}"),
     }
     drop(store);
@@ -136,4 +121,53 @@ fn a_flipped_bit_gives_the_right_rows_or_an_error_that_names_the_file() {
     assert!(used * 2 > flips, "{used} of {flips} hit bytes in use");
     assert!(u64::from(seen.harmless) * 4 < flips * 3, "too many hit what nobody reads: {seen:?}");
     assert!(u64::from(seen.refused + seen.many) * 4 < flips, "the rest is to be served: {seen:?}");
+}
+
+/// Where redb has notes of its own, one flipped bit made it open nothing, and all rows were lost.
+#[test]
+fn a_damaged_page_costs_only_the_rows_in_it_and_below_it() {
+    for disk in make() {
+        let mut seen = Seen::default();
+        let file = disk.open("rows.redb").unwrap();
+        let pages = file.length().unwrap() as usize / 4096;
+        for page in 0..pages {
+            let disk = disk.after_kill();
+            // A byte of the page's count of entries.
+            flip(&disk, "rows.redb", page as u64 * 4096 + 2, 0);
+            let flip = Flip { file: "rows.redb".into(), at: page * 4096 + 2, was_used: true };
+            check(&disk, &flip, &mut seen);
+        }
+        println!("{pages} pages: {seen:?}");
+        // The root of the tables, and the table that says which rows of the log are in the B-tree.
+        assert!(seen.refused <= 2, "{seen:?}");
+        // The root of the rows, and what is right below it, as there are so few.
+        assert!(seen.many <= 3 && seen.copied > 3 && seen.unreadable > 100, "{seen:?}");
+    }
+}
+
+/// The copy that is made of all rows where redb opens nothing is there as a whole, or is made again.
+#[test]
+fn a_power_loss_while_rows_are_copied_loses_none_of_them() {
+    let [damaged, _] = make();
+    let pages = damaged.open("rows.redb").unwrap().length().unwrap() / 4096;
+    let is_copied = |disk: &SimulatedDisk| open(disk).is_ok_and(|store| !store.losses().is_empty());
+    let page = (1..pages).rev().find(|page| {
+        let disk = damaged.after_kill();
+        flip(&disk, "rows.redb", page * 4096 + 2, 0);
+        is_copied(&disk)
+    });
+    flip(&damaged, "rows.redb", page.unwrap() * 4096 + 2, 0);
+    let whole = damaged.after_kill();
+    let before = whole.operations();
+    drop(open(&whole).unwrap());
+    let operations = whole.operations() - before;
+    for cut in (0..operations).step_by(operations.div_ceil(60) as usize) {
+        let disk = damaged.after_kill();
+        disk.set_cut(Some(Cut::After(cut)));
+        drop(open(&disk));
+        let store = open(&disk.after_power_loss(cut)).unwrap();
+        for n in 0..ROWS {
+            assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&value(n)[..]), "cut {cut}: row {n}");
+        }
+    }
 }

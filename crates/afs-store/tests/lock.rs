@@ -5,12 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use afs_store::disk::{Disk, DiskFile, SimulatedDisk};
-use afs_store::{Batch, Key, Options, Schema, Store};
+use afs_store::{Batch, Key, Options, Store};
 
-#[derive(Debug)]
-struct Plain;
-
-impl Schema for Plain {}
+use crate::common::Plain;
 
 /// What happened to a disk that is locked until its last owner lets go of it, as a folder is.
 #[derive(Debug, Default)]

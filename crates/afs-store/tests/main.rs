@@ -1,5 +1,6 @@
 //! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
 
+mod common;
 mod damage;
 mod flips;
 mod lock;

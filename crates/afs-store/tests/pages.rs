@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use afs_store::disk::SimulatedDisk;
-use afs_store::{Batch, Key, Options, Schema, Store, after};
+use afs_store::{Batch, Key, Options, Store, after};
+
+use crate::common::Plain;
 
 /// Most rows of a page: what is looked at of each place where rows are.
 const PAGE_ROWS_MAX: usize = 3 * 256;
-
-#[derive(Debug)]
-struct Plain;
-
-impl Schema for Plain {}
 
 fn key(n: u32) -> Key {
     Key([b"row", &n.to_be_bytes()[..]].concat())

@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use afs_store::disk::{Disk, SimulatedDisk};
-use afs_store::{Batch, Key, Options, Schema, Store};
+use afs_store::{Batch, Key, Options, Store};
 
-#[derive(Debug)]
-struct Plain;
-
-impl Schema for Plain {}
+use crate::common::Plain;
 
 fn open(disk: &SimulatedDisk) -> Store {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());

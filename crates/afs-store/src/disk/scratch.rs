@@ -118,6 +118,10 @@ impl Disk for ScratchDisk {
         self.below.space()
     }
 
+    fn is_scratch(&self) -> bool {
+        true
+    }
+
     fn boot(&self) -> io::Result<String> {
         self.below.boot()
     }

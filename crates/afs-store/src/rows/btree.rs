@@ -3,8 +3,10 @@
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
 use crate::rows::checked::{CheckedBackend, CheckedFile};
+use crate::rows::copying;
+use crate::rows::past_damage::Pages;
 use crate::rows::range_cache::RangeCache;
-use crate::rows::{Bytes, Key, Layer, Row, Seq};
+use crate::rows::{Bytes, Key, Layer, Loss, Row, Seq};
 use redb::{
     Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageBackend, StorageError,
     TableDefinition, TableError,
@@ -12,31 +14,47 @@ use redb::{
 use std::io;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-const NAME: &str = "rows.redb";
+pub(super) const NAME: &str = "rows.redb";
 /// The checksums of its blocks.
-const SUMS: &str = "rows.sums";
+pub(super) const SUMS: &str = "rows.sums";
+/// What to do about a file of which nothing can be read.
+const ADVICE: &str = "; put back a copy of the whole folder, or begin with an empty one";
+/// What was done about a file that redb does not open.
+const COPIED: &str = "; no row is lost, and all of them were brought into a new file";
+const NOT_COPIED: &str =
+    "; what can be read of it is served, and only as many changes are taken as fit into memory";
 /// The first bytes of redb's file, once it is a database: written last when it is made.
 const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
-const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
-const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new("state");
+pub(super) const ROWS_NAME: &str = "rows";
+pub(super) const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new(ROWS_NAME);
+const STATE_NAME: &str = "state";
+pub(super) const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new(STATE_NAME);
 /// The last record of the log that the rows are from.
-const CHECKPOINT: &str = "checkpoint";
+pub(super) const CHECKPOINT: &str = "checkpoint";
 /// The version of the format (Volume format 1).
-const VERSION: &str = "version";
+pub(super) const VERSION: &str = "version";
 /// The version that we write, and the newest that we read. 1 has no checksums of blocks, and a log of its own format.
 const FORMAT: u64 = 2;
 
 /// redb's rows.
 #[derive(Debug)]
 pub(crate) struct BTree {
-    file: Arc<CheckedFile>,
     cache_bytes: usize,
     db: RwLock<Opened>,
+    /// True once redb has met damage, which it answers nothing behind: from then on rows are read without it (`past_damage`).
+    has_damage: AtomicBool,
+    /// What redb refused, if so, and what was done.
+    refusal: Option<Loss>,
+    /// True if it was tried to bring all rows into a new file, or cannot be.
+    was_copied: AtomicBool,
+    /// Held while rows are taken, and by those who read without redb. Comes before `db`.
+    taking: RwLock<()>,
     range_cache: RangeCache,
     /// The lock on the folder goes with the disk: last, as redb writes when it is dropped.
-    _disk: Arc<dyn Disk>,
+    disk: Arc<dyn Disk>,
 }
 
 /// redb, as it is open: after an error of the disk it answers nothing, reads included, until it is opened again.
@@ -44,7 +62,8 @@ pub(crate) struct BTree {
 struct Opened {
     /// The number of times that it was opened.
     times: u64,
-    /// None while opening it again has failed.
+    file: Arc<CheckedFile>,
+    /// None while it cannot be opened.
     db: Option<Database>,
 }
 
@@ -78,7 +97,7 @@ impl StorageBackend for Backend {
 }
 
 /// The reason of redb's refusal.
-enum Failure {
+pub(super) enum Failure {
     /// It is to be opened again.
     Closed,
     Other(StoreError),
@@ -131,50 +150,142 @@ fn check_begin(file: &dyn DiskFile) -> Result<(), StoreError> {
 }
 
 fn damaged(why: String) -> StoreError {
-    StoreError::damaged(
-        NAME,
-        format!("{why}; put back a copy of the whole folder, or begin with an empty one"),
-    )
+    StoreError::damaged(NAME, format!("{why}{ADVICE}"))
+}
+
+/// Opens the file, or makes it where there is none.
+fn open_file(disk: &Arc<dyn Disk>, cache_bytes: usize) -> Result<Arc<CheckedFile>, StoreError> {
+    let make = || {
+        // Of what is not there any more.
+        match disk.remove(SUMS) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => disk.create(NAME),
+        }
+    };
+    let found = match disk.open(NAME) {
+        Ok(file) => (!is_half_made(&**disk, &*file)?).then_some(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(StoreError::io(format!("cannot open {NAME}"))(error)),
+    };
+    let is_new = found.is_none();
+    let file = found.map_or_else(make, Ok).map_err(StoreError::io(format!("cannot make {NAME}")))?;
+    let opened = || disk.open(SUMS);
+    let sums = match opened() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Beside checksums it is their copy of its first bytes that counts.
+            if !is_new {
+                check_begin(&*file)?;
+            }
+            convert(&file, cache_bytes)?;
+            CheckedFile::make(&**disk, &*file, SUMS)?;
+            opened()
+        }
+        result => result,
+    };
+    let sums = sums.map_err(StoreError::io(format!("cannot open {SUMS}")))?;
+    // redb would make a new database of it.
+    if !is_new && matches!(file.length(), Ok(0)) {
+        return Err(damaged("it is empty".into()));
+    }
+    Ok(Arc::new(CheckedFile::open(file, sums, SUMS)?))
 }
 
 impl BTree {
     /// Opens it, or makes it where there is none, also where a start ended while it was made. One of an earlier version is converted.
     pub(crate) fn open(disk: &Arc<dyn Disk>, cache_bytes: usize) -> Result<Self, StoreError> {
-        let make = || {
-            // Of what is not there any more.
-            match disk.remove(SUMS) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => disk.create(NAME),
-            }
-        };
-        let file = match disk.open(NAME) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => make(),
-            Ok(file) if is_half_made(&**disk, &*file)? => make(),
-            Ok(file) => check_begin(&*file).map(|()| Ok(file))?,
-            Err(error) => Err(error),
-        };
-        let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
-        let opened = || disk.open(SUMS);
-        let sums = match opened() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                convert(&file, cache_bytes)?;
-                CheckedFile::make(&**disk, &*file, SUMS)?;
-                opened()
-            }
-            result => result,
-        };
-        let sums = sums.map_err(StoreError::io(format!("cannot open {SUMS}")))?;
-        let file = Arc::new(CheckedFile::open(file, sums, SUMS)?);
-        let db = open(CheckedBackend(file.clone()), cache_bytes, false).map_err(Failure::told)?;
-        let version = whole(|| number(&db, VERSION)).map_err(Failure::told)?;
-        check_version(version)?;
-        Ok(Self {
-            file,
+        copying::go_on(&**disk)?;
+        let file = open_file(disk, cache_bytes)?;
+        let (db, refusal) =
+            match open(CheckedBackend(file.clone()), cache_bytes, false).map_err(Failure::told) {
+                Ok(db) => (Some(db), None),
+                // What can be read of it is.
+                Err(StoreError::Damaged { why, .. }) => (None, Some(why.trim_end_matches(ADVICE).to_owned())),
+                Err(error) => return Err(error),
+            };
+        let mut btree = Self {
             cache_bytes,
-            db: RwLock::new(Opened { times: 1, db: Some(db) }),
+            refusal: None,
+            has_damage: AtomicBool::new(db.is_none()),
+            was_copied: AtomicBool::new(disk.is_scratch()),
+            taking: RwLock::default(),
+            db: RwLock::new(Opened { times: 1, file, db }),
             range_cache: RangeCache::default(),
-            _disk: disk.clone(),
+            disk: disk.clone(),
+        };
+        match (btree.number(VERSION), &refusal) {
+            // Without its notes nobody knows which rows of the log go before it.
+            (Err(StoreError::Damaged { .. }), Some(why)) => return Err(damaged(why.clone())),
+            (version, _) => check_version(version?)?,
+        }
+        if let Some(why) = refusal {
+            let done = if btree.renew()? { COPIED } else { NOT_COPIED };
+            btree.refusal = Some(Loss { file: NAME.into(), why: format!("{why}{done}"), batches: 0 });
+        }
+        Ok(btree)
+    }
+
+    /// Brings all rows into a new file, if they can be read, and says if it has: redb cannot read its own notes in the old one. Nobody
+    /// takes rows meanwhile.
+    fn renew(&self) -> Result<bool, StoreError> {
+        // Once: it may take as long as all else that is to be done.
+        if self.was_copied.swap(true, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        let copied = {
+            let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
+            let pages = || Pages::new(&opened.file).and_then(|pages| number_in(&pages, CHECKPOINT));
+            pages().map_err(Failure::from).and_then(|checkpoint| {
+                let numbers = [(CHECKPOINT, checkpoint.unwrap_or(0)), (VERSION, FORMAT)];
+                copying::copy(&*self.disk, &opened.file, numbers, self.cache_bytes)
+            })
+        };
+        if copied.is_err() {
+            return Ok(false);
+        }
+        let mut opened = self.db.write().unwrap_or_else(PoisonError::into_inner);
+        let _ = close(opened.db.take());
+        opened.times += 1;
+        let mut put = || {
+            copying::put_copy(&*self.disk)?;
+            opened.file = open_file(&self.disk, self.cache_bytes)?;
+            let backend = CheckedBackend(opened.file.clone());
+            opened.db = Some(open(backend, self.cache_bytes, false).map_err(Failure::told)?);
+            Ok(())
+        };
+        // No damage that leaves the rest as it is: the old file may be no file of the folder any more, and must take nothing.
+        put().map_err(|error: StoreError| StoreError::io(NAME)(io::Error::other(error.to_string())))?;
+        self.has_damage.store(false, Ordering::Release);
+        Ok(true)
+    }
+
+    /// What is to be told if redb could not open it.
+    pub(crate) fn refusal(&self) -> Option<&Loss> {
+        self.refusal.as_ref()
+    }
+
+    /// Reads with redb, and without it where that meets damage: it answers nothing more after that, and to open it again takes longer
+    /// than all that is read in between.
+    fn read<T>(
+        &self,
+        by_redb: impl Fn(&Database) -> Result<T, Failure>,
+        alone: impl FnOnce(&Pages<'_>) -> io::Result<T>,
+    ) -> Result<T, StoreError> {
+        if !self.has_damage.load(Ordering::Acquire) {
+            match self.with(by_redb) {
+                Err(StoreError::Damaged { .. }) => self.has_damage.store(true, Ordering::Release),
+                result => return result,
+            }
+        }
+        let _none_are_taken = self.taking.read().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
+        Pages::new(&opened.file).and_then(|pages| alone(&pages)).map_err(|error| match is_damage(&error) {
+            true => StoreError::damaged(NAME, error.to_string()),
+            false => StoreError::io(NAME)(error),
         })
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
+        self.read(|db| number(db, name), |pages| number_in(pages, name))
     }
 
     /// Runs `act` with the database. An error of the disk that is over, such as that it was full, does not keep it closed: what
@@ -203,7 +314,7 @@ impl BTree {
             let old = opened.db.take();
             let _ = close(old);
             opened.times += 1;
-            let backend = CheckedBackend(self.file.clone());
+            let backend = CheckedBackend(opened.file.clone());
             opened.db = Some(open(backend, self.cache_bytes, false).map_err(Failure::told)?);
         }
         Ok(())
@@ -211,12 +322,13 @@ impl BTree {
 
     /// The last record of the log whose rows are here.
     pub(crate) fn checkpoint(&self) -> Result<Seq, StoreError> {
-        Ok(self.with(|db| number(db, CHECKPOINT))?.unwrap_or(0))
+        Ok(self.number(CHECKPOINT)?.unwrap_or(0))
     }
 
     /// Takes rows up to a record of the log; durable when it returns.
     pub(crate) fn take(&self, rows: &Layer, upto: Seq) -> Result<(), StoreError> {
-        let taken = self.with(|db| {
+        let _alone = self.taking.write().unwrap_or_else(PoisonError::into_inner);
+        let take = |db: &Database| {
             let tx = begin(db)?;
             {
                 let mut table = tx.open_table(ROWS)?;
@@ -229,17 +341,24 @@ impl BTree {
                 tx.open_table(STATE)?.insert(CHECKPOINT, upto)?;
             }
             Ok(tx.commit()?)
-        });
+        };
+        let mut taken = self.with(take);
+        if matches!(taken, Err(StoreError::Damaged { .. })) && self.renew()? {
+            taken = self.with(take);
+        }
         // Until here who is answered from memory has these rows from the store's own, which it lets go of after this.
         self.range_cache.forget();
         taken
     }
 
     pub(crate) fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
-        self.with(|db| {
-            let table = db.begin_read()?.open_table(ROWS)?;
-            Ok(table.get(&*key.0)?.map(|value| value.value().into()))
-        })
+        self.read(
+            |db| {
+                let table = db.begin_read()?.open_table(ROWS)?;
+                Ok(table.get(&*key.0)?.map(|value| value.value().into()))
+            },
+            |pages| pages.row(pages.table(ROWS_NAME, None)?, &key.0),
+        )
     }
 
     /// The first row from a key on.
@@ -259,17 +378,21 @@ impl BTree {
     }
 
     fn rows(&self, from: &Key, end: Option<&Key>, limit: usize) -> Result<Vec<Row>, StoreError> {
-        let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded(&*end.0));
-        self.with(|db| {
-            let table = db.begin_read()?.open_table(ROWS)?;
-            let rows = table.range::<&[u8]>((Bound::Included(&*from.0), end))?;
-            rows.take(limit)
-                .map(|row| {
-                    let (key, value) = row?;
-                    Ok((Key(key.value().to_vec()), value.value().into()))
-                })
-                .collect()
-        })
+        let end = end.map(|end| &*end.0);
+        self.read(
+            |db| {
+                let table = db.begin_read()?.open_table(ROWS)?;
+                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+                let rows = table.range::<&[u8]>((Bound::Included(&*from.0), end))?;
+                rows.take(limit)
+                    .map(|row| {
+                        let (key, value) = row?;
+                        Ok((Key(key.value().to_vec()), value.value().into()))
+                    })
+                    .collect()
+            },
+            |pages| pages.rows(pages.table(ROWS_NAME, None)?, &from.0, end, limit),
+        )
     }
 }
 
@@ -281,17 +404,22 @@ impl Drop for BTree {
 }
 
 /// Runs what calls redb, which panics over some of what it does not expect on a disk. Nothing of what it has begun is used after that.
-fn whole<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+pub(super) fn whole<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(act))
         .unwrap_or_else(|_| Err(Failure::Other(damaged("it is damaged".into()))))
 }
 
 /// Closes it, if it is open: redb writes its last state then.
-fn close(db: Option<Database>) -> Result<(), Failure> {
+pub(super) fn close(db: Option<Database>) -> Result<(), Failure> {
     whole(|| {
         drop(db);
         Ok(())
     })
+}
+
+fn number_in(pages: &Pages<'_>, name: &str) -> io::Result<Option<u64>> {
+    let value = pages.row(pages.table(STATE_NAME, Some(8))?, name.as_bytes())?;
+    Ok(value.and_then(|value| Some(u64::from_le_bytes(*value.first_chunk()?))))
 }
 
 fn number(db: &Database, name: &str) -> Result<Option<u64>, Failure> {
@@ -331,7 +459,11 @@ fn convert(file: &Arc<dyn DiskFile>, cache_bytes: usize) -> Result<(), StoreErro
 }
 
 /// Opens a file; `is_checked` if redb is to read and check all of it, which takes too long for each start.
-fn open(backend: impl StorageBackend, cache_bytes: usize, is_checked: bool) -> Result<Database, Failure> {
+pub(super) fn open(
+    backend: impl StorageBackend,
+    cache_bytes: usize,
+    is_checked: bool,
+) -> Result<Database, Failure> {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes).set_check_integrity_on_open(is_checked);
     whole(|| match builder.create_with_backend(backend) {
@@ -345,7 +477,7 @@ fn open(backend: impl StorageBackend, cache_bytes: usize, is_checked: bool) -> R
     })
 }
 
-fn begin(db: &Database) -> Result<redb::WriteTransaction, Failure> {
+pub(super) fn begin(db: &Database) -> Result<redb::WriteTransaction, Failure> {
     let mut tx = db.begin_write()?;
     tx.set_durability(Durability::Immediate)?;
     // Else opening after a crash would read all of it.

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 /// Bytes with a checksum: the smallest page of redb. All of its pages are whole blocks.
-const BLOCK: usize = 4096;
+pub(super) const BLOCK: usize = 4096;
 /// Bytes of redb's header, at the beginning of the first block; the rest of that block is not used.
 const HEADER: usize = 320;
 /// The first bytes of a copy of the header; the last digit is the format's version.
@@ -130,6 +130,24 @@ impl CheckedFile {
         make().map_err(StoreError::io(format!("cannot make {name}")))
     }
 
+    /// The header of the file: the copy that counts.
+    pub(super) fn header(&self) -> [u8; HEADER] {
+        lock(&self.state).header
+    }
+
+    pub(super) fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    /// Reads whole blocks, whose checksums are right.
+    pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let block = block_of(offset, out.len())?;
+        if self.file.read_at(offset, out)? < out.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.check(block, out)
+    }
+
     fn check(&self, first: usize, bytes: &[u8]) -> io::Result<()> {
         let state = lock(&self.state);
         for (block, bytes) in (first..).zip(bytes.chunks(BLOCK)) {
@@ -184,11 +202,7 @@ impl StorageBackend for CheckedBackend {
             out.copy_from_slice(&lock(&self.0.state).header[..out.len()]);
             return Ok(());
         }
-        let block = block_of(offset, out.len())?;
-        if self.0.file.read_at(offset, out)? < out.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.0.check(block, out)
+        self.0.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

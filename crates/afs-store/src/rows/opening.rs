@@ -49,6 +49,7 @@ impl Store {
         let Options { cache_bytes, log_bytes } = options;
         let btree = BTree::open(&disk, cache_bytes)?;
         let mut recovered = recovery::recover(&*disk, btree.checkpoint()?, schema)?;
+        recovered.losses.extend(btree.refusal().cloned());
         let boot = log::boot(&*disk)?;
         let mut active = Layer::new();
         for rows in recovered.rows {

@@ -1,5 +1,5 @@
 //! One bit of a partition's rows or log flips while no server has it: what can be read is right, and what cannot is told, by the server
-//! and by fsck, which names the file. AFAR_FLIPS sets another number of flips: some of them make fsck slow, so there are few by default.
+//! and by fsck, which names the file. AFAR_FLIPS sets another number of flips.
 
 use super::{config, finish, new_clone, open, settle, stamp, volume};
 use crate::disk::{Flip, SimulatedDisk};
@@ -127,10 +127,11 @@ fn check(disk: &SimulatedDisk, flip: &Flip, shown: &BTreeMap<u32, Tree>, seen: &
     let _ = partition.maintain();
 }
 
-/// A flipped bit in rows.redb made files vanish, or server and fsck panic; one in the log took all that was written behind it.
+/// A flipped bit in rows.redb made files vanish, or server and fsck panic; one in the log took all that was written behind it. With seed 18 fsck
+/// looked for more behind the last row for ever, and others took minutes.
 #[test]
 fn a_flipped_bit_is_told_and_all_else_is_served() {
-    let flips = std::env::var("AFAR_FLIPS").map_or(8, |text| text.parse().expect("a number"));
+    let flips = std::env::var("AFAR_FLIPS").map_or(100, |text| text.parse().expect("a number"));
     let (disks, shown) = make();
     let (mut seen, mut used) = (Seen::default(), 0);
     for seed in 0..flips {
@@ -143,5 +144,6 @@ fn a_flipped_bit_is_told_and_all_else_is_served() {
     println!("{flips} flips, {used} of bytes in use: {seen:?}");
     assert!(used * 2 > flips, "{used} of {flips} hit bytes in use");
     assert!(u64::from(seen.harmless) * 4 < flips * 3, "too many hit what nobody reads: {seen:?}");
+    assert!(u64::from(seen.refused) * 12 < flips.max(12), "what can be read is to be served: {seen:?}");
     assert!(seen.served >= seen.told, "of three volumes one was not damaged: {seen:?}");
 }
