@@ -16,14 +16,19 @@ const FOLDER: &str = "/run/afar/tokens";
 const TMPFS: FsWord = 0x0102_1994;
 
 /// Gives users the tokens again that they had before the client of this mount was started anew, and keeps theirs from now on. Where that
-/// cannot be, it is told in the log, and the client goes without.
+/// cannot be, it is told in the log, and the client goes without. Many containers have no tmpfs there: their clients tell of it when
+/// somebody has a token.
 pub(crate) fn keep(client: &Client, mount: &Path) {
     if !geteuid().is_root() {
         return;
     }
     let kept = folder(mount).and_then(|folder| client.keep_tokens(&folder, 0, &pags_of_processes()?));
-    if let Err(error) = kept {
-        tracing::warn!(%error, "a restart of this client will take all users' tokens away");
+    match kept {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => client.keep_no_tokens(error),
+        Err(error) => {
+            tracing::warn!(%error, "a restart of this client takes all users' tokens away");
+        }
+        Ok(()) => {}
     }
 }
 

@@ -4,12 +4,16 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use afs_client::users::Holder;
 use afs_client::{Client, Config, Pag, User};
 use afs_config::{CellName, CellServDb};
 use rx_security::ticket::SessionKey;
 use rx_security::{Token, UnixTime};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 const ALICE: User = User::of(1);
 const CAROL: User = User::of(3);
@@ -187,4 +191,44 @@ async fn a_user_with_very_many_tokens_fills_no_folder() {
     let has_one = |session: &User| client.tokens(*session).len() == 1;
     assert!(!sessions[..6].iter().any(has_one) && sessions[6..].iter().all(has_one), "the newest");
     assert!(has_one(&ALICE));
+}
+
+/// Counts the warnings of a thread.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicUsize>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN && !metadata.is_span()
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Each start of a client in a container without a tmpfs at /run warned of tokens, though nobody had any.
+#[tokio::test]
+async fn that_tokens_are_not_kept_is_told_once_and_only_where_somebody_has_one() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let client = client("one.test two.test").await;
+    client.keep_no_tokens(io::ErrorKind::Unsupported.into());
+    assert_eq!(warnings.0.load(Ordering::Relaxed), 0);
+    for (user, cell) in [(ALICE, "one.test"), (ALICE, "two.test"), (CAROL, "one.test")] {
+        log_in(&client, user, cell, "them", 1000);
+        assert_eq!(warnings.0.load(Ordering::Relaxed), 1, "{cell}");
+    }
 }

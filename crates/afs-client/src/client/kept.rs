@@ -48,6 +48,11 @@ impl Client {
         Ok(())
     }
 
+    /// Keeps no tokens, for a reason that the log tells with the first token: before, nobody loses anything.
+    pub fn keep_no_tokens(&self, why: io::Error) {
+        self.inner.users.keep_none(why);
+    }
+
     /// Gives a user a token again that was kept. False if its cell is not known.
     fn restore(&self, token: &KeptToken) -> bool {
         let Some(cell) = self.inner.cells.named(token.cell.as_str()) else { return false };

@@ -12,6 +12,7 @@ pub(crate) mod kept;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,6 +183,8 @@ pub(crate) struct Users {
     identities: RwLock<Identities>,
     /// Where tokens are kept over a restart, if they are. Locked before the identities, and for the whole of a change of both.
     kept: Mutex<Option<Kept>>,
+    /// Why they are not kept, until that is told: with the first token.
+    why_not_kept: Mutex<Option<io::Error>>,
 }
 
 /// The identity of each user in each cell. There is an entry only for each user and cell with a token.
@@ -262,8 +265,8 @@ impl Users {
         let (look, level) = (Arc::default(), RwLock::new(level));
         let (who, logins, left) = (HashMap::new(), HashMap::new(), LruCache::new(LEFT_MAX));
         let identities = RwLock::new(Identities { who, logins, left, last: 0 });
-        let (changed, kept) = (Notify::new(), Mutex::default());
-        Self { runtime, is_watched, look, level, is_level_told, changed, identities, kept }
+        let (changed, kept, why_not_kept) = Default::default();
+        Self { runtime, is_watched, look, level, is_level_told, changed, identities, kept, why_not_kept }
     }
 
     /// The protection of new connections.

@@ -1,5 +1,6 @@
 //! How tokens come and go. Where they are kept over a restart, that changes with them.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,10 +25,25 @@ impl Users {
         }
     }
 
+    /// Keeps none, and tells why as soon as somebody has one to lose.
+    pub(crate) fn keep_none(&self, why: io::Error) {
+        *self.why_not_kept() = Some(why);
+    }
+
+    fn why_not_kept(&self) -> MutexGuard<'_, Option<io::Error>> {
+        self.why_not_kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Keeps the token that a user has for a cell now, if somebody has given it.
     fn keep_token(&self, kept: &mut Option<Kept>, user: User, cell: CellIndex) {
-        let (Some(kept), Some(login)) = (kept, self.login(self.who(user, cell))) else { return };
+        let Some(login) = self.login(self.who(user, cell)) else { return };
         if let Source::Given(holder) = &login.source {
+            let Some(kept) = kept else {
+                if let Some(error) = self.why_not_kept().take() {
+                    tracing::warn!(%error, "a restart of this client will take all users' tokens away");
+                }
+                return;
+            };
             let holder = holder.lock().unwrap_or_else(PoisonError::into_inner).clone();
             kept.put(user, &login.cell_name, &holder, &login.token());
         }
