@@ -494,3 +494,25 @@ fn a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone() 
         }
     }
 }
+
+/// The kernel says that a file is closed a moment after the program has gone on. Until then the client took the file for one that is open,
+/// and left what was cut by its name to a close that was over.
+#[test]
+fn a_file_that_is_cut_by_its_name_is_cut_for_others_though_somebody_has_it_open() {
+    const NAME: &str = "a_file_that_is_cut_by_its_name_is_cut_for_others_though_somebody_has_it_open";
+    if !can_mount(NAME) {
+        return;
+    }
+    cell::at_once("cut", |cell| {
+        let (_one, here) = cell.mount("one");
+        let (_two, there) = cell.mount("two");
+        let path = here.join("f");
+        let open = File::create(&path).unwrap();
+        for length in [4692, 403, 0, 70_000] {
+            nix::unistd::truncate(&path, length).unwrap();
+            let lengths = [&here, &there].map(|mount| fs::metadata(mount.join("f")).unwrap().len());
+            assert_eq!(lengths, [length as u64; 2]);
+        }
+        drop(open);
+    });
+}

@@ -116,7 +116,14 @@ impl FileSystem {
                 let wanted = SetStatus { mode, ..wanted };
                 if let Some(size) = size {
                     status = match &writer {
-                        Some(open) => open.file.truncate(size).await?,
+                        Some(open) if set.handle.is_some() => open.file.truncate(size).await?,
+                        Some(open) => {
+                            // Others see what is cut by its name, whoever has it open: it may be closed already, as the kernel tells of
+                            // that later, and then nobody would wait for the store.
+                            open.file.truncate(size).await?;
+                            open.file.flush().await?;
+                            client.status(user, node.fid).await?
+                        }
                         None => {
                             let length = SetStatus { length: Some(size), ..SetStatus::default() };
                             client.set_status(user, node.fid, length).await?
