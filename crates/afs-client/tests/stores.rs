@@ -1,6 +1,8 @@
 //! Stores that are interrupted, whose server dies between, or whose data nobody vouches for: nothing is lost, and nothing lands in a
 //! version of somebody else's.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
@@ -164,5 +166,34 @@ fn what_was_written_to_a_mapping_never_lands_in_a_version_of_others() {
         assert_eq!((conflicts.len(), two.dirty_bytes()), (1, 0));
         expected[10..14].copy_from_slice(b"late");
         assert!(std::fs::read(folder.join(conflicts[0].data_name())).unwrap() == expected);
+    });
+}
+
+/// `fstat` told a length of before, if it asked in the moment in which what was written became the server's.
+#[test]
+fn a_file_that_is_stored_just_now_has_its_new_length_and_no_older_one() {
+    let world = World::new();
+    let one = world.client(1);
+    world.run(async move {
+        let file = make(&one, "file").await;
+        let (is_over, client, fid) = (Arc::new(AtomicBool::new(false)), one.clone(), file.fid());
+        let over = Arc::clone(&is_over);
+        let looking = std::thread::spawn(move || {
+            let mut seen = 0;
+            while !over.load(Ordering::Relaxed) {
+                let Some(Ok(status)) = client.cached_status(NOBODY, fid) else { continue };
+                assert!(status.length >= seen, "{} after {seen}", status.length);
+                seen = status.length;
+            }
+            seen
+        });
+        let mut length = 0;
+        while length < 3000 && !looking.is_finished() {
+            length += 1;
+            file.truncate(length).await.unwrap();
+            file.flush().await.unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(looking.join().unwrap() <= length);
     });
 }

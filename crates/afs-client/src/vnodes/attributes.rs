@@ -173,12 +173,15 @@ impl Statuses {
         if let Some(known) = self.known_status(user, asked, fid) {
             return known;
         }
+        // A store of ours may have been answered since the server told this. In this order: see `Vnode::known`.
+        let unstored = vnode.unstored();
+        let newer = vnode.last_status().filter(|last| last.data_version > status.data_version);
         let told = StatusOfIdentity {
-            status,
+            status: newer.unwrap_or(status),
             rights: status.caller_access,
             anonymous_rights: status.anonymous_access,
             until: Instant::ORIGIN,
-            unstored: vnode.unstored(),
+            unstored,
         };
         self.seen(asked, &vnode, &told)
     }

@@ -292,16 +292,14 @@ impl Vnode {
 
     /// The promised status, and the rights of an identity.
     pub(crate) fn known(&self, now: Instant, who: IdentityIndex) -> Option<Known> {
+        // Before the status: what is stored meanwhile is in the status then, and the other way round it would be in neither.
+        let unstored = self.unstored();
         let state = self.state();
         let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
         let status = state.status?;
         let until = promise.until;
         let rights = state.access.iter().find(|(theirs, _)| *theirs == who).map(|(_, rights)| *rights);
-        let (parent, data) = (state.parent, state.data.upgrade());
-        // Letting go of the data takes locks.
-        drop(state);
-        let unstored = data.and_then(|data| data.unstored());
-        Some(Known { status, until, unstored, rights, parent })
+        Some(Known { status, until, unstored, rights, parent: state.parent })
     }
 
     /// Forgets what an identity may do: servers have to be asked again. What they were asked before does not count.
@@ -332,6 +330,7 @@ impl Vnode {
 
     /// The file's state here, beyond what the server has; `None` when all is stored.
     pub(crate) fn unstored(&self) -> Option<Unstored> {
+        // Letting go of the data takes locks.
         let data = self.state().data.upgrade();
         data?.unstored()
     }
