@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use afs_client::{Client, Error, Fid, Found, Notice, Pending, Status, User};
+use afs_client::{Client, Error, Fid, Found, Pending, Status, User};
 use fuse_dev::{
     Attributes, Caller, Device, Entry, FileSystemSpace, Handler, NodeId, Notifier, Operation, Reply, Request,
     Unique,
@@ -32,7 +32,7 @@ use crate::handles::Handles;
 use crate::in_flight::{EndedBy, InFlight};
 use crate::inodes::Inodes;
 use crate::nodes::{At, Node, Nodes};
-use crate::notices::NameInvalidations;
+use crate::notices::{NameInvalidations, SentBack, Waiting};
 
 /// The space of the folder of cells, which has none of its own: programs that look there before they write below find room. It is what
 /// OpenAFS's clients say.
@@ -76,7 +76,8 @@ pub(crate) struct FileSystem {
     pub(crate) passthrough: Passthrough,
     pub(crate) device: Arc<Device>,
     pub(crate) notifier: Notifier,
-    pub(crate) name_invalidations: NameInvalidations<Arc<Notice>>,
+    pub(crate) name_invalidations: NameInvalidations<Waiting>,
+    pub(crate) sent_back: SentBack,
     /// True if the kernel gives each change of a file a time of its own once the last was looked at (Linux 6.13).
     pub(crate) has_fine_times: bool,
     /// True if what is read past the page cache can be mapped all the same (Linux 6.6).
@@ -152,6 +153,7 @@ impl FileSystem {
             device,
             notifier,
             name_invalidations: NameInvalidations::default(),
+            sent_back: SentBack::default(),
             has_fine_times: has_fine_times(),
             can_map_direct,
             gate: RwLock::new(0),

@@ -235,8 +235,11 @@ impl FileSystem {
                     fs.created(user, &dir, &name, (made, file), fresh)
                 }
                 Err(error) => {
-                    fs.note_not_made(&dir, name, &error);
-                    fs.errno(&error)
+                    fs.note_not_made(&dir, &name, &error);
+                    match fs.has_to_come_back(caller.pid, &[(dir.id, &name)], &error) {
+                        true => Answer::Error(libc::ESTALE),
+                        false => fs.errno(&error),
+                    }
                 }
             })
         });

@@ -24,9 +24,20 @@ impl FileSystem {
             let found = self.client.cached_lookup(user, dir.fid, name)?;
             Some(self.found((user, caller.pid), &dir, name, found, fresh))
         };
-        let Err(reply) = self.answer_hit(reply, hit) else { return };
+        // The kernel may have come back for what it is to forget: see `notices`.
+        let telling = self.nodes.directory_at(dir.id, name).and_then(|id| self.telling(id));
+        let reply = match telling {
+            Some(_) => reply,
+            None => match self.answer_hit(reply, hit) {
+                Ok(()) => return,
+                Err(reply) => reply,
+            },
+        };
         let (client, name) = (self.client.clone(), name.to_vec());
         self.run_locked(caller, reply, async move {
+            if let Some(telling) = telling {
+                telling.await;
+            }
             let found = client.lookup(user, dir.fid, &name).await;
             outcome(move |fs, fresh| fs.found((user, caller.pid), &dir, &name, found, fresh))
         });
@@ -64,19 +75,19 @@ impl FileSystem {
                     Answer::Entry(fs.entry(user, &dir, &name, &found, fresh))
                 }
                 Err(error) => {
-                    fs.note_not_made(&dir, name, &error);
-                    fs.errno_of_name(&error)
+                    fs.note_not_made(&dir, &name, &error);
+                    fs.refused(caller.pid, &[(dir.id, &name)], &error)
                 }
             })
         });
     }
 
     /// Something could not be made. The kernel still has what it had of the name, and has to be told of what others do to it.
-    pub(crate) fn note_not_made(self: &Arc<Self>, dir: &Node, name: Vec<u8>, error: &Error) {
+    pub(crate) fn note_not_made(self: &Arc<Self>, dir: &Node, name: &[u8], error: &Error) {
         if matches!(error, Error::Exists { .. }) {
             // It took the name for one that is not there.
-            self.nodes.drop_name(dir.id, &name);
-            self.forget_names(dir.id, vec![name], None);
+            self.nodes.drop_name(dir.id, name);
+            self.forget_names(dir.id, vec![name.to_vec()], None);
         }
     }
 
@@ -138,7 +149,7 @@ impl FileSystem {
             outcome(move |fs, _| {
                 fs.note_removed(&dir, &name, &removed);
                 fs.note_nameless(last.filter(|_| removed.is_ok()));
-                fs.named(removed)
+                fs.named(caller.pid, &[(dir.id, &name)], removed)
             })
         });
     }
@@ -197,7 +208,7 @@ impl FileSystem {
             outcome(move |fs, _| {
                 fs.note_removed(&dir, &name, &removed);
                 fs.note_gone(last.filter(|_| removed.is_ok()));
-                fs.named(removed)
+                fs.named(caller.pid, &[(dir.id, &name)], removed)
             })
         });
     }
@@ -234,20 +245,28 @@ impl FileSystem {
                         fs.nodes.revoke(to.id, &new_name);
                     }
                     // The kernel has both as before, or forgets them. It may have taken the new name for one that is not there.
-                    Err(_) => fs.forget_names(to.id, vec![new_name], None),
+                    Err(_) => fs.forget_names(to.id, vec![new_name.clone()], None),
                 }
                 fs.note_nameless(last.filter(|_| renamed.is_ok()));
                 fs.note_gone(replaced.filter(|_| renamed.is_ok()));
-                fs.named(renamed)
+                fs.named(caller.pid, &[old, new], renamed)
             })
         });
     }
 
-    /// The answer to the change of a name, which has nothing to tell.
-    fn named(&self, result: Result<(), Error>) -> Answer {
+    /// The answer to a thread's change of names, which has nothing to tell.
+    fn named(&self, thread: u32, names: &[(NodeId, &[u8])], result: Result<(), Error>) -> Answer {
         match result {
             Ok(()) => Answer::Ok,
-            Err(error) => self.errno_of_name(&error),
+            Err(error) => self.refused(thread, names, &error),
+        }
+    }
+
+    /// The answer to a thread's change of names that was refused.
+    fn refused(&self, thread: u32, names: &[(NodeId, &[u8])], error: &Error) -> Answer {
+        match self.has_to_come_back(thread, names, error) {
+            true => Answer::Error(libc::ESTALE),
+            false => self.errno_of_name(error),
         }
     }
 

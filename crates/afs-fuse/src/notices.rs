@@ -6,13 +6,15 @@
 //! holds that lock for a program that changes the directory, until we have answered. The change may wait, at the
 //! server, for another client, which cannot answer before a change of its own is answered, which waits for us. So
 //! nobody waits for names in a directory that is being changed here: they are forgotten as soon as that change has been
-//! answered.
+//! answered. Who could not make that change, because of what others have done meanwhile, must not find the names of before: the
+//! answer is ESTALE, once. The kernel then looks the whole path up again, and that waits until it has forgotten them.
 //!
 //! The kernel notes the answer to a look-up of a name that it knows without the directory's lock, and perhaps after a
 //! notice that was sent later, because the thread that asked has to get a processor first. So if the kernel was told of
 //! names in the directory a moment ago, these are forgotten again, twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::io;
 use std::mem;
@@ -20,8 +22,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use afs_client::{Change, Changed, Notice, Notices};
+use afs_client::{Change, Changed, Error, Notice, Notices};
+use afs_wire::Errno;
 use fuse_dev::{KernelLock, NodeId, Notifier};
+use tokio::sync::mpsc;
 
 use crate::data_invalidations::DataInvalidations;
 use crate::file_system::FileSystem;
@@ -33,6 +37,12 @@ pub(crate) const NOTING: Duration = Duration::from_secs(1);
 
 /// The times after which names are forgotten again that may have been noted after they were revoked: most are noted within microseconds.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
+
+/// The longest that a look-up waits until the kernel has forgotten names: a server takes a break for acknowledged much sooner.
+const TOLD_MAX: Duration = Duration::from_secs(10);
+
+/// Changes that were sent back and are remembered. Who comes back after more than these is told ESTALE.
+const SENT_BACK_MAX: usize = 1024;
 
 /// Runs until the client ends.
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
@@ -79,7 +89,7 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
         fs.pending.done();
         fs.nodes.forgotten.notify_waiters();
         let notice = Arc::new(notice);
-        fs.name_invalidations.wait(directory(fs, notice.changed), &notice);
+        fs.name_invalidations.wait(directory(fs, notice.changed), &Waiting::Notice(Arc::clone(&notice)));
         for (dir, names) in names {
             if fs.nodes.was_named_since(dir, fs.client.now() - NOTING) {
                 fs.forget_names_again(dir, names.clone());
@@ -133,6 +143,34 @@ pub(crate) fn send_at_once(notifier: &Notifier, forget: &Forget) {
     };
     if let Err(error) = result {
         tracing::warn!(?forget, %error, "the kernel did not take a notice");
+    }
+}
+
+/// What waits until the kernel has forgotten names, and goes on when this is dropped.
+#[derive(Debug, Clone)]
+#[expect(dead_code, reason = "dropping them is what they are for")]
+pub(crate) enum Waiting {
+    Notice(Arc<Notice>),
+    LookUp(mpsc::Sender<Infallible>),
+}
+
+/// The changes that were refused and sent back, each by its thread and the name that it is about, until the thread comes back with them.
+#[derive(Debug, Default)]
+pub(crate) struct SentBack(Mutex<VecDeque<(u32, NodeId, Vec<u8>)>>);
+
+impl SentBack {
+    /// True if a thread comes with a change for the first time.
+    fn is_first(&self, change: (u32, NodeId, Vec<u8>)) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = all.iter().position(|known| *known == change) {
+            all.remove(place);
+            return false;
+        }
+        if all.len() >= SENT_BACK_MAX {
+            all.pop_front();
+        }
+        all.push_back(change);
+        true
     }
 }
 
@@ -220,6 +258,11 @@ impl<N> NameInvalidations<N> {
         directory.told.clear();
     }
 
+    /// True if the kernel is being told of names in a directory.
+    fn is_told(&self, dir: NodeId) -> bool {
+        self.lock().get(&dir).is_some_and(|directory| directory.is_told)
+    }
+
     /// True if the kernel holds a directory's lock for a change that is asked for here.
     pub(crate) fn is_changing(&self, dir: NodeId) -> bool {
         self.lock().get(&dir).is_some_and(|directory| directory.changes > 0)
@@ -266,6 +309,28 @@ impl FileSystem {
         Locked { fs: Arc::clone(self), dirs, _held: held }
     }
 
+    /// True if a thread's change of names was refused for what others may have done, and the kernel has not forgotten the names of before:
+    /// the thread is to come back. The first of the names is the one that the change is about.
+    pub(crate) fn has_to_come_back(&self, thread: u32, names: &[(NodeId, &[u8])], error: &Error) -> bool {
+        matches!(error.errno(), Errno::ENOENT | Errno::EEXIST | Errno::ENOTEMPTY)
+            && names.iter().any(|(dir, _)| self.name_invalidations.is_told(*dir))
+            && self.sent_back.is_first((thread, names[0].0, names[0].1.to_vec()))
+    }
+
+    /// What tells when the kernel has forgotten the names in a directory that it is being told to forget, or when it holds the directory
+    /// locked for a change. `None`: at once.
+    pub(crate) fn telling(&self, dir: NodeId) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if !self.name_invalidations.is_told(dir) {
+            return None;
+        }
+        let (sender, mut told) = mpsc::channel(1);
+        self.name_invalidations.wait(Some(dir), &Waiting::LookUp(sender));
+        Some(async move {
+            // Nothing is ever sent.
+            let _ = tokio::time::timeout(TOLD_MAX, told.recv()).await;
+        })
+    }
+
     /// Has attributes asked for again. The kernel takes no lock for that, so a thread that answers the kernel may call
     /// this.
     pub(crate) fn forget_attributes(&self, node: &Node) {
@@ -290,7 +355,7 @@ impl FileSystem {
         names: Vec<Vec<u8>>,
         notice: Option<Arc<Notice>>,
     ) {
-        if !self.name_invalidations.add(dir, names, notice) {
+        if !self.name_invalidations.add(dir, names, notice.map(Waiting::Notice)) {
             return;
         }
         let fs = Arc::clone(self);
@@ -368,6 +433,24 @@ mod tests {
         assert!(invalidations.add(DIR, names(&["b"]), None));
         invalidations.wait(Some(DIR), &notice);
         assert_eq!(Arc::strong_count(&notice), 1, "the kernel holds its lock");
+    }
+
+    /// A program could not rename a file, as another client had been faster, and found that the file had neither name.
+    #[test]
+    fn who_could_not_change_names_comes_back_once_while_the_kernel_has_those_of_before() {
+        let (invalidations, sent_back) = (NameInvalidations::<Arc<u32>>::default(), SentBack::default());
+        invalidations.begin_change(DIR);
+        assert!(!invalidations.is_told(DIR));
+        assert!(invalidations.add(DIR, names(&["a"]), None));
+        invalidations.end_change(DIR);
+        assert!(invalidations.is_told(DIR), "the kernel has them until the change is answered");
+        let change = |thread, name: &str| (thread, DIR, name.as_bytes().to_vec());
+        assert!(sent_back.is_first(change(1, "a")) && sent_back.is_first(change(2, "a")));
+        assert!(!sent_back.is_first(change(1, "a")), "it has come back");
+        assert!(sent_back.is_first(change(1, "a")) && sent_back.is_first(change(1, "b")));
+        assert_eq!(invalidations.next(DIR), names(&["a"]));
+        assert!(invalidations.is_told(DIR) && invalidations.next(DIR).is_empty());
+        assert!(!invalidations.is_told(DIR));
     }
 
     #[test]
