@@ -13,6 +13,35 @@ use afs_wire::ids::{AfsTime, ViceId};
 use afs_wire::rights::Rights;
 use afs_wire::vl::SiteFlags;
 
+/// `rm -r` said that a directory is not empty: the kernel gives a file back a moment after the program that has closed it has gone on, and until
+/// then it has a hidden name.
+#[test]
+fn a_directory_is_removed_though_the_kernel_has_not_given_back_a_file_that_was_closed() {
+    let world = World::new();
+    let client = world.client(1);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        let second = |runtime: &dyn rx::Runtime| runtime.now() + Duration::from_secs(1);
+        for (is_closed, expected) in [(true, Ok(())), (false, Err(Errno::ENOTEMPTY))] {
+            let dir = client.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid;
+            let fid = client.create(NOBODY, dir, b"file", 0o644).await.unwrap().fid;
+            let open = client.open(NOBODY, fid, READ).await.unwrap();
+            if is_closed {
+                open.note_closing();
+            }
+            client.remove(NOBODY, dir, b"file").await.unwrap();
+            let later = std::sync::Arc::clone(client.runtime());
+            let runtime = std::sync::Arc::clone(&later);
+            runtime.spawn(Box::pin(async move {
+                later.sleep_until(second(&*later)).await;
+                drop(open);
+            }));
+            let removed = client.remove_dir(NOBODY, root, b"dir").await;
+            assert_eq!(removed.map_err(|error| error.errno()), expected, "closed: {is_closed}");
+        }
+    });
+}
+
 /// An open file is removed by giving it a hidden name, for which there is no room: so it is removed for good.
 #[test]
 fn an_open_file_is_removed_from_a_full_directory() {

@@ -422,6 +422,7 @@ impl FileSystem {
 
     pub(crate) fn flush(self: &Arc<Self>, caller: Caller, handle: Handle, owner: u64, reply: Reply) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        open.file.note_closing();
         // Also by a descriptor that is open to read: the kernel tells of a close in no other way, and any close of a program's ends its locks.
         let locks = GivesUpLocks { fs: Arc::clone(self), open: Arc::clone(&open), owner };
         if !open.file.flags().write && !self.has_whole_lock(&open.node, owner) {

@@ -2,7 +2,7 @@
 //! and `write`.
 
 use std::fs::File;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use afs_cache::CacheFile;
@@ -36,6 +36,8 @@ pub struct OpenFile {
     fid: Fid,
     flags: OpenFlags,
     is_in_read_only_volume: bool,
+    /// It was counted as one that a program has closed.
+    is_closing: AtomicBool,
     pub(crate) data: Arc<FileData>,
     /// The state of its readahead.
     pub(crate) readahead: Mutex<Readahead>,
@@ -45,7 +47,7 @@ pub struct OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.files().close(self.user, &self.data);
+        self.files().close(self.user, &self.data, self.is_closing.load(Ordering::Relaxed));
     }
 }
 
@@ -99,7 +101,7 @@ impl Files {
     }
 
     /// The same data are closed. After the last time, what is dirty is stored, unless the file has lost its name and goes now.
-    fn close(&self, user: User, data: &Arc<FileData>) {
+    fn close(&self, user: User, data: &Arc<FileData>, is_closing: bool) {
         let fid = data.vnode.fid;
         if data.handles.fetch_sub(1, Ordering::AcqRel) == 1
             && data.is_dirty()
@@ -107,7 +109,7 @@ impl Files {
         {
             data.end_writing(user);
         }
-        self.open_files.close(user, fid);
+        self.open_files.close(user, fid, is_closing);
     }
 }
 
@@ -125,6 +127,7 @@ impl Client {
             fid,
             flags,
             is_in_read_only_volume: vnode.volume.is_read_only(),
+            is_closing: AtomicBool::new(false),
             data,
             readahead: Mutex::default(),
             lent: Mutex::default(),
@@ -232,6 +235,13 @@ impl OpenFile {
     /// True if it is in a volume that nobody can change: a read-only one or a backup.
     pub fn is_in_read_only_volume(&self) -> bool {
         self.is_in_read_only_volume
+    }
+
+    /// A program has closed it, or a copy of its descriptor.
+    pub fn note_closing(&self) {
+        if !self.is_closing.swap(true, Ordering::Relaxed) {
+            self.files().open_files.note_closing(self.fid);
+        }
     }
 
     /// The client.

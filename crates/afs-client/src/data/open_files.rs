@@ -6,6 +6,9 @@
 //! replaced in between, the kernel tries once more. This second attempt must not come too late again, so the client
 //! holds the file that took the name for a second, as if it was open already.
 //!
+//! **A file that is closed counts as open for a moment**: the kernel tells of a close at once, by a flush, but of the last one, which ends the
+//! handle, after the program has gone on. So a directory that is to be removed waits a while for the hidden names of such files.
+//!
 //! How a hidden name is removed is left to [`RemoveHiddenName`], how a file gets one to `names`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -24,6 +27,10 @@ use crate::wait::either;
 /// The time for which a file is held for a program that could not open the file that it replaced, and for which the client
 /// remembers the replacement.
 const HELD_FOR: Duration = Duration::from_secs(1);
+
+/// The longest that the removal of a directory waits for files in it that seem to be closed. A copy of a descriptor may have been closed,
+/// and not the file; then the directory is not empty.
+const CLOSING_MAX: Duration = Duration::from_secs(2);
 
 /// Files that were replaced of late and are remembered.
 const REPLACED_MAX: usize = 256;
@@ -96,6 +103,8 @@ struct Open {
     count: usize,
     /// The number of these that belong to no program yet: see the beginning of this file.
     held: usize,
+    /// The number of these that a program has closed, as far as the kernel has told.
+    closing: usize,
     hidden: Option<(Fid, String)>,
     /// Operations that are about to take its last name away.
     unlinking: usize,
@@ -183,18 +192,28 @@ impl Drop for Listed<'_> {
     }
 }
 
+/// What is known of a handle when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Handle {
+    InUse,
+    /// It was counted as one that a program has closed.
+    Closing,
+    /// It was no program's yet.
+    Nobodys,
+}
+
 /// A file that counts as open until this is dropped.
 pub(crate) struct Held {
     files: Arc<OpenFiles>,
     remover: Arc<dyn RemoveHiddenName>,
     user: User,
     fid: Fid,
-    is_nobodys: bool,
+    handle: Handle,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(hidden) = self.files.note_close(self.fid, self.is_nobodys) {
+        if let Some(hidden) = self.files.note_close(self.fid, self.handle) {
             Arc::clone(&self.remover).remove_hidden_name(self.user, hidden);
         }
     }
@@ -330,13 +349,20 @@ impl OpenFiles {
         may
     }
 
-    /// A handle is closed, which may have been nobody's. After the last one, the caller has to remove the file's hidden
-    /// name; a removal of the directory waits for that.
-    fn note_close(&self, fid: Fid, is_nobodys: bool) -> Option<(Fid, String)> {
+    /// A program seems to have closed one handle.
+    pub(crate) fn note_closing(&self, fid: Fid) {
+        if let Some(open) = self.lock().files.get_mut(&fid) {
+            open.closing += 1;
+        }
+    }
+
+    /// A handle is closed. After the last one, the caller has to remove the file's hidden name; a removal of the directory waits for that.
+    fn note_close(&self, fid: Fid, of: Handle) -> Option<(Fid, String)> {
         let mut table = self.lock();
         let open = table.files.get_mut(&fid)?;
         open.count = open.count.saturating_sub(1);
-        open.held = open.held.saturating_sub(usize::from(is_nobodys));
+        open.held = open.held.saturating_sub(usize::from(of == Handle::Nobodys));
+        open.closing = open.closing.saturating_sub(usize::from(of == Handle::Closing));
         if open.count > 0 {
             return None;
         }
@@ -386,19 +412,30 @@ impl OpenFiles {
 
     /// Waits until the hidden names are removed in a directory whose files nobody has open.
     pub(crate) async fn none_going(&self, dir: Fid) {
+        let until = self.runtime.now() + CLOSING_MAX;
         loop {
+            let waits_for_closing = self.runtime.now() < until;
             let mut removed = std::pin::pin!(self.removed.notified());
             removed.as_mut().enable();
             let is_any_going = {
                 let table = self.lock();
-                let is_closed = |file| table.files.get(&file).is_none_or(|open| open.count == open.held);
+                let is_closed = |file| {
+                    table.files.get(&file).is_none_or(|open| {
+                        let closing = if waits_for_closing { open.closing } else { 0 };
+                        open.count <= open.held + closing
+                    })
+                };
                 table.hidden_in(dir).any(|(_, hidden)| hidden.is_going || is_closed(hidden.file))
             };
             if !is_any_going {
                 return;
             }
             self.let_go.notify_waiters();
-            removed.await;
+            if waits_for_closing {
+                either(self.runtime.sleep_until(until), removed).await;
+            } else {
+                removed.await;
+            }
         }
     }
 }
@@ -421,15 +458,16 @@ impl OpenFiles {
     pub(crate) fn begin_unlink(self: &Arc<Self>, user: User, fid: Fid) -> Unlink<'_> {
         match (self.try_unlink(fid), self.remover.upgrade()) {
             (Some(unlinking), _) => Unlink::Closed { _unlinking: unlinking },
-            (None, Some(remover)) => Unlink::Open { _held: self.held(remover, user, fid, false) },
+            (None, Some(remover)) => Unlink::Open { _held: self.held(remover, user, fid, Handle::InUse) },
             // Nothing is kept of a client that ends.
             (None, None) => Unlink::Unaffected,
         }
     }
 
     /// A handle is closed.
-    pub(crate) fn close(&self, user: User, fid: Fid) {
-        if let (Some(hidden), Some(remover)) = (self.note_close(fid, false), self.remover.upgrade()) {
+    pub(crate) fn close(&self, user: User, fid: Fid, is_closing: bool) {
+        let of = if is_closing { Handle::Closing } else { Handle::InUse };
+        if let (Some(hidden), Some(remover)) = (self.note_close(fid, of), self.remover.upgrade()) {
             remover.remove_hidden_name(user, hidden);
         }
     }
@@ -455,7 +493,7 @@ impl OpenFiles {
         if !self.hold(fid) {
             return;
         }
-        let held = self.held(remover, user, fid, true);
+        let held = self.held(remover, user, fid, Handle::Nobodys);
         let until = self.runtime.now() + HELD_FOR;
         self.runtime.spawn(Box::pin(async move {
             either(held.files.runtime.sleep_until(until), held.files.let_go.notified()).await;
@@ -468,129 +506,11 @@ impl OpenFiles {
         remover: Arc<dyn RemoveHiddenName>,
         user: User,
         fid: Fid,
-        is_nobodys: bool,
+        handle: Handle,
     ) -> Held {
-        Held { files: Arc::clone(self), remover, user, fid, is_nobodys }
+        Held { files: Arc::clone(self), remover, user, fid, handle }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fid::CellIndex;
-    use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
-
-    fn fid(vnode: u32) -> Fid {
-        let root = Fid::root_of(CellIndex(1), VolumeId(9));
-        Fid { vnode: VnodeNumber(vnode), unique: Uniquifier(5), ..root }
-    }
-
-    /// The hidden names that were to be removed.
-    #[derive(Debug, Default)]
-    struct Remover(Mutex<Vec<(Fid, String)>>);
-
-    impl RemoveHiddenName for Remover {
-        fn remove_hidden_name(self: Arc<Self>, _: User, place: (Fid, String)) {
-            self.0.lock().unwrap().push(place);
-        }
-    }
-
-    fn open_files(remover: &Arc<Remover>) -> Arc<OpenFiles> {
-        let remover: Weak<Remover> = Arc::downgrade(remover);
-        Arc::new(OpenFiles::new(Arc::new(rx::TokioRuntime::current()), remover))
-    }
-
-    #[tokio::test]
-    async fn a_file_that_is_removed_while_it_is_open_keeps_its_hidden_name_until_the_last_close() {
-        let remover = Arc::<Remover>::default();
-        let (files, dir) = (open_files(&remover), fid(1));
-        assert!(files.note_open(fid(2)) && files.note_open(fid(2)));
-        let unlink = files.begin_unlink(User::of(1), fid(2));
-        assert!(matches!(unlink, Unlink::Open { .. }));
-        let hidden = files.hidden_name(dir, fid(2));
-        let name = String::from_utf8(hidden.as_bytes().to_vec()).unwrap();
-        hidden.given();
-        drop(unlink);
-        files.close(User::of(1), fid(2));
-        assert!(remover.0.lock().unwrap().is_empty(), "one has it open");
-        files.close(User::of(1), fid(2));
-        assert_eq!(*remover.0.lock().unwrap(), [(dir, name)]);
-    }
-
-    #[tokio::test]
-    async fn nobody_opens_a_file_that_is_losing_its_last_name() {
-        let files = open_files(&Arc::default());
-        let fid = fid(2);
-        assert!(files.note_open(fid));
-        assert!(files.try_unlink(fid).is_none(), "it is open: it has to be kept");
-        assert!(files.note_close(fid, false).is_none() && files.note_close(fid, false).is_none());
-        let (one, other) = (files.try_unlink(fid).unwrap(), files.try_unlink(fid).unwrap());
-        assert!(!files.note_open(fid) && files.is_being_unlinked(fid));
-        drop(one);
-        assert!(!files.note_open(fid), "the other operation goes on");
-        let mut settled = std::pin::pin!(files.settled(fid));
-        assert!(polled(settled.as_mut()).is_none());
-        drop(other);
-        settled.await;
-        assert!(files.note_open(fid) && !files.is_being_unlinked(fid));
-        assert!(files.note_close(fid, false).is_none());
-        assert!(files.lock().files.is_empty(), "nothing is kept of files that are closed");
-    }
-
-    #[tokio::test]
-    async fn who_comes_too_late_is_known_of_by_what_takes_the_name() {
-        let (files, now) = (open_files(&Arc::default()), Instant::from_nanos(5_000_000_000));
-        let unlinking = files.try_unlink(fid(2)).unwrap();
-        assert!(!files.note_open(fid(2)));
-        assert!(files.note_replaced(now, fid(2), fid(4)), "somebody wanted to open it");
-        drop(unlinking);
-        assert!(!files.note_replaced(now, fid(4), fid(6)));
-        assert!(!files.note_replaced(now, fid(8), fid(2)), "nobody wanted any of these");
-        let table = files.lock();
-        assert_eq!(table.successor(now, fid(2)), Some(fid(6)));
-        assert_eq!(table.successor(now, fid(6)), None);
-        assert_eq!(table.successor(now + HELD_FOR, fid(2)), None, "that is long ago");
-    }
-
-    #[tokio::test]
-    async fn a_hidden_name_is_known_until_it_is_removed() {
-        let (files, dir) = (open_files(&Arc::default()), fid(1));
-        assert!(files.note_open(fid(2)));
-        drop(files.hidden_name(dir, fid(2)));
-        assert!(files.listed(dir).hidden().is_empty(), "it was not given to the file");
-        let hidden = files.hidden_name(dir, fid(2));
-        assert!(is_hidden_name(hidden.as_bytes()));
-        let name = String::from_utf8(hidden.as_bytes().to_vec()).unwrap();
-        assert_eq!(hidden.given(), None);
-        assert_eq!(files.listed(dir).hidden(), std::slice::from_ref(&name));
-        assert!(files.listed(fid(3)).hidden().is_empty());
-        files.none_going(dir).await;
-        assert!(files.hold(fid(2)), "for somebody else too");
-        assert_eq!(files.note_close(fid(2), false), None);
-        let mut none_going = std::pin::pin!(files.none_going(dir));
-        assert!(polled(none_going.as_mut()).is_none(), "nobody has it open");
-        assert_eq!(files.note_close(fid(2), true), Some((dir, name.clone())));
-        assert_eq!(files.listed(dir).hidden(), std::slice::from_ref(&name), "it is being removed");
-        assert!(polled(none_going.as_mut()).is_none());
-        assert_eq!(files.take_hidden(fid(2)), None);
-        let (one, other) = (files.listed(dir), files.listed(dir));
-        let elsewhere = files.listed(fid(3));
-        files.note_removed(dir, name.clone());
-        none_going.await;
-        drop(one);
-        assert_eq!(other.hidden(), [name], "it may be of pages that have it");
-        assert!(elsewhere.hidden().is_empty());
-        drop((other, elsewhere));
-        assert!(files.listed(dir).hidden().is_empty() && files.lock().files.is_empty());
-        assert!(files.lock().listed.is_empty(), "nothing is kept of listings that are made");
-    }
-
-    /// Returns the result of a future that has one already.
-    fn polled<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        match future.poll(&mut context) {
-            std::task::Poll::Ready(value) => Some(value),
-            std::task::Poll::Pending => None,
-        }
-    }
-}
+mod tests;
