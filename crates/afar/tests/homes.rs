@@ -18,7 +18,8 @@ const CLIENT: &str = "[Service]\nType=notify\nEnvironment=HOME=/root\n\
 const ADMINISTRATOR: &str = "[Service]\nType=notify\nEnvironment=HOME=/root\n\
     ExecStart=/usr/bin/afar mount /mnt/adm --config /srv/cell/etc --cache /var/cache/adm --localauth\n";
 
-/// A user of the realm and of the machine, with a keytab, and a home in AFS that nobody else can read.
+/// A user of the realm and of the machine, with a keytab, and a home in AFS that nobody else can read. Her services outlast her logins by more than
+/// the ten seconds that logind gives them.
 const SETUP: &str = "
     mkdir -p /usr/lib/afar/bin
     ln -s /usr/bin/afar /usr/lib/afar/bin/aklog
@@ -30,6 +31,8 @@ const SETUP: &str = "
     export KRB5_KDC_PROFILE=/srv/cell/realm/kdc.conf
     kadmin.local -q 'addprinc -pw secret alice'
     kadmin.local -q 'ktadd -k /srv/alice.keytab -norandkey alice'
+    mkdir -p /var/lib/systemd/linger
+    touch /var/lib/systemd/linger/alice
     useradd --uid 1500 --home-dir /afs/afar.local/scratch/alice --no-create-home --shell /bin/bash alice
     chown alice /srv/alice.keytab
     afar pts createuser alice -id 1500 -localauth -config /srv/cell/etc/server
