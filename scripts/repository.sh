@@ -1,6 +1,6 @@
 #!/bin/bash
 # repository.sh   rules for what is in the repository that no other tool knows: nothing unfinished or switched off, no
-# paths of somebody's machine, a short README.md, an ARCHITECTURE.md and links that lead to existing files.
+# paths of somebody's machine, short README.md and ARCHITECTURE.md, and names and links that lead to existing files.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 status=0
@@ -20,8 +20,8 @@ forbid 'a test that is switched off (let it say why it is skipped, see CONTRIBUT
 # The brackets keep these patterns from finding themselves.
 forbid 'paths of one machine' '(^|[^A-Za-z0-9_.-])/(roo[t]|wor[k]|home/[a-z]+)/|\.\./share[d]' .
 
-# names: what ARCHITECTURE.md calls a file or folder: link targets, and words in backquotes that end like a file or
-# in a slash. One pair of braces is expanded.
+# names: what the text at its input calls a file or folder: link targets, pages below docs/, and words in backquotes that
+# end like a file or in a slash. One pair of braces is expanded.
 names() {
     awk '
         function expand(name,    open, close_, before, after, parts, n, i) {
@@ -45,25 +45,35 @@ names() {
             while (match(line, /\]\([^)]+\)/)) {
                 consider(substr(line, RSTART + 2, RLENGTH - 3)); line = substr(line, RSTART + RLENGTH)
             }
-        }' "$1" | sort -u
+            line = $0
+            while (match(line, /docs\/[a-z0-9\/-]+\.md/)) {
+                consider(substr(line, RSTART, RLENGTH)); line = substr(line, RSTART + RLENGTH)
+            }
+        }' | sort -u
 }
 
-if [ -f ARCHITECTURE.md ]; then
-    files=$(git ls-files --cached --others --exclude-standard | sed 's|^|/|')
+# expect_files PAGE FOLDER: complains about each name at the input that is no file: "loss.rs" and "transmit/loss.rs" are as
+# good as a whole path below FOLDER, and "congestion/" is a folder.
+files=$(git ls-files --cached --others --exclude-standard | sed 's|^|/|')
+expect_files() {
+    local page=$1 folder=$2 name
     while read -r name; do
-        # "loss.rs" and "transmit/loss.rs" are as good as the whole path; "congestion/" is a folder.
-        case $name in
-            */) found=$(grep -cF "/$name" <<< "$files") || true ;;
-            *) found=$(awk -v want="/$name" '
-                length >= length(want) && substr($0, length - length(want) + 1) == want { n++ }
-                END { print n + 0 }' <<< "$files") ;;
-        esac
-        if [ "$found" = 0 ]; then
-            echo "repository.sh: ARCHITECTURE.md names $name, which does not exist" >&2
-            status=1
-        fi
-    done < <(names ARCHITECTURE.md)
-fi
+        awk -v name="/$name" -v folder="/$folder" '
+            BEGIN { is_folder = name ~ /\/$/ }
+            $0 == name || (is_folder && index($0, name) == 1) { n++ }
+            index($0, folder) == 1 && (is_folder ? index($0, name) : substr($0, length - length(name) + 1) == name) { n++ }
+            END { exit !n }' <<< "$files" && continue
+        echo "repository.sh: $page names $name, which does not exist" >&2
+        status=1
+    done
+}
+
+expect_files ARCHITECTURE.md '' < <(names < ARCHITECTURE.md)
+# What to open for a change stands at the head of each crate. Rustdoc checks the modules, this the files.
+for page in crates/*/src/lib.rs crates/*/src/main.rs; do
+    [ -f "$page" ] || continue
+    expect_files "$page" "${page%src/*}" < <(sed -n 's|^//! \?||p' "$page" | names)
+done
 # A crate's tests are one program, and a file that tests/main.rs does not name is never run.
 for main in crates/*/tests/main.rs; do
     for file in "${main%main.rs}"*.rs "${main%main.rs}"*/mod.rs; do
@@ -76,12 +86,15 @@ for main in crates/*/tests/main.rs; do
         fi
     done
 done
-# A newcomer reads it in one go (CONTRIBUTING.md, "How text is written").
-lines=$(wc -l < README.md)
-if [ "$lines" -gt 150 ]; then
-    echo "repository.sh: README.md has $lines lines, 150 at most are allowed: move details to docs/" >&2
-    status=1
-fi
+# A newcomer reads them in one go (CONTRIBUTING.md, "How text is written").
+while read -r page where; do
+    lines=$(wc -l < "$page")
+    if [ "$lines" -gt 150 ]; then
+        echo "repository.sh: $page has $lines lines, 150 at most are allowed: move details to $where" >&2
+        status=1
+    fi
+done <<< "README.md docs/
+ARCHITECTURE.md the lib.rs of a crate"
 
 # What a page links to has to be there, sections aside.
 while read -r page; do

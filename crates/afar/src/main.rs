@@ -1,5 +1,30 @@
 //! The program: the table of what it can do, and the choice among it by the name it was called by or by its first
 //! argument. What each entry does, its options and its output are in the entry's own file.
+//!
+//! # What to open for a change
+//!
+//! - A command: the table in this file; each command has a module, [`doctor`] for example.
+//! - A subcommand of a suite (in the code: a verb) and its options: the table in [`vos`], [`pts`], [`bos`], [`fs`]
+//!   or [`afsio`], which has a module for each (for `fs`, for each topic). Tests:
+//!   `crates/interop/tests/cells/suites.rs`.
+//! - How classic options are read, messages about wrong ones, and help: [`classic`], [`suite`]; [`arguments`] for
+//!   our own commands; [`numbers`] for ranges. Texts for error codes: [`codes`], and `src/vos/words.rs`.
+//! - Which cell and servers a command asks, as which user: [`cell`], [`login`]. Tests: `tests/tokens.rs`.
+//! - `aklog` and `klog`: [`aklog`], [`klog`], and [`kept_tokens`] for the folder of kept tokens. PAGs: [`pagsh`].
+//!   Tests: `tests/kerberos.rs`, `tests/klog.rs`, `tests/pags/`.
+//! - `afar up`: [`up`], with a module for its cell, its state, its realm, `--machines`, and mounting again.
+//!   docs/client.md.
+//! - `afar mount`, `afsd` and fstab: [`mod@mount`] and the modules under it, [`mount_point`]; `src/mount/end.rs`
+//!   says what happens when a mount ends that nobody has unmounted.
+//! - `afar server` with `--check`: [`server`]. `afar top`: [`top`]. Traces and their plots: [`trace`], [`rxplot`],
+//!   docs/seeing.md.
+//! - Secrets, kept from other users and out of core dumps: [`private`]. SIGHUP: [`hangup`].
+//! - The Debian packages: `Cargo.toml`, `scripts/deb.sh`, `packaging/`; `packaging/run` tests them.
+//! - Tests on real mounts: `tests/mounted/` (a cell, and a proxy between client and server), `tests/rounds.rs` (two
+//!   mounts), `tests/random_files.rs`, `tests/faults.rs`, `tests/crashes.rs`, `tests/cache_disk.rs`,
+//!   `tests/rights.rs`, `tests/limits.rs`, `tests/link.rs`.
+//! - Attacks on a cell: `tests/attacks/`, docs/security.md. Memory: `tests/memory.rs`. Full and failing disks:
+//!   `tests/disk.rs`.
 #![forbid(unsafe_code)]
 
 mod afsio;

@@ -15,6 +15,20 @@
 //! - [`Error`] says which servers were asked, for what, and what they answered.
 //!
 //! The caller passes in the cell, the addresses of its servers, and the endpoint from which they are called.
+//!
+//! # What to open for a change
+//!
+//! - What `vos` and `pts` ask of servers: [`vldb`], [`volumes`], [`ptdb`]; `src/volumes/streams.rs` receives and
+//!   sends dumps.
+//! - Which server of a database is asked, and as which user: [`database`], [`login`].
+//! - How a volume is made, cloned, removed or restored, and what a failure leaves: [`create`], [`mod@clone`],
+//!   [`mod@remove`], [`restore`], `src/restore/dump.rs`. Tests: `tests/create.rs`, `tests/clone_and_remove.rs`,
+//!   `tests/restore.rs`.
+//! - How a volume is moved, copied or shadowed, and what a failure undoes: [`transfer`] (the steps),
+//!   [`transfer::relocate`], [`mod@transfer::copy`]. Tests: `tests/transfer.rs`;
+//!   `crates/afar/tests/motion_killed.rs` kills at random points.
+//! - How a volume is released: [`release`] (the order of steps), `src/release/plan.rs`, `src/release/sites.rs`.
+//! - How a replica becomes the read-write volume: [`convert`].
 #![forbid(unsafe_code)]
 
 mod cancel;

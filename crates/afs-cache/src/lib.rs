@@ -11,7 +11,17 @@
 //!   if it was clean, and put aside if it was dirty; `fsync` is at the server.
 //! * Over the limit, files that are neither open nor dirty go, the least recently opened first.
 //!
-//! In the folder: `VERSION`, the index (`rows.redb`, `log.*`), `data/`, and `conflicts/` with what could not be stored.
+//! In the folder: `VERSION`, the index (`rows.redb`, `log.*`), the folder `data`, and `conflicts` with what could not be stored.
+//!
+//! # What to open for a change
+//!
+//! - Which data of a file are there, and which of them survive a crash: [`mod@file`]. docs/cache.md describes the
+//!   folder.
+//! - The read that does not wait: `read_at_once` in `src/file/reading.rs`.
+//! - Where a file's data are on the disk, and the slots of small files: [`backing`], `src/backing/file.rs`.
+//!   docs/decisions/0005-slots-for-small-files.md has the reasons.
+//! - What a full cache removes: `src/cache/eviction.rs`. What a start finds: `src/cache/start.rs`.
+//! - Tests: `src/tests.rs`, and `src/tests/damage.rs` for what damage does.
 #![forbid(unsafe_code)]
 
 mod backing;

@@ -7,6 +7,24 @@
 //!
 //! Left to others: sockets and security classes (`rx`), which names callers may have ([`caller::Authority`], which the
 //! server supplies), and where the store lies.
+//!
+//! # What to open for a change
+//!
+//! - Where databases are stored: [`store`] (the trait) and the modules under it. For etcd,
+//!   docs/decisions/0008-etcd.md first, then `src/store/etcd.rs`.
+//! - How a server learns of other servers' changes, and what it answers while etcd is silent:
+//!   `src/database/following.rs`, `src/database/follower.rs`. Tests: `tests/etcd/`,
+//!   `crates/afar/tests/etcd_faults.rs`.
+//! - How a database is loaded, and what changes its image: `src/database/mirror.rs`.
+//! - What has to be on disk before anybody sees a change, and which changes share a transaction: [`database`],
+//!   `src/database/batch.rs`. `cargo run --release -p afs-celldb --features etcd --example etcd_speed` measures the
+//!   speed.
+//! - OpenAFS's vldb.DB0 and prdb.DB0, and what may be odd in them: [`files`]. How they get into a store:
+//!   [`mod@fill`]. Tests: `cargo test -p afar-interop --test cells databases`.
+//! - What a VL procedure checks and changes: `src/vldb/change.rs`, `src/vldb/servers.rs`, `src/vldb/list.rs`. How
+//!   look-ups find volumes: `src/vldb/index.rs`, `src/vldb/image.rs`.
+//! - What a PR procedure checks and changes: `src/ptdb/change.rs`, `src/ptdb/create.rs`; `src/ptdb/access.rs` says
+//!   which callers may.
 #![forbid(unsafe_code)]
 
 pub mod caller;

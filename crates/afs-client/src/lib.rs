@@ -21,6 +21,33 @@
 //! `servers::remote`'s streams. `service::control` answers `fs` and the like on a socket.
 //!
 //! To interrupt an operation, drop its future: only stores go on in the background.
+//!
+//! # What to open for a change
+//!
+//! - What a failed call leads to: the table in `crates/afs-failover/src/verdict.rs`; [`servers::remote`] follows
+//!   it.
+//! - Which server is asked next: [`servers::table`], [`servers::ranking`] (how far a server is),
+//!   [`servers::releases`] (which release of a volume is read; `may_be_mixed` in [`data::fetch`] keeps a read from
+//!   mixing two), [`servers::liveness`] (which servers are down). Tests: `tests/outages.rs`, `tests/replicas.rs`,
+//!   `tests/whole_cell/`.
+//! - What the DNS is asked: [`servers::dns`]. Tests: `tests/dns.rs`.
+//! - How tokens come, go and end: [`servers::users`], `src/servers/users/changes.rs`, `src/servers/users/ends.rs`;
+//!   over a restart: [`servers::users::kept`], `src/client/kept.rs`. Which PAGs there are: [`servers::pags`],
+//!   docs/decisions/0007-pags.md.
+//! - How long a status is valid, and for which user: [`vnodes::vnode`]. Tests: `src/vnodes/vnode/tests.rs`.
+//! - How a change of names edits the copy of a directory: [`names::changes`], `src/names/changes/ends.rs`,
+//!   [`names::directory`].
+//! - Mount points, the dynamic root, `@sys`: [`names::mount_point`], [`names::dynroot`], [`names::lookup`],
+//!   [`names::links`].
+//! - Which version of a file is read: [`data::files`]. How many calls fetch: [`data::fetch`],
+//!   [`data::fetch::pace`], [`data::fetch::readahead`], [`data::fetch::prefetch`].
+//! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`. Locks: [`data::locks`];
+//!   `tests/locks.rs`.
+//! - The answers to `fs`: [`service::control`], `src/service/control/answers.rs`, and
+//!   `src/service/control/places.rs` for too many connections; to servers and `cmdebug`: [`service::callbacks`],
+//!   `src/service/debug.rs`.
+//! - Which parts hold which others: [`client::parts`]. How much memory each may take: [`memory`].
+//! - What a client sees while a volume is moved or released: `tests/moves.rs`.
 
 #![deny(unsafe_code)]
 

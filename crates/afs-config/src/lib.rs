@@ -5,6 +5,11 @@
 //! Each file has a type with `parse` (text, and the name for errors) and `read` (a file). Keys are left to the crate of
 //! the security classes, and what the values mean to the servers and the client. All errors are a [`ConfigError`], which
 //! names file, line and what is wrong.
+//!
+//! # What to open for a change
+//!
+//! Each kind of file has a module: [`cells`] (CellServDB, ThisCell), [`users`] (UserList), [`realms`], [`network`]
+//! (NetInfo, NetRestrict), [`bos_config`], [`afs_conf`] (the client's startup script), [`cacheinfo`].
 #![forbid(unsafe_code)]
 
 mod afs_conf;

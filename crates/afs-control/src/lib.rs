@@ -3,6 +3,12 @@
 //!
 //! A client says where its socket is by the source of its mount, in `/proc/self/mountinfo`: so a command needs neither configuration nor the
 //! rights of anybody else. The client knows by the socket who asks. What is asked is in `afs_wire::control`.
+//!
+//! # What to open for a change
+//!
+//! - Which clients a command talks to: [`search`], [`mounts`].
+//! - What is asked: `crates/afs-wire/src/interfaces/control.rs`; what the client answers:
+//!   `crates/afs-client/src/service/control/answers.rs`.
 
 #![forbid(unsafe_code)]
 

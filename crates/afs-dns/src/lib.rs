@@ -3,6 +3,13 @@
 //! [`Search`] is a value: it says what is to be asked next and what the answers mean. It reads no clock, and chance is an argument.
 //! [`look_up`] takes it to its end with a [`Resolver`]. [`SystemResolver`] is the one of this machine, which asks the name servers of
 //! /etc/resolv.conf. How long a cell's servers are kept, and who waits for them, is left to the callers.
+//!
+//! # What to open for a change
+//!
+//! - What is asked about a cell, and what the answers mean: [`search`], and [`order`] for priorities and weights.
+//! - The name servers of the machine: [`system`].
+//! - For which names the client asks, how long answers count, and who waits:
+//!   `crates/afs-client/src/servers/dns.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,12 @@
 //! decides what a volume makes of a dump, and in which order it reads its own vnodes to write one.
 //!
 //! The reader accepts what OpenAFS's volserver accepts, with the tags of others passed over; the writer writes what that one writes.
+//!
+//! # What to open for a change
+//!
+//! - What the reader skips or refuses: [`reader`], and `src/reader/vnode.rs` for a vnode's record.
+//! - What is written: [`writer`].
+//! - Tests with dumps of OpenAFS's servers: `tests/streams.rs`.
 
 #![forbid(unsafe_code)]
 

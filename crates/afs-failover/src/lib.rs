@@ -3,6 +3,11 @@
 //! the administration of a cell follow this one rule.
 //!
 //! It knows no servers and no clock: callers pass in the servers, their order and the time.
+//!
+//! # What to open for a change
+//!
+//! - What is done about an error code: the table in [`mod@verdict`].
+//! - Which server is asked next: [`rotation`].
 #![forbid(unsafe_code)]
 
 mod rotation;

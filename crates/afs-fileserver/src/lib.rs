@@ -6,6 +6,22 @@
 //! are kept is left to `afs-volume`, what is on the wire to `afs-wire`.
 //!
 //! docs/notes/fileserver.md has the facts of the protocol, cited as "File service notes".
+//!
+//! # What to open for a change
+//!
+//! - What an RPC does: [`file_service`], which has a module for each topic; `tests/edges.txt` has a stock server's
+//!   answers.
+//! - Who may do what: [`access`]. The error code for a failure: [`failure`]. Locks: [`locks`].
+//! - When callback promises are made and end: [`callbacks`] decides, [`clients`] and `src/clients/calls.rs` call
+//!   the clients.
+//! - Clients that move, restart or do not answer: [`hosts`], `src/hosts/host.rs` (what is known about one),
+//!   `src/hosts/breaks.rs` (which are told of a change). Tests: the table in `src/hosts/tests.rs`.
+//! - Which clients are forgotten when there are too many: `src/hosts/eviction.rs`, and `make_room` in [`callbacks`]
+//!   for promises.
+//! - Which clients are remembered over a restart: [`remembered`].
+//! - On which thread the work is done: [`work`]. Log messages when a disk is full or fails: [`alarms`].
+//! - What the log says of changes: `src/file_service/audit.rs`. Who does what at the moment: [`activity`].
+//! - Where volumes are (`GetVolumeInfo`): [`locations`], `crates/afs-server/src/locations.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -15,6 +15,20 @@
 //! elsewhere.
 //!
 //! What of POSIX there is not, and why, is in docs/semantics.md.
+//!
+//! # What to open for a change
+//!
+//! - What an operation does in a mount: [`files`], [`names`], [`directories`], [`attributes`], [`status`],
+//!   [`locks`].
+//! - Which thread reads a cached file: `read` in [`files`].
+//! - How one file may be open several times, and what a change elsewhere does to it: the table in [`modes`].
+//! - How an open and a lock get the newest length into the kernel: [`newest`], [`locks`]. Tests:
+//!   `crates/afar/tests/kept_open.rs`, `crates/afar/tests/together.rs`.
+//! - Where an append goes, and what a READ returns while others change the file: [`kernel_length`].
+//! - What the kernel may cache, for how long, and when it has to forget: [`attributes`], [`nodes`], [`notices`].
+//! - What a rename finds that another client has overtaken: [`old_names`], `src/nodes/table.rs`.
+//! - The numbers of files (`st_ino`): [`inodes`]. How the kernel is made to forget files: [`node_limit`].
+//! - Which PAG a request is from: [`callers`]. Which signals end a waiting call: [`in_flight`].
 
 #![forbid(unsafe_code)]
 

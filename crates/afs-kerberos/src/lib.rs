@@ -4,6 +4,11 @@
 //! The library is opened when it is needed, so a program that can use it also runs on machines without it. Everything that is Kerberos's is
 //! left to it: krb5.conf, all kinds of credential caches, referrals, other realms. What a client makes of a ticket is left to
 //! `rx_security`.
+//!
+//! # What to open for a change
+//!
+//! - Which tickets `aklog` asks for: [`services`]. What users are called in a cell: [`principal`].
+//! - Calls of MIT Kerberos's library: [`sys`], and nowhere else.
 
 #![deny(unsafe_code)]
 

@@ -3,6 +3,24 @@
 //!
 //! What each service answers is in its own crate; the overseer's (BOS) is here, since it speaks of this process. The
 //! command line is left to the program.
+//!
+//! # What to open for a change
+//!
+//! - The order in which roles start and stop: [`server`], and `src/server/assembly.rs` for how each is put
+//!   together.
+//! - A setting: `src/config/settings.rs`. An option of OpenAFS's servers: `src/config/parm.rs`.
+//!   docs/administration.md is the guide.
+//! - What the first start makes, and how the next one finishes it: [`first_start`].
+//! - Who may administer a server: [`authority`].
+//! - Answers to `bos`: [`bozo`], [`bozo::instances`] (which roles are stopped), `src/bozo/salvage.rs`. Clients
+//!   learn that a role is stopped by `set_away` in `crates/rx-proto/src/endpoint.rs`.
+//! - How the VLDB learns this server's addresses: [`registration`], [`sysid`].
+//! - etcd's settings, and metrics of databases: [`databases`].
+//! - Logs: [`log`](mod@log), [`audit`], and `src/log/recent.rs` for what `bos getlog` shows. Metrics: [`exporter`];
+//!   alerts and the dashboard are in `packaging/prometheus/` and `packaging/grafana/`, which
+//!   `crates/afar/tests/monitoring.rs` tests. `afar top`: [`top`].
+//! - The state of a partition, and the messages about it: [`health`].
+//! - How much memory each cache may take: [`memory`].
 #![forbid(unsafe_code)]
 
 mod addresses;

@@ -5,6 +5,18 @@
 //!
 //! It also has the disk below, as a trait ([`disk`]): a folder, or one in memory that loses what was not synced. What
 //! the rows mean is their owner's to say ([`Schema`]). Everything here blocks on the disk.
+//!
+//! # What to open for a change
+//!
+//! - What a store of rows is: [`rows`], with `src/rows/opening.rs`, `src/rows/reading.rs` and
+//!   `src/rows/range_cache.rs` (the cache of the B-tree's answers). `bench/store-choice/` shows why it is redb
+//!   under a log.
+//! - What is valid after a crash, and what a damaged log loses: `src/rows/recovery.rs`, and [`rows::log`] for how a
+//!   segment is read.
+//! - The checksums below the B-tree: `src/rows/checked.rs`. How rows are read past damage: `src/rows/past_damage.rs`,
+//!   `src/rows/copying.rs`. Tests flip bits: `tests/flips.rs`.
+//! - The simulated disk that loses power: `src/disk/simulated.rs`. The disk on which `afar fsck -repair` tries
+//!   things: `src/disk/scratch.rs`.
 #![forbid(unsafe_code)]
 
 pub mod codec;

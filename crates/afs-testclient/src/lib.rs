@@ -15,6 +15,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What to open for a change
+//!
+//! - The machine with systemd on which tests try units and logins: [`systemd`], `src/systemd/boot.sh`.
+//! - The KDC of tests: [`kdc`]. The etcd of tests: [`etcd`].
+//! - What a test may say to servers: [`files`], [`volumes`], [`client`].
+//! - How a test is skipped, and takes its turn at a processor: [`skipped`], [`cpu`](mod@cpu).
 
 #![forbid(unsafe_code)]
 

@@ -4,6 +4,15 @@
 //! A [`VolumeService`] answers the calls; [`transactions`] is its table of who works on which volume. What the file service
 //! has to be told is said through [`Watcher`], who may change volumes is asked of [`Authority`], other servers are reached through
 //! [`Peers`]. Facts are from docs/notes/volser.md, cited as "Volume service notes".
+//!
+//! # What to open for a change
+//!
+//! - What an RPC does: [`service`], which has a module for each topic. What a transaction may do: [`transactions`].
+//! - How a volume is sent to another server: `src/service/forward.rs`; `crates/afs-server/src/peers.rs` has the
+//!   identity for it.
+//! - What is in a dump, and in which order: [`dump`]. What a restore makes of its header: [`restore`].
+//! - What is kept of a volume whose move, release or restore was interrupted: `src/service/halves.rs`.
+//! - What VolserLog says of changes: `src/service/order.rs`.
 #![forbid(unsafe_code)]
 
 mod codes;

@@ -6,6 +6,22 @@
 //! returned is there after the death of the process, and after a power loss when [`Config::sync`] says so. Everything
 //! here blocks, on locks for microseconds and on the disk for longer: call it from threads that may. The format on disk is
 //! docs/volume-format.md.
+//!
+//! # What to open for a change
+//!
+//! - The format on disk: docs/volume-format.md first, then [`records`] (rows) and [`keys`] (their keys).
+//! - A change of a volume, data versions, numbers that are never used twice: `src/group/edit.rs`. What each clone
+//!   shows: [`group`].
+//! - File data: [`data`], `src/data/reading.rs`. Names and directories: [`namespace`], [`pages`].
+//! - What is lost if a row is damaged: [`damage`], which follows section 9 of the format. Tests:
+//!   `src/tests/flips.rs`, `src/tests/crash.rs`.
+//! - What `afar fsck` checks: [`fsck`]; `src/tests/damage.rs` has each kind of damage.
+//! - What `afar fsck -repair` repairs and takes back, and what `-dump` saves: [`repair`], with
+//!   `src/repair/numbers.rs`, `src/repair/tree.rs` and `src/repair/undo.rs`. Tests: `src/tests/repair.rs`.
+//! - What a dump reads: [`frozen`]. What a restore makes of vnodes: [`mod@restore`], section 10 of the format.
+//! - What is kept of a volume whose move, release or restore was interrupted:
+//!   docs/decisions/0009-half-made-volumes.md, then [`half`].
+//! - How a replica becomes the read-write volume: [`convert`], section 11 of the format.
 #![forbid(unsafe_code)]
 
 mod convert;

@@ -4,6 +4,15 @@
 //!
 //! Nothing here does I/O, reads a clock or decides anything: what a call means is left to the servers and the client,
 //! and how it travels to `rx`. Facts of the protocol are in the project's `docs/notes`; comments cite them by section.
+//!
+//! # What to open for a change
+//!
+//! - An RPC of AFS, or a structure in it: [`interfaces`], which has a file for each interface. Then write the
+//!   handler: the compiler says which is missing.
+//! - An abort code, its meaning or its errno: [`abort`], and [`errno`] for the `UAE` numbers.
+//! - The pages of directories, and the check for damaged ones: [`directory`], [`directory::layout`].
+//! - Access lists, as text and in a dump: [`acl`].
+//! - What commands ask the client on their machine: [`interfaces::control`].
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,16 @@
 //! The experiments: reads the command line, sees to it that the machine is quiet and the programs are built, runs
 //! what was asked for, and writes one JSON record an experiment and one report of all. What is measured is in
 //! `experiments/`, how, in `lab.rs` and `transfer.rs`.
+//!
+//! # What to open for a change
+//!
+//! - An experiment and its goals: the table in [`experiments`], which has a module for each.
+//! - How runs are repeated, and the links of experiments: [`lab`], [`network`].
+//! - What the report says about a record: [`report`], and [`findings`] for the sentence about it.
+//! - The mounts, cells and trees of files: [`mounts`], [`cells`], [`trees`].
+//! - Many clients at once at a server, and a server limited to part of a core: [`crowd`], [`cpu_limit`].
+//! - The programs that experiments start (`afar-bench load-worker ...`): [`workers`], with [`workers::files`] (a
+//!   client of file servers), [`workers::paths`] (programs in a mount), [`workers::mirror`] (the empty FUSE mount).
 #![deny(unsafe_code)]
 
 mod cells;

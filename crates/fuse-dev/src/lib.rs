@@ -2,8 +2,13 @@
 //! notices by which the kernel forgets, and mounting. What a file system does with a request is left to its [`Handler`].
 //!
 //! It is of Linux, protocol 7.31 to 7.45, and knows nothing of AFS. Why it is not a crate from elsewhere is in
-//! docs/decisions/0004-fuse-device.md. Facts about the protocol are from the kernel's header `fuse.h` and from what was
+//! docs/decisions/0004-fuse-device.md. Facts about the protocol are from the kernel's header fuse.h and from what was
 //! measured; "FUSE notes" is docs/notes/fuse.md.
+//!
+//! # What to open for a change
+//!
+//! - A request: [`operation`], `src/operation/parse.rs`. An answer: [`answer`]. A notice: [`notice`].
+//! - How a file system is mounted: [`mount`]. Tests on a real mount: `tests/mounted.rs`.
 
 #![deny(unsafe_code)]
 

@@ -3,6 +3,10 @@
 //! neither a nightly compiler nor an instrumented build. Each input may cost only so much memory (`alloc`) and time.
 //!
 //! The command line is in `main.rs`; what inputs a target starts from is in `corpus/`, made by `examples/make_corpus.rs`.
+//!
+//! # What to open for a change
+//!
+//! - A fuzz target: [`targets`], which has a module for each.
 #![deny(unsafe_code)]
 
 #[expect(unsafe_code, reason = "an allocator is unsafe by its nature; all of it is in this file")]

@@ -7,6 +7,19 @@
 //! random calls to servers of the cell's databases.
 //!
 //! Nothing here is used outside of tests and benches.
+//!
+//! # What to open for a change
+//!
+//! - The cells of tests and benches, their machines and clients, and how they end: `interop/cell/`, and [`cell`]
+//!   (the guard).
+//! - Machines with stock kernels: `scripts/kernels.sh`, `interop/kernels/`, [`guest`] (the guard),
+//!   `tests/cells/kernels.rs`.
+//! - Which commands stock tools run against our servers: `interop/cell/commands.txt`; [`commands::rules`] says what
+//!   may differ; then docs/interop.md.
+//! - What programs do in a mount, compared with a local disk: `interop/programs/`, `tests/cells/programs.rs`,
+//!   `crates/afar/tests/work.rs`.
+//! - Volumes that go from OpenAFS's servers to ours and back: `tests/cells/dumps.rs`. Their counters and dates,
+//!   compared with a stock server's: `tests/cells/volumes.rs`.
 
 #![forbid(unsafe_code)]
 

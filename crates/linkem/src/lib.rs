@@ -22,6 +22,10 @@
 //!
 //! The README has the limits within which measurements can be trusted. This crate leaves to its users what
 //! runs inside the namespaces. It needs Linux and root; see [`available`].
+//!
+//! # What to open for a change
+//!
+//! - Queue, loss and delay: [`direction`]. The guard that tests use: [`link`].
 
 #![deny(unsafe_code)]
 

@@ -5,6 +5,11 @@
 //! Tickets are left to pam_krb5, pam_sss or ssh. What PAM calls is in `sys`; what is asked of clients, in `client`.
 //!
 //! Nothing here keeps anybody out: where there is no client, or no ticket, the login goes on without.
+//!
+//! # What to open for a change
+//!
+//! - Who gets a PAG, and how the rest of the machine knows it: [`client`]; docs/decisions/0007-pags.md has the
+//!   reasons. Tests: `crates/afar/tests/pags/`, `crates/afar/tests/systemd.rs`.
 
 #![deny(unsafe_code)]
 

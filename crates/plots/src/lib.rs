@@ -1,5 +1,9 @@
 //! Measurements for people: medians with their spread, plots as SVG text, and pages that need nothing beside them. Knows
 //! nothing of what was measured, nor how.
+//!
+//! # What to open for a change
+//!
+//! - How plots look: [`svg`]. How pages look: [`page`].
 
 #![forbid(unsafe_code)]
 

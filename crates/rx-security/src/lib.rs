@@ -8,6 +8,16 @@
 //!
 //! Left to others: tokens of users (they come from a Kerberos client), lists of superusers, and what a caller may do. Facts are
 //! from docs/notes/security.md, cited as "Security notes". The crate reads no clock and makes no random numbers: both come in.
+//!
+//! # What to open for a change
+//!
+//! - The class rxkad: [`rxkad`](mod@rxkad) and the modules under it. `rx_proto::security` is the trait.
+//! - Which tickets are accepted, and how the cell's own are made: [`ticket`], which has a module for each form of
+//!   ticket.
+//! - Principals, names, superusers, and the caller with the cell's key: [`identity`].
+//! - Files of keys: [`keys`].
+//! - Ciphers: [`fcrypt`] (rxkad's; `cargo run --release -p rx-security --example crypt_speed` measures it),
+//!   [`kerberos`] (Kerberos's).
 #![forbid(unsafe_code)]
 
 mod des;

@@ -7,6 +7,12 @@
 //!
 //! Nothing here does I/O, reads a clock or spawns anything, and nothing knows of any particular interface or
 //! transport: a transport implements [`serve::CallStream`] and calls [`serve::Dispatch`].
+//!
+//! # What to open for a change
+//!
+//! - The encoding of values: [`xdr`].
+//! - The notation of an interface, and what it makes: [`interface`](mod@interface). Tests: `tests/round_trips.rs`,
+//!   `tests/calls.rs`.
 
 #![forbid(unsafe_code)]
 
