@@ -326,13 +326,16 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         if let Some(site) = entry.read_write_index() {
             (entry.sites[site].server, entry.sites[site].partition) = (to.server, to.partition);
         }
+        // The backup volume does not move along: `clean_up` removes it at the old place.
         entry.set_exists(Kind::Backup, false);
+        // One call changes the entry and releases its lock: no end of this program leaves the one without the other.
         let replace = vldb.replace_entry(volume, Kind::ReadWrite, &entry, ReleaseType::ALL);
         let Err(failure) = self.transfer.take(step, replace).await else { return Ok(()) };
         let look = async {
             let found = vldb.entry_by_id(volume, None).await?;
             self.is_at(&found, to).await
         };
+        // The answer may be lost though the change was made: undoing the move would remove the volume from where its entry says it is.
         match vldb.fate(&failure.error, look).await {
             Fate::Made => Ok(()),
             Fate::NotMade => Err((failure, false)),
@@ -345,9 +348,11 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         let uncancelled = Cancel::default();
         let (servers, volume, from) = (self.transfer.servers, self.transfer.volume, self.transfer.from);
         let mut steps = Steps { cancel: &uncancelled, tell: &mut self.transfer.steps.tell };
+        // A failure keeps nothing else from being removed: the volume has moved, and all that is left here is in the way.
         let mut failures: Vec<Failed<Step>> = Vec::new();
         let mut left = Vec::new();
         if let Some(source) = self.transfer.source.take() {
+            // Clients then look the volume up again at once. A server that has it at another partition serves it from there.
             if self.transfer.to.server != from.server {
                 let forward = servers.set_forwarding(source, self.transfer.to.server);
                 failures.extend(steps.take(Step::SetForwarding(volume), forward).await.err());
@@ -358,6 +363,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
                 left.push(Left::Source(from, volume));
             }
             let ended = steps.take(Step::EndOldSource(volume), servers.end_well(source)).await;
+            // A volume that was not removed is told already: its transaction says nothing new.
             if left.is_empty() {
                 failures.extend(ended.err());
             }

@@ -290,6 +290,7 @@ impl Calls {
             // From here on no return of a server is missed.
             let mut back = pin!(self.servers.back.notified());
             back.as_mut().enable();
+            // The order changes with what this operation and others have met meanwhile.
             Servers::sort(&mut servers);
             let usable = self.usable(asked, &servers);
             // One whose disk fails here and there is better than none.
@@ -302,12 +303,14 @@ impl Calls {
                         rotation.note(self.now(), id, Verdict::OtherSite);
                         continue;
                     };
+                    // Taken before the call: a reset that comes during it ends what the reply promises.
                     let responder = Responder { server: Arc::clone(server), resets: server.resets() };
                     let limits = if silences < SILENCES_MAX {
                         self.hasty_limits(asked, &usable, id, &address)
                     } else {
                         None
                     };
+                    // Asked for each attempt: after a refusal or a renewal it is another one, or none.
                     let shown = match self.users.shown(who, purpose) {
                         Ok(shown) => shown,
                         Err(NoToken) => {
@@ -329,6 +332,7 @@ impl Calls {
                         Err(error) if limits.is_some() && is_silence(&error) => {
                             silences += 1;
                             self.liveness.note_suspicion(server, &address);
+                            // It may only be slow: as a busy one it is asked again if the others do not answer either.
                             rotation.note(self.now(), id, Verdict::Wait);
                             last = Some((error, Verdict::Down));
                         }
@@ -357,6 +361,7 @@ impl Calls {
                         .map_err(|error| Failure::of_lookup(error, rotation.is_ambiguous()))?;
                     rotation.note_looked(self.locations.is_worked_on(cell, volume));
                     has_looked = true;
+                    // If a server was asked before, its failure says more than that none is left.
                     if servers.is_empty() && last.is_none() {
                         let error = Error::NoSite { cell: self.cells.name_of(cell), volume };
                         return Err(Failure::of_lookup(error, false));
@@ -367,6 +372,7 @@ impl Calls {
                     if is_away && matches!(asked, Asked::Known(..)) {
                         return Err(failure(last, &servers, &rotation));
                     }
+                    // The next begins before the last one ends, so that nobody sees none in between.
                     drop(waits.replace(self.waiting.begin(if is_away { Why::Away } else { Why::Busy })));
                     wait::until(&self.runtime, at, back).await;
                 }
