@@ -74,6 +74,15 @@ for page in crates/*/src/lib.rs crates/*/src/main.rs; do
     [ -f "$page" ] || continue
     expect_files "$page" "${page%src/*}" < <(sed -n 's|^//! \?||p' "$page" | names)
 done
+# A doc comment starts with a noun or a verb (CONTRIBUTING.md, "How text is written", rule 8), so not with one of these.
+words='(Also|And|Are|But|By whom|Can|For whom|From|If|In the order|Not|Of|On|Or|Since|To|Who|Whoever|Whom|Whose|Why|Without)'
+found=$(git grep --untracked -nIE '^ *///' -- '*.rs' | awk -F: -v words="$words" '
+    { begins = $1 != file || $2 != line + 1; file = $1; line = $2; text = $0; sub(/^[^:]*:[^:]*: *\/\/\/ */, "", text) }
+    begins && text ~ "^" words "([ ,.:;?]|$)"')
+if [ -n "$found" ]; then
+    printf 'repository.sh: a doc comment that starts with neither a noun nor a verb:\n%s\n' "$found" >&2
+    status=1
+fi
 # A crate's tests are one program, and a file that tests/main.rs does not name is never run.
 for main in crates/*/tests/main.rs; do
     for file in "${main%main.rs}"*.rs "${main%main.rs}"*/mod.rs; do

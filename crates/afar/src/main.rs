@@ -96,7 +96,7 @@ struct Entry {
     run: fn(&[OsString]) -> ExitCode,
 }
 
-/// In the order in which the help shows them.
+/// All entries, in the order in which the help shows them.
 const ENTRIES: &[Entry] = &[
     Entry {
         name: "up",

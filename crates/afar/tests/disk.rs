@@ -20,7 +20,7 @@ use rx_security::KeySet;
 
 const VOLUME: VolumeId = VolumeId(536_870_915);
 const OTHER: VolumeId = VolumeId(536_870_918);
-/// Of the files that fill a partition; more than what is kept in the metadata.
+/// The size of the files that fill a partition; more than what is kept in the metadata.
 const BYTES: usize = 500_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 

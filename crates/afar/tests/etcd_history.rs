@@ -36,7 +36,7 @@ const CLIENTS: u64 = 10;
 const NAMES: u64 = 6;
 const NAME_LIFE: Duration = Duration::from_secs(2);
 
-/// Of the configuration: a server that does not reach etcd says so.
+/// A line of the configuration: a server that does not reach etcd says so.
 const NO_MEMORY: &str = "memory_seconds = 0\n";
 
 /// How long a client waits for a server.

@@ -334,7 +334,7 @@ os.fsync(file)",
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
 
-/// Who begins to execute another program closes the files that are not for that one, and waits for the mount to take what was written. Meanwhile
+/// A process that begins to execute another program closes the files that are not for that one, and waits for the mount to take what was written. Meanwhile
 /// the kernel lets nobody read most of what `/proc` tells of the process: the mount waited for that, with all its threads, for ever.
 #[test]
 fn programs_that_begin_while_files_are_open_do_not_stop_the_mount() {

@@ -38,7 +38,7 @@ const FILES: usize = 3;
 /// Handles that are open at a time.
 const HANDLES: usize = 10;
 
-/// From this length on, a file that is open to be read may stay as it was opened: the kernel may read it by itself.
+/// A file that is open to be read may stay as it was opened from this length on: the kernel may read it by itself.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// What is printed of a run that failed.

@@ -30,17 +30,17 @@ const WRITERS: usize = 4;
 const MAX_BYTES: usize = 40_000;
 /// Most files of a directory.
 const MAX_FILES: usize = 40;
-/// Of each writer's files, how many somebody else watches.
+/// The number of each writer's files that somebody else watches.
 const WATCHED_FILES: usize = 6;
 
 /// Files that are there all the time: some 10^8 bytes, of which a start should read none. How many, and of how many bytes: those
 /// of the first kind are two files of data each, those of the second are kept with the metadata.
 const LARGE: (usize, usize) = (45, 2_000_000);
 const SMALL: (usize, usize) = (800, 12_000);
-/// Of the small ones, how many are looked at after each kill.
+/// The number of small files that are looked at after each kill.
 const SMALL_LOOKED_AT: usize = 10;
 
-/// From the start of the process until it serves: by the clock in the median, and in processor time in nine of ten. What else the machine does
+/// The time from the start of the process until it serves: by the clock in the median, and in processor time in nine of ten. What else the machine does
 /// takes no processor time of the server's.
 const START_MAX: Duration = Duration::from_secs(1);
 /// The same by the clock at most: far more, for busy machines.

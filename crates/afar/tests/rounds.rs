@@ -29,7 +29,7 @@ const MAPPED: usize = 4;
 /// Files that are held open at a time.
 const HELD: usize = 20;
 
-/// From this length on files are read by the kernel itself, where it may.
+/// The kernel itself reads files from this length on, where it may.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// How long a mount may go on with what it was promised once it can be told again. Servers try who did not answer after one second,
@@ -135,7 +135,7 @@ struct Rounds {
     outages: usize,
     /// How often a mount had been late when the round began.
     late: usize,
-    /// Since when callbacks are lost.
+    /// The time since which callbacks are lost.
     lost_since: Instant,
 }
 

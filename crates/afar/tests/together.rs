@@ -430,7 +430,7 @@ fn the_names_of_a_file_stay_one_inode_while_another_mount_moves_them() {
     });
 }
 
-/// Of a name that it has and may not use, the kernel asks without the directory's lock, and notes the answer when its thread has a
+/// The kernel asks about a name that it has and may not use without the directory's lock, and notes the answer when its thread has a
 /// processor again: perhaps after a notice that was sent later.
 #[test]
 fn a_name_that_was_just_found_is_not_found_when_another_mount_has_removed_it() {
@@ -458,7 +458,7 @@ fn a_name_that_was_just_found_is_not_found_when_another_mount_has_removed_it() {
     });
 }
 
-/// Who asks while a name is removed may be told either. Who asks afterwards may not.
+/// A program that asks while a name is removed may be told either. One that asks afterwards may not.
 #[test]
 fn a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone() {
     const NAME: &str = "a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone";

@@ -65,9 +65,9 @@ pub struct Order<'a> {
 /// The source of a date of a restored volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DateOf {
-    /// From the dump.
+    /// The dump's date.
     Dump,
-    /// From the volume that was there.
+    /// The date of the volume that was there.
     Previous,
     /// It is the time of the restore.
     Now,

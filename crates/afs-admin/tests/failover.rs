@@ -41,7 +41,7 @@ struct Cell {
     servers: Vec<Endpoint>,
     caller: Endpoint,
     does: Arc<Mutex<Vec<Does>>>,
-    /// Who was asked, in this order.
+    /// The servers that were asked, in this order.
     asked: Arc<Mutex<Vec<u32>>>,
 }
 
@@ -117,7 +117,7 @@ impl Cell {
         self.sim.block_on(ask).map(|reply| reply.new_volid.0)
     }
 
-    /// Who was asked since the last time.
+    /// Returns the servers that were asked since the last time.
     fn asked(&self) -> Vec<u32> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }

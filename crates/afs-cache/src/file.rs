@@ -21,7 +21,7 @@ const MIXED: u64 = u64::MAX;
 const NOT_CUT: u64 = u64::MAX;
 /// The distance behind a reader within which data stay, if there is no room for all: the kernel may read them a second time.
 const NEAR_BEHIND: u64 = 1 << 20;
-/// And ahead of it: what may have been fetched for it.
+/// The same ahead of it: what may have been fetched for it.
 const NEAR_AHEAD: u64 = 128 << 20;
 /// The distance ahead of a reader within which data stay on a full disk: a piece that is being fetched needs room now.
 const NEAR_AHEAD_WHEN_FULL: u64 = 1 << 20;

@@ -53,7 +53,7 @@ pub enum FileError {
     Log,
     /// There is more than such a file can have.
     TooMuch {
-        /// Of what.
+        /// The things of which there are too many.
         what: &'static str,
         /// At most.
         limit: usize,

@@ -8,7 +8,7 @@ use crate::record::{BadRow, Fields, PutFields};
 pub(crate) enum Slot<T> {
     /// With an entry.
     Used(T),
-    /// Without one; `next` is the place that was freed before it.
+    /// A free place; `next` is the place that was freed before it.
     Free { next: Option<u32> },
 }
 

@@ -31,7 +31,7 @@ pub struct Position(pub u64);
 /// Some rows of a prefix, and the moment that they are of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// In the order of their keys.
+    /// The rows, in the order of their keys.
     pub rows: Vec<Row>,
     /// The position at which they were so.
     pub position: Position,

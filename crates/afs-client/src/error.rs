@@ -83,7 +83,7 @@ pub enum Error {
         /// The vnode.
         fid: Fid,
     },
-    /// Not a name that an entry can have.
+    /// A name that no entry can have.
     BadName {
         /// The name.
         name: String,

@@ -79,7 +79,7 @@ fn holder(name: &str) -> Holder {
     Holder { name: name.to_owned(), id: None }
 }
 
-/// Who somebody is in a cell, by the name and by the key of the token that they hold.
+/// Returns a user's name in a cell, and the key of the token that they hold.
 fn held(client: &Client, user: User, cell: &str) -> Option<(String, Token)> {
     client.held_token(user, cell).map(|(holder, token)| (holder.name, (*token).clone()))
 }

@@ -480,7 +480,7 @@ fn a_hard_link_of_a_symbolic_link_is_not_permitted() {
     });
 }
 
-/// To give it another name takes the right to insert, to remove it does not.
+/// A new name takes the right to insert, removing a name does not.
 #[test]
 fn an_open_file_is_removed_by_who_may_delete_and_not_insert() {
     use afs_client::OpenFlags;

@@ -41,7 +41,7 @@ fn a_busy_volume_is_waited_for() {
     });
 }
 
-/// Who has a directory locked lets go of it in a minute where nobody answers, but not where a volume is busy.
+/// A program that has a directory locked lets go of it in a minute where nobody answers, but not where a volume is busy.
 #[test]
 fn who_waits_for_a_server_that_is_away_is_told_from_who_waits_for_a_busy_one() {
     let world = World::new();

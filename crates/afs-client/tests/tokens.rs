@@ -246,7 +246,7 @@ fn one_who_writes_all_the_time_does_not_keep_another_from_writing() {
     });
 }
 
-/// Whoever cut the file lost the turn while its status was asked for: each time as others change the file too.
+/// A user who cut the file lost the turn while its status was asked for: each time as others change the file too.
 #[test]
 fn one_who_writes_all_the_time_does_not_keep_another_from_cutting() {
     let world = World::new();

@@ -105,7 +105,7 @@ pub struct Cell {
 /// `CellServDB`: cells and their database servers, the same for clients and servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CellServDb {
-    /// In the order of the file.
+    /// The cells, in the order of the file.
     pub cells: Vec<Cell>,
 }
 
@@ -230,7 +230,7 @@ pub struct CellAlias {
 /// `CellAlias`: a cell and its alias on each line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CellAliases {
-    /// In the order of the file.
+    /// The aliases, in the order of the file.
     pub aliases: Vec<CellAlias>,
 }
 

@@ -28,7 +28,7 @@ impl AddressRule {
 /// `NetInfo` or `NetRestrict`: addresses and networks, one a line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AddressRules {
-    /// In the order of the file.
+    /// The rules, in the order of the file.
     pub rules: Vec<AddressRule>,
 }
 

@@ -16,7 +16,7 @@ pub struct RealmFiles {
 }
 
 impl RealmFiles {
-    /// From the texts of `krb.conf` and `krb.excl`. Every text is one.
+    /// Makes them from the texts of `krb.conf` and `krb.excl`. Every text is one.
     pub fn parse(krb_conf: &str, krb_excl: &str) -> Self {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         Self {

@@ -37,7 +37,7 @@ impl Superuser {
 /// `UserList`: one superuser a line. An empty list is nobody, not everyone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserList {
-    /// In the order of the file, which is that of `bos listusers`.
+    /// The superusers, in the order of the file, which is that of `bos listusers`.
     pub users: Vec<Superuser>,
 }
 

@@ -115,7 +115,7 @@ enum Section {
 enum Step<'i> {
     /// More bytes are needed.
     More,
-    /// On to the next.
+    /// Goes on to the next.
     Go,
     Dump,
     Volume,

@@ -13,7 +13,7 @@ pub enum Verdict {
     Fail,
     /// Busy or starting: another site if there is one, else the same again in a while.
     Wait,
-    /// Not there now, and nobody says for how long: another site, else the same again for a short time.
+    /// The volume is not there now, and nobody says for how long: another site, else the same again for a short time.
     Offline,
     /// The volume is elsewhere: ask the VLDB again.
     LookAgain,

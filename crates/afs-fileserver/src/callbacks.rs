@@ -195,7 +195,7 @@ impl Callbacks {
         }
     }
 
-    /// To be called after promises were made, the last of them to this host: with too many, the machine whose hosts have the most
+    /// Has to be called after promises were made, the last of them to this host: with too many, the machine whose hosts have the most
     /// gives up those of its largest host, until there is some room; so that a machine that takes what it can get, under
     /// however many ports, pays for itself. Returns the hosts that have to be told to forget everything that they have from here.
     pub fn make_room(

@@ -13,8 +13,8 @@ use rx_proto::time::Instant;
 
 /// Work that took so long has waited for the disk: a small change takes some 10 us, a change of threads and back about as much.
 const SLOW: Duration = Duration::from_millis(1);
-/// Or the thread had to wait for a processor, or the whole machine for its host. That meets one piece of work among many, the disk one
-/// after the other: what is slow counts if one of so many before was.
+/// The number of pieces of work before a slow one of which another has to have been slow, for it to count: a thread that waits for a
+/// processor, or a machine for its host, slows one piece among many, the disk one after the other.
 const QUICK_BETWEEN: u32 = 32;
 /// The time for which the fast path is not taken after that, at first and at most. It doubles each time that it was too short.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);

@@ -104,7 +104,7 @@ fn decode(opcode: u32, bytes: &[u8]) -> Reply {
     reply
 }
 
-/// Without what differs by the time of day, and with the fids of here.
+/// The reply without what differs by the time of day, and with the fids of here.
 fn comparable(mut reply: Reply, fids: &Fids) -> Reply {
     for status in &mut reply.statuses {
         let parent = AfsFid { volume: VOLUME, vnode: status.parent_vnode, unique: status.parent_unique };

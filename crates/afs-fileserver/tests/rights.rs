@@ -160,7 +160,7 @@ fn a_mount_point_needs_the_right_to_administer() {
     });
 }
 
-/// Whoever is put into a group has what it gives within five minutes, or as soon as an administrator says so.
+/// A user who is put into a group has what it gives within five minutes, or as soon as an administrator says so.
 #[test]
 fn groups_are_asked_again_when_an_administrator_says_so() {
     let cell = Cell::new();

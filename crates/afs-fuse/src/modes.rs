@@ -16,7 +16,7 @@
 /// The way in which an inode is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Mode {
-    /// Not at all.
+    /// It is not open at all.
     #[default]
     Closed,
     /// Through the page cache, so many times.
@@ -28,11 +28,11 @@ pub(crate) enum Mode {
 /// The way in which one file of it is to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenKind {
-    /// To be read; all of it is in the cache, and it is large enough for passthrough to pay.
+    /// The file is read; all of it is in the cache, and it is large enough for passthrough to pay.
     ReadWhole,
-    /// To be read.
+    /// The file is read.
     Read,
-    /// To be written, and perhaps read.
+    /// The file is written, and perhaps read.
     Write,
 }
 

@@ -151,7 +151,7 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Layers {
     active: Layer,
-    /// On its way into the B-tree.
+    /// The layer that is on its way into the B-tree.
     frozen: Arc<Layer>,
     bytes: u64,
 }

@@ -52,7 +52,7 @@ pub struct Etcd {
     /// Each member's own network, if they have some.
     networks: Option<Networks>,
     is_secret: bool,
-    /// If tokens are signed: what a password's check costs, and for how many seconds tokens are good.
+    /// The cost of a password's check, and the seconds for which tokens are good, if tokens are signed.
     tokens: Option<(u8, u32)>,
 }
 

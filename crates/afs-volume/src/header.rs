@@ -8,7 +8,7 @@ pub const NAME_MAX: usize = 31;
 /// The kind of a volume, with its number in the protocol (Volume service notes 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeKind {
-    /// Can be changed: 0.
+    /// A volume that can be changed: 0.
     ReadWrite,
     /// A clone that is released to clients: 1.
     ReadOnly,
@@ -97,7 +97,7 @@ pub enum VolumeState {
     Busy,
     /// Now at another server; clients are to ask the VLDB.
     Moved,
-    /// Not served, and why.
+    /// It is not served, and why.
     Offline(String),
 }
 

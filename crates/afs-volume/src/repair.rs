@@ -210,7 +210,7 @@ pub fn salvage(
     Ok(Salvaged { partition, volume, repairs, lost, more_lost })
 }
 
-/// Without a thread, which would remove files and rows.
+/// Opens the partition without a thread, which would remove files and rows.
 fn open(disk: &Arc<dyn Disk>, folder: &Path, config: &Config) -> Result<Partition, VolumeError> {
     Partition::open_on(disk.clone(), folder, Config { has_thread: false, ..config.clone() })
 }

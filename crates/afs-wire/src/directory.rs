@@ -76,7 +76,7 @@ pub fn hash(name: &[u8]) -> usize {
 /// The reason why bytes are no directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryError {
-    /// Not a whole number of pages, or none.
+    /// The length is no whole number of pages, or none.
     BadLength {
         /// Bytes given.
         bytes: usize,

@@ -210,7 +210,7 @@ wire_struct! {
         group: ViceId,
         /// The twelve low mode bits.
         unix_mode_bits: u32,
-        /// Not used.
+        /// Is not used.
         seg_size: u32,
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct Experiment {
     pub(crate) run: fn(&Lab, &mut Record) -> Result<(), Error>,
 }
 
-/// In the order in which they run and are reported.
+/// All experiments, in the order in which they run and are reported.
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "far",

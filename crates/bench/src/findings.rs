@@ -18,7 +18,7 @@ use Gap::{Median, Range, Times};
 /// The experiment, the sentence, what fills its gaps (`{}`) in their order.
 type Sentence = (&'static str, &'static str, &'static [Gap]);
 
-/// In the order of the experiments.
+/// All sentences, in the order of the experiments.
 const SENTENCES: &[Sentence] = &[
     (
         "far",

@@ -50,7 +50,7 @@ pub(crate) struct Progress {
 /// The result of all.
 pub(crate) struct Seen {
     pub(crate) commands: Vec<String>,
-    /// In the order of the plan.
+    /// The flows, in the order of the plan.
     pub(crate) flows: Vec<Progress>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// From here on SIGINT, SIGTERM and SIGHUP set the flag instead of ending the process. They are not blocked, as what is
+    /// Has SIGINT, SIGTERM and SIGHUP set the flag from here on, instead of ending the process. They are not blocked, as what is
     /// started would have them blocked too: servers that cannot be told to stop.
     pub(crate) fn take_signals() -> Result<Interrupt, Error> {
         let is_set = Arc::new(AtomicBool::new(false));

@@ -106,7 +106,7 @@ impl ClientOf {
 
 /// Our servers at one end of a link, and room for clients at both.
 pub(crate) struct Scene {
-    /// In the order of their drop.
+    /// The server. The fields are dropped in this order.
     server: Process,
     link: Link,
     command: String,
@@ -168,7 +168,7 @@ impl Scene {
 
 /// A cell on a machine of its own, and a link whose B leads to it: a client in A has the link between.
 pub(crate) struct CellScene {
-    /// In the order of their drop.
+    /// The cell. The fields are dropped in this order.
     cell: Cell,
     servers: Namespace,
     link: Link,

@@ -142,7 +142,7 @@ impl Invocation {
         Invocation { program: program.to_path_buf(), arguments: Vec::new(), niceness: 0, core: None }
     }
 
-    /// On this core alone, with all its threads; none is wherever the system likes.
+    /// Has it run on this core alone, with all its threads; none is wherever the system likes.
     pub(crate) fn on_core(mut self, core: Option<usize>) -> Invocation {
         self.core = core;
         self

@@ -195,7 +195,7 @@ fn script(packets: &[&Packet], modes: u8) -> Vec<u8> {
     script
 }
 
-/// Of the throw-away cell of the captures.
+/// The key of the throw-away cell of the captures.
 const KEY_FILE_EXT: &[u8] = include_bytes!("../../rx-security/tests/captures/KeyFileExt");
 /// Behind a RESPONSE's fixed part its ticket begins.
 const TICKET_AT: usize = 56;

@@ -18,9 +18,9 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// The way that a datagram goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From the client to the server.
+    /// The way from the client to the server.
     ToServer,
-    /// From the server to the client.
+    /// The way from the server to the client.
     ToClient,
 }
 

@@ -274,7 +274,7 @@ fn millis(ms: u32) -> Duration {
 pub enum Event {
     /// A call has come.
     Began {
-        /// From here.
+        /// The address that it came from.
         peer: SocketAddr,
     },
     /// A call has ended.

@@ -241,7 +241,7 @@ fn namespaces_of_a_dead_process_are_removed_and_those_of_a_live_one_stay() {
     assert!(is_named(live.a().name()) && is_named(next.b().name()));
 }
 
-/// Who found one of two names taken, and gone a moment later as another thread removed it, failed.
+/// A thread that found one of two names taken, and gone a moment later as another thread removed it, failed.
 #[test]
 fn threads_start_and_stop_links_at_once() {
     if !can_run() {

@@ -233,7 +233,7 @@ pub fn curves(lines: &[Line<'_>], right: f64, goal: Option<f64>, x_name: &str, y
     })
 }
 
-/// From values to pixels.
+/// A map from values to pixels.
 struct Scale {
     low: f64,
     high: f64,
@@ -243,7 +243,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// From 0 on.
+    /// A linear scale from 0 on.
     fn linear(high: f64, from: i32, to: i32) -> Scale {
         let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
         Scale { low: 0.0, high, from, to, is_logarithmic: false }

@@ -37,7 +37,7 @@ pub struct Datagram {
 /// The content of a file.
 #[derive(Debug)]
 pub struct Capture {
-    /// In the order of the file.
+    /// The datagrams, in the order of the file.
     pub datagrams: Vec<Datagram>,
     /// Frames in the file, of all kinds.
     pub frames: usize,

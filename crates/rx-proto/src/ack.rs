@@ -52,7 +52,7 @@ reasons! {
     4 EXCEEDS_WINDOW
     /// Out of buffers; a packet was dropped.
     5 NOSPACE
-    /// Are you there? Must be answered.
+    /// Asks whether the peer is there. Must be answered.
     6 PING
     /// Yes; `serial` names the ping.
     7 PING_RESPONSE
@@ -144,9 +144,9 @@ impl<'a> AckTable<'a> {
 /// The ranges of an ACK between peers of our own: pairs of a gap and a length, of 16 bits each.
 #[derive(Clone, Copy, Debug)]
 struct RangeList<'a> {
-    /// From the highest packet received downwards.
+    /// The packets from the highest one received downwards.
     newest: &'a [u8],
-    /// From `first` upwards. Empty when the others go down to there.
+    /// The packets from `first` upwards. Empty when the others go down to there.
     oldest: &'a [u8],
 }
 

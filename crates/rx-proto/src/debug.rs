@@ -138,7 +138,7 @@ record! {
         packet_reclaims: i32
         /// Calls served since the start.
         calls_executed: i32
-        /// Not 0 while a call waits for a buffer.
+        /// Is not 0 while a call waits for a buffer.
         waiting_for_packets: u8
         /// File descriptors in use.
         used_fds: u8

@@ -80,11 +80,11 @@ pub enum PeerKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Permit {
     Go,
-    /// Not before something is acknowledged.
+    /// It may send after something is acknowledged.
     Full,
-    /// Not before then.
+    /// It may send at this time.
     At(Instant),
-    /// Not before the peer has shown to be reachable.
+    /// It may send when the peer has shown to be reachable.
     Unverified,
 }
 

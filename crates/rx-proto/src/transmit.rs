@@ -50,7 +50,7 @@ enum State {
     Unknown,
     /// The peer says that it has it, and may still throw it away.
     Received,
-    /// To be sent again.
+    /// It has to be sent again.
     Lost,
 }
 

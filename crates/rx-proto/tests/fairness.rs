@@ -346,7 +346,7 @@ impl Drop for Seed {
 const SEEDS: u64 = 2000;
 const PARTS: u64 = 4;
 
-/// Whoever comes and goes, credits hold and nobody starves.
+/// Credits hold and nobody starves, whoever comes and goes.
 macro_rules! worlds {
     ($($name:ident $part:literal)*) => {$(
         #[test]

@@ -428,7 +428,7 @@ fn a_client_that_moved_between_calls_goes_on_with_its_connection() {
     assert_eq!(world.nodes[1].endpoint.connection_count(), 1);
 }
 
-/// Whoever sits on the way can send a packet on from elsewhere before the client's own comes, and answer the question.
+/// An attacker on the way can send a packet on from elsewhere before the client's own comes, and answer the question.
 #[test]
 fn a_client_that_goes_on_calling_from_its_address_keeps_its_connection() {
     let (mut world, connection) = pair(7);

@@ -37,9 +37,9 @@ pub const INDEX: SecurityIndex = SecurityIndex(2);
 pub enum Level {
     /// The caller's name, and the place of each packet: a checksum in the header.
     Clear,
-    /// And the length and the first four bytes of each packet.
+    /// The same, and the length and the first four bytes of each packet.
     Auth,
-    /// And all that is said.
+    /// The same, and all that is said.
     Crypt,
 }
 

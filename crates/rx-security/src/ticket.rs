@@ -131,7 +131,7 @@ pub enum TicketError {
         /// The kind, for Kerberos tickets.
         kind: EncType,
     },
-    /// Not encrypted with the key, or not a ticket.
+    /// It is not encrypted with the key, or no ticket.
     Bad(&'static str),
     /// Its end has passed.
     Expired,

@@ -25,7 +25,7 @@ struct Found {
     refused: Vec<AbortCode>,
     /// DATA packets that opened.
     data: usize,
-    /// Of those, from the client, those whose payload begins with an opcode below 65,536 where one has to stand.
+    /// DATA packets that opened, from the client, whose payload begins with an opcode below 65,536 where one has to stand.
     requests: usize,
 }
 

@@ -153,7 +153,7 @@ fn a_call_under_way_ends_when_its_ticket_does() {
     assert_eq!(world.nodes[0].jobs[job].result, Some(Err(CallError::AbortedByPeer(codes::EXPIRED))));
 }
 
-/// Without the key nobody can change a byte of what is encrypted, or move a packet, unnoticed.
+/// Nobody can change a byte of what is encrypted, or move a packet, unnoticed, without the key.
 #[test]
 fn a_packet_that_was_changed_on_its_way_ends_the_connection() {
     let (mut world, connection) = simple(Level::Crypt, superuser(1), Level::Crypt);

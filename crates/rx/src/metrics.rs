@@ -337,7 +337,7 @@ pub(crate) struct Ending {
 
 /// The meters of the calls of a service, of one role.
 pub(crate) struct CallMeters {
-    /// In the order of [`CallResult::ALL`].
+    /// The counters, in the order of [`CallResult::ALL`].
     by_result: [(Counter, Histogram); 4],
     handler_wait: Histogram,
     send_wait: Histogram,

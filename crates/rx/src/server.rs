@@ -285,7 +285,7 @@ impl Slot {
     }
 }
 
-/// Also where the task was dropped, as at the end of a runtime: then nothing begins any more.
+/// Frees the slot also where the task was dropped, as at the end of a runtime: then nothing begins any more.
 impl Drop for Slot {
     fn drop(&mut self) {
         self.entry.lock().release(self.owner);

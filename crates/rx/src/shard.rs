@@ -78,7 +78,7 @@ pub(crate) struct State {
     channel_waiters: HashMap<ConnectionHandle, Vec<Waker>>,
     /// The tasks that wait for the statistics of a peer.
     curious: HashMap<SocketAddr, Vec<oneshot::Sender<DebugStats>>>,
-    /// On a port of all addresses: the one that each peer sends to, to answer from.
+    /// The address that each peer sends to, to answer from, on a port of all addresses.
     local_ips: Option<HashMap<SocketAddr, IpAddr>>,
     /// Wakers that are not needed any more. Dropping one may drop a task, hence a call, which takes this state's lock: that
     /// has to wait until it is let go.
@@ -106,7 +106,7 @@ pub(crate) struct Outcome {
     pub(crate) callers: usize,
     pub(crate) incoming: Vec<Incoming>,
     pub(crate) answers: Vec<(oneshot::Sender<DebugStats>, DebugStats)>,
-    /// To be dropped only.
+    /// The wakers that are only dropped.
     _spent: Vec<Waker>,
 }
 

@@ -473,7 +473,7 @@ impl Socket {
     }
 }
 
-/// To be waited for, beside others by one thread; what is there is taken by [`Socket::recv`].
+/// The descriptor to wait for, beside others by one thread; what is there is taken by [`Socket::recv`].
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

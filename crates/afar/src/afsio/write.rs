@@ -57,7 +57,7 @@ struct Counted {
 }
 
 enum Origin {
-    /// From that offset on.
+    /// A file, written from that offset on.
     File(File, u64),
     Pattern,
 }
@@ -197,7 +197,7 @@ fn check_is_file(found: &Found, target: &Target) -> Result<(), AfsioError> {
     }
 }
 
-/// Why it could not be stored.
+/// The reason why it could not be stored.
 enum Failure {
     Client(Error),
     Input(io::Error),

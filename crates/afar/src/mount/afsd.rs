@@ -14,7 +14,7 @@ enum Effect {
     Honoured,
     /// Honoured: what it does.
     Flag(&'static str),
-    /// Not needed: why.
+    /// It is not needed: why.
     Needless(&'static str),
 }
 
@@ -23,7 +23,7 @@ use Effect::{Flag, Honoured, Needless};
 /// Name, what its value is (empty: it takes none), effect.
 type Row = (&'static str, &'static str, Effect);
 
-/// In the order in which `afsd` takes values without an option; only the mount point is taken so here.
+/// The options, in the order in which `afsd` takes values without an option; only the mount point is taken so here.
 const ROWS: [Row; 42] = [
     ("mountdir", "mount location", Honoured),
     ("blocks", "cache size in KiB", Honoured),

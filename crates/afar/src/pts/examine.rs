@@ -8,7 +8,7 @@ use afs_wire::ids::ViceId;
 use afs_wire::pt::Privacy;
 use serde_json::{Value, json};
 
-/// Whose members may make any number of groups.
+/// The group whose members may make any number of groups.
 const ADMINISTRATORS: &str = "system:administrators";
 
 /// The five letters of the privacy flags: for each the bits it has, and how they are shown where members, and where all

@@ -17,7 +17,7 @@ const LETTERS: [(char, char, u32); 5] =
 /// What is wrong with the flags.
 #[derive(Debug, PartialEq, Eq)]
 enum BadFlags {
-    /// Not five of the letters.
+    /// They are not five of the letters.
     Form,
     /// Letters at the wrong place.
     Order,

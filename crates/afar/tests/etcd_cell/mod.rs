@@ -227,7 +227,7 @@ impl EtcdCell {
         command
     }
 
-    /// Who may change everything.
+    /// The credentials of a user who may change everything.
     pub(crate) fn superuser(&self) -> Credentials {
         Credentials::superuser(&KeySet::load(&self.states[0].path().join("etc/server")).unwrap()).unwrap()
     }

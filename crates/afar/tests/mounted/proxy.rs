@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Of the services: files, protection, locations of volumes, volumes, and the overseer's.
+/// The ports of the services: files, protection, locations of volumes, volumes, and the overseer's.
 const PORTS: [u16; 5] = [7000, 7002, 7003, 7005, 7007];
 
 /// How often the threads look whether they should end.
@@ -77,7 +77,7 @@ impl Proxy {
         *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
     }
 
-    /// From now on datagrams with this in them are counted.
+    /// Counts datagrams with this in them from now on.
     pub(crate) fn look_for(&self, text: &[u8]) {
         *self.shared.looked_for.lock().unwrap_or_else(PoisonError::into_inner) = text.to_vec();
     }

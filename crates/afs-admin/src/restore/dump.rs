@@ -55,7 +55,7 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         self
     }
 
-    /// From now on gives out what has not come, as far as the dump agrees with what came. A dump that can be read twice is compared first,
+    /// Gives out only what has not come from now on, as far as the dump agrees with what came. A dump that can be read twice is compared first,
     /// until `goes_on` says no. Returns whether anything may be left out, and the file whose first bytes are left out, with their number.
     /// Expects that nothing was given out yet.
     ///

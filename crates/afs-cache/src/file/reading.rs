@@ -18,7 +18,7 @@ pub enum AtOnce {
     Read(usize),
     /// All of it is here, and the disk has to be waited for.
     OnDisk,
-    /// Not all of it is here.
+    /// A part of it is not here.
     Absent,
 }
 

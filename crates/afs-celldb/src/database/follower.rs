@@ -403,7 +403,7 @@ fn asking<I: Image>() -> String {
 #[derive(Debug, Default)]
 struct Attempts {
     pause: Duration,
-    /// Why the last one failed that was told of.
+    /// The reason of the last failure that was told of.
     told: Option<OpenError>,
 }
 

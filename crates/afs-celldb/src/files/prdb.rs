@@ -22,7 +22,7 @@ pub(super) mod layout {
     pub(in super::super) const IDS: u32 = NAMES + 4 * BUCKETS;
     pub(in super::super) const HEADER_BYTES: u32 = IDS + 4 * BUCKETS;
 
-    /// Of entries and of the blocks that continue their lists.
+    /// The size of entries and of the blocks that continue their lists.
     pub(in super::super) const ENTRY_BYTES: u32 = 192;
     pub(in super::super) const FLAGS: u32 = 0;
     pub(in super::super) const ID: u32 = 4;

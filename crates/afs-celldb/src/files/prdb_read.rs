@@ -282,7 +282,7 @@ impl Reader<'_> {
         ids
     }
 
-    /// Of entries with the same name all but the one that look-ups find get another one.
+    /// Renames all entries with the same name but the one that look-ups find.
     fn rename_duplicates(&mut self, entries: &mut [Entry], places: &[u32], ranks: &[u32]) {
         let mut order: Vec<usize> = (0..entries.len()).collect();
         let rank = |index: usize| ranks[places[index] as usize].wrapping_sub(1);

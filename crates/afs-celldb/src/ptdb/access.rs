@@ -82,9 +82,9 @@ impl Right {
     pub(crate) const STATUS: Self = Self { members: 0x40, anyone: 0x80, kind: RightKind::See };
     /// The same, for those alone who see all.
     pub(crate) const STATUS_OF_ALL: Self = Self { members: 0x40, anyone: 0, kind: RightKind::See };
-    /// To see what it owns. Members of a group always see that.
+    /// The right to see what it owns. Members of a group always see that.
     pub(crate) const OWNED: Self = Self { members: 0, anyone: 0x20, kind: RightKind::See };
-    /// To see who is in it, or where it is in.
+    /// The right to see who is in it, or where it is in.
     pub(crate) const MEMBERS: Self = Self { members: 0x08, anyone: 0x10, kind: RightKind::See };
     /// The same, for IsAMemberOf with a user: the user, or what anyone may.
     pub(crate) const MEMBERSHIP: Self = Self { members: 0, anyone: 0x10, kind: RightKind::Other };

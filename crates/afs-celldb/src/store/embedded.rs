@@ -113,12 +113,12 @@ impl Reopening {
     }
 }
 
-/// Who commits.
+/// The thread that commits, if there is one.
 #[derive(Debug)]
 enum Committer {
     /// A thread; both are `None` once the store is being dropped.
     Thread(Option<SyncSender<Commit>>, Option<JoinHandle<()>>),
-    /// Whoever asks for it.
+    /// The thread that asks for the commit.
     Caller,
 }
 

@@ -17,7 +17,7 @@ const MAX_SITE_FLAG: i32 = 0x80;
 /// Most ids that can be asked for at once.
 const MAX_ID_BUMP: u32 = 0x7fff_ffff;
 
-/// Who asks for more ids than this wants the counter to be above ids that volumes have, as `vos syncvldb` does, and takes none of
+/// A caller that asks for more ids than this wants the counter to be above ids that volumes have, as `vos syncvldb` does, and takes none of
 /// them: looking for so many free ones would not end below 2^32. New volumes want three at most.
 const MOST_FOR_VOLUMES: u32 = 1024;
 

@@ -265,7 +265,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Of a database that is made: ids begin where stock cells begin (VLDB notes 5).
+    /// The header of a database that is made: ids begin where stock cells begin (VLDB notes 5).
     pub(crate) const NEW: Self = Self { max_volume_id: 0x2000_0000, free: None, allocs: 0, frees: 0 };
 
     pub(crate) fn to_row(self) -> Vec<u8> {

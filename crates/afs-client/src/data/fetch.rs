@@ -114,7 +114,7 @@ struct Call {
 struct Failed {
     number: u64,
     range: Range<u64>,
-    /// Without: the server has another version.
+    /// The reason of the failure; `None` if the server has another version.
     error: Option<Error>,
 }
 

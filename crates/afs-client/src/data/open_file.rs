@@ -19,11 +19,11 @@ use afs_wire::rights::Rights;
 /// The mode in which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenFlags {
-    /// To be read.
+    /// True if it is to be read.
     pub read: bool,
-    /// To be written.
+    /// True if it is to be written.
     pub write: bool,
-    /// To be emptied first.
+    /// True if it is to be emptied first.
     pub truncate: bool,
 }
 

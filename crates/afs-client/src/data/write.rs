@@ -20,7 +20,7 @@ use crate::fid::{CellIndex, Fid, User};
 use crate::servers::users::{NoToken, Users};
 use crate::vnodes::status::{SetStatus, Status};
 
-/// From so many dirty bytes on a file is stored while it is still being written: below, one call at close is cheaper.
+/// A file with so many dirty bytes is stored while it is still being written: below, one call at close is cheaper.
 const STORE_AHEAD_BYTES: u64 = 16 << 20;
 
 /// Dirty bytes of a file beyond which its writer waits: half a minute's worth at 40 MB/s, that a close does not take longer.

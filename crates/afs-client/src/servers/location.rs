@@ -48,7 +48,7 @@ const ENTRIES_MAX: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
 #[derive(Debug)]
 pub(crate) struct VolumeEntry {
     pub(crate) cell: CellIndex,
-    /// Without `.readonly` or `.backup`.
+    /// The name without `.readonly` or `.backup`.
     pub(crate) name: String,
     ids: [VolumeId; 3],
     flags: EntryFlags,

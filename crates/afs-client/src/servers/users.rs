@@ -183,7 +183,7 @@ pub(crate) struct Users {
     identities: RwLock<Identities>,
     /// Where tokens are kept over a restart, if they are. Locked before the identities, and for the whole of a change of both.
     kept: Mutex<Option<Kept>>,
-    /// Why they are not kept, until that is told: with the first token.
+    /// The reason why they are not kept, until that is told: with the first token.
     why_not_kept: Mutex<Option<io::Error>>,
 }
 

@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Whoever has sub-uids could keep everybody from the socket with silent connections, root too.
+    /// A user with sub-uids could keep everybody from the socket with silent connections, root too.
     #[tokio::test]
     async fn silent_connections_keep_nobody_out() {
         let served = Served::new("silent").await;

@@ -21,7 +21,7 @@ use crate::servers::table::Servers;
 /// The time between two moments at which a running client is seen to run.
 const SEE_EVERY: Duration = Duration::from_millis(500);
 
-/// Not seen for so long, it did not run: shorter than a server goes on trying to reach a client, longer than a busy machine lets it wait.
+/// A client that was not seen for so long did not run: shorter than a server goes on trying to reach a client, longer than a busy machine lets it wait.
 const LAPSE: Duration = Duration::from_secs(3);
 
 /// Detects that the machine slept: knows when the client was last seen to run, by a clock that goes on meanwhile, and who
@@ -80,7 +80,7 @@ impl SuspendDetector {
 }
 
 impl Client {
-    /// To be called before something is answered from memory: if the client was suspended until now, promises that were made before
+    /// Has to be called before something is answered from memory: if the client was suspended until now, promises that were made before
     /// are not believed any longer.
     pub fn notice_suspension(&self) {
         let inner = &self.inner;

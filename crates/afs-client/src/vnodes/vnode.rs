@@ -277,7 +277,7 @@ impl Vnode {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be taken before a call begins whose reply is to be noted.
+    /// Has to be taken before a call begins whose reply is to be noted.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = self.state();
         Snapshot {

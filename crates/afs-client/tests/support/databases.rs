@@ -37,7 +37,7 @@ const WRITERS_ID: ViceId = ViceId(-300);
 /// The server, which may be dead.
 pub(crate) struct Databases {
     sim: Sim,
-    /// Without one, there are only locations, in memory.
+    /// The disk. If there is none, there are only locations, in memory.
     disk: Option<SimulatedDisk>,
     running: Vec<Endpoint>,
 }
@@ -150,7 +150,7 @@ fn open<I: afs_celldb::database::Image>(store: Arc<dyn CellStore>) -> Result<Arc
     ready(Database::open(store)).map(Arc::new)
 }
 
-/// Who users are, as the database server says.
+/// The users, as the database server tells them.
 pub(crate) struct AsksPr(Connection);
 
 impl AsksPr {

@@ -159,7 +159,7 @@ fn options() -> EndpointConfig {
     EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() }
 }
 
-/// Who sets a cell up, and when.
+/// The user who sets a cell up, and the time.
 pub(crate) fn stamp() -> Stamp {
     Stamp { who: ViceId(1), now: AfsTime(seconds(&Sim::new(Duration::ZERO))) }
 }
@@ -507,7 +507,7 @@ fn in_folder(folder: Option<&Folder>, name: &str) -> PathBuf {
     folder.map_or(Path::new(NOWHERE), |folder| &folder.0).join(name)
 }
 
-/// Who is in a list of promises, each with a volume.
+/// The holders in a list of promises, each with a volume.
 fn holders(state: &SimulatedDisk) -> BTreeSet<(Holder, VolumeId)> {
     let (_, held) = Remembered::open(Arc::new(state.clone())).unwrap();
     let pairs = held

@@ -56,7 +56,7 @@ impl Peers for Anonymous {
     }
 }
 
-/// Whoever moves volumes: the administrator, with the volume servers.
+/// An administrator who moves volumes, with the volume servers.
 pub(crate) struct Mover {
     sim: Sim,
     services: Vec<(VolumeService, Endpoint)>,

@@ -27,7 +27,7 @@ use crate::support::data::{READ, WRITE, read_all, try_read_all, with_folder};
 use crate::support::moving::Mover;
 use crate::support::{ALICE, BOB, CELL, NOBODY, SMALL_LOG, USER_VOLUME, World};
 
-/// Who works at each client. A group that both are in, and nobody else, may change the names.
+/// The users who work at each client. A group that both are in, and nobody else, may change the names.
 pub(crate) const USERS: [User; 2] = [ALICE, BOB];
 /// See `rounds.rs`.
 pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(200);
@@ -39,7 +39,7 @@ const TIMEOUT: u32 = 3;
 /// How long nothing must have been broken before a volume is moved.
 const CALM: Duration = Duration::from_secs(5);
 
-/// Why data may be put aside: a client that lost power does not know what of its data is whole, nor that it was stored, and what a
+/// The reasons why data may be put aside: a client that lost power does not know what of its data is whole, nor that it was stored, and what a
 /// server's disk does not take is lost. The program that wrote it was told so by the close, and wrote it again.
 const KNOWN_LOSSES: [&str; 3] = ["lost power", "input or output failed", "the partition is full"];
 /// The same where the cache's disk has failed: what it does not give back is lost, and it may not know what was stored.

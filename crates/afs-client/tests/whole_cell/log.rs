@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rx_proto::time::Instant;
 
-/// Whose disk.
+/// The owner of a disk, with what it has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
     /// A file server's, with volumes.

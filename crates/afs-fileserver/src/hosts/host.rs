@@ -50,7 +50,7 @@ pub(super) struct Host {
 pub(super) struct Down {
     /// The time to wait after the next failure.
     pub(super) backoff: Duration,
-    /// Not before.
+    /// The earliest time of the next try.
     pub(super) retry_at: Instant,
     /// The clients, by their epochs, that have called from there since and did not say who they are.
     pub(super) asked: Vec<Epoch>,

@@ -56,7 +56,7 @@ pub(super) struct Known {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    /// In the order in which the kernel last asked about them.
+    /// The nodes, in the order in which the kernel last asked about them.
     pub(super) known: LruCache<NodeId, Known>,
     pub(super) current: HashMap<Fid, NodeId>,
     next: u64,

@@ -136,7 +136,7 @@ pub enum Query {
 pub enum Encryption {
     /// In all cases.
     Always,
-    /// If the caller who orders it encrypts.
+    /// They are encrypted if the caller who orders it encrypts.
     Inherit,
     /// Never.
     Never,
@@ -207,7 +207,7 @@ settings! {
         strangers_mib: u32 = 64;
     }
 
-    /// Who clients are, and who may administer.
+    /// The identities of clients, and the users who may administer.
     section Security as SecurityFile in "security" {
         /// The lowest security level that an authenticated client may use: "clear", "auth" or "crypt".
         min_level: Level = Level::Clear;
@@ -251,7 +251,7 @@ settings! {
 
     /// The volume service.
     section VolumeService as VolumeServiceFile in "vol" {
-        /// Who may list volumes: "anyuser" or "admin".
+        /// The users who may list volumes: "anyuser" or "admin".
         restricted_query: Query = Query::Anyuser;
         /// After how many idle seconds the server ends a transaction.
         idle_transaction_seconds: u32 = 600;
@@ -261,7 +261,7 @@ settings! {
 
     /// The databases.
     section Databases as DatabasesFile in "databases" {
-        /// Who may list the volume location database: "anyuser" or "admin".
+        /// The users who may list the volume location database: "anyuser" or "admin".
         restricted_query: Query = Query::Anyuser;
         /// Whether only administrators may change the protection database.
         restricted: bool = false;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// From so many files on, the whole file system is synced instead of each: a sync of a new file costs a commit of the
+/// The whole file system is synced from so many files on, instead of each: a sync of a new file costs a commit of the
 /// file system's journal, 1 to 5 ms here, one of the file system hardly more.
 const FILES_TO_SYNC_ONE_BY_ONE: usize = 8;
 /// The file on which the process that has the folder open holds a lock.

@@ -12,13 +12,13 @@ const SECTOR: usize = 512;
 /// The failure to simulate, and the number of operations before it that change something (writes, syncs, names).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// From then on nothing reaches the disk, and every operation fails: for a power loss in the midst.
+    /// The disk gets nothing from then on, and every operation fails: for a power loss in the midst.
     After(u64),
     /// One operation fails with an I/O error, those after it do not.
     ErrorAt(u64),
-    /// From then on each operation that changes something fails with an I/O error; reads do not.
+    /// Each operation that changes something fails from then on with an I/O error; reads do not.
     ErrorsFrom(u64),
-    /// From now on each read of a file's bytes fails with an I/O error that reaches so far into it; what changes something does not.
+    /// Each read of a file's bytes fails from now on with an I/O error that reaches so far into it; what changes something does not.
     UnreadableFrom(u64),
 }
 

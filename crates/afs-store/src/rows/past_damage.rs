@@ -123,7 +123,7 @@ fn branch(page: &[u8]) -> Option<Vec<(u64, Option<&[u8]>)>> {
 }
 
 impl<'a> Pages<'a> {
-    /// Of a file with this header.
+    /// Makes them of a file, by its header.
     pub(super) fn new(file: &'a CheckedFile) -> io::Result<Self> {
         let header = file.header();
         let flags = header[FLAGS];

@@ -20,7 +20,7 @@ pub(super) struct RangeCache {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// From the key on there is no row before this one, or none at all.
+    /// The row that follows each key: no row is between the two. `None` if no row follows at all.
     until: BTreeMap<Key, Option<Row>>,
     bytes: usize,
     /// The number of times that everything was forgotten.

@@ -18,7 +18,7 @@ pub(super) struct Name {
 
 /// The names that can be read.
 pub(super) struct Names {
-    /// In the order of their places.
+    /// The names, in the order of their places.
     pub(super) names: Vec<Name>,
     /// The pages that there are.
     pub(super) pages: u32,

@@ -211,7 +211,7 @@ fn a_partition_that_others_have_filled_is_opened_and_can_be_emptied() {
     filled_by_others(300_000, false);
 }
 
-/// Not a byte is left when the server starts again, after a kill or a proper end.
+/// The partition has not a byte left when the server starts again, after a kill or a proper end.
 #[test]
 fn a_partition_without_a_free_byte_is_opened_and_can_be_emptied() {
     filled_by_others(0, true);

@@ -46,7 +46,7 @@ wire_bits! {
         0x1 OFFLINE;
         /// Clients get `VBUSY`.
         0x2 BUSY;
-        /// Not used.
+        /// Is not used.
         0x8 READ_ONLY;
         /// Made and not yet valid.
         0x10 CREATE;
@@ -64,7 +64,7 @@ wire_bits! {
     VolumeFlags(i32) {
         /// The next salvage removes it.
         0x1 DELETE_ON_SALVAGE;
-        /// Not to be served.
+        /// The volume is not to be served.
         0x2 OUT_OF_SERVICE;
         /// Removed.
         0x4 DELETED;
@@ -172,7 +172,7 @@ wire_struct! {
         maxquota: i32,
         /// Used, in KiB.
         size: i32,
-        /// Not used.
+        /// Is not used.
         flags: i32,
         /// Holds the reserved quota.
         spare0: i32,
@@ -287,7 +287,7 @@ wire_struct! {
         total_usable: i32,
         /// Free.
         free: i32,
-        /// Not to be used.
+        /// Is not to be used.
         min_free: i32,
     }
 
@@ -303,7 +303,7 @@ wire_struct! {
         total_usable: i64,
         /// Free.
         free: i64,
-        /// Not to be used.
+        /// Is not to be used.
         min_free: i64,
     }
 
@@ -383,13 +383,13 @@ interface! {
           109 Dump (from_trans: TransId, from_date: AfsTime) split from_server;
         /// A volume by index.
           110 GetNthVolume (index: i32) -> (volume: VolumeId, partition: PartitionId);
-        /// Not served.
+        /// Says that the transaction's volume has moved to another server.
           111 SetForwarding (trans: TransId, new_site: i32);
         /// The name of the transaction's volume.
           112 GetName (trans: TransId) -> (name: XdrString<256>);
         /// The header of the transaction's volume.
           113 GetStatus (trans: TransId) -> (status: VolserStatus);
-        /// Not served.
+        /// Is not served.
           114 SignalRestore (name: VolName, kind: VolumeType, pid: VolumeId, clone_id: VolumeId);
         /// The first 26 partitions.
           115 ListPartitions () -> (part_ids: PIds);
@@ -429,7 +429,7 @@ interface! {
         65538 DumpV2 (from_trans: TransId, from_date: AfsTime, flags: DumpFlags) split from_server;
         /// A partition of any size, by name.
         65539 PartitionInfo64 (name: PartitionName) -> (partition: DiskPartition64);
-        /// Not served.
+        /// Is not served.
         65547 SplitVolume (volid: VolumeId, new_id: VolumeId, vnode: u32, verbose: i32) split from_server;
         /// Tells what came of the transaction's volume, which is new, when an earlier one of its id was filled and that broke
         /// off: an `afs_dump::Arrival` for each vnode. Ours (Volume service notes 5.5).

@@ -16,9 +16,9 @@ wire_enum! {
         0 SHUTDOWN;
         /// Running.
         1 NORMAL;
-        /// On its way to stop.
+        /// It is on its way to stop.
         2 SHUTTING_DOWN;
-        /// On its way to run.
+        /// It is on its way to run.
         3 STARTING_UP;
     }
 

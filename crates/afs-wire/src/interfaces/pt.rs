@@ -111,17 +111,17 @@ wire_struct! {
         nusers: i32,
         /// Groups or members.
         count: i32,
-        /// Not used.
+        /// Is not used.
         instance: i32,
         /// The first entry that it owns.
         owned: i32,
         /// The next with the same owner.
         next_owned: i32,
-        /// Not used.
+        /// Is not used.
         parent: i32,
-        /// Not used.
+        /// Is not used.
         sibling: i32,
-        /// Not used.
+        /// Is not used.
         child: i32,
         /// The name.
         name: PrNameVec,

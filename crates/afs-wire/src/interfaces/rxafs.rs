@@ -38,9 +38,9 @@ wire_enum! {
         0 READ;
         /// Alone.
         1 WRITE;
-        /// Not a lock to set: `ExtendLock` does that.
+        /// A lock that is not set: `ExtendLock` does that.
         2 EXTEND;
-        /// Not a lock to set: `ReleaseLock` does that.
+        /// A lock that is not set: `ReleaseLock` does that.
         3 RELEASE;
     }
 
@@ -89,9 +89,9 @@ wire_struct! {
 
     /// The old statistics. Stock servers fill most of the fields with zeros.
     struct ViceStatistics {
-        /// Not used.
+        /// Is not used.
         current_msg_number: u32,
-        /// Not used.
+        /// Is not used.
         oldest_msg_number: u32,
         /// The server's clock.
         current_time: AfsTime,
@@ -324,9 +324,9 @@ interface! {
         /// Sets quota and messages of a volume.
           150 SetVolumeStatus (volume: VolumeId, status: AfsStoreVolumeStatus, name: Name,
                                offline_message: Message, motd: Message);
-        /// Not served.
+        /// Is not served.
           151 GetRootVolume () -> (name: Name);
-        /// Not served.
+        /// Is not served.
           152 CheckToken (vice_id: ViceId, token: AfsOpaque);
         /// The server's clock: what clients probe with.
           153 GetTime () -> (seconds: u32, useconds: u32);
@@ -345,13 +345,13 @@ interface! {
         /// A collection of extended statistics.
           160 GetXStats (client_version: i32, collection: i32)
               -> (server_version: i32, time: AfsTime, data: CollData);
-        /// Not served.
+        /// Is not served.
           161 Lookup (dir: AfsFid, name: Name)
               -> (fid: AfsFid, status: AfsFetchStatus, dir_status: AfsFetchStatus, callback: AfsCallBack,
                   sync: AfsVolSync);
         /// Makes the server ask anew whose groups somebody has.
           162 FlushCPS (ids: ViceIds, addrs: IpAddrs, spare1: i32) -> (spare2: i32, spare3: i32);
-        /// Not served.
+        /// Is not served.
           163 DFSSymlink (dir: AfsFid, name: Name, contents: Path, status: AfsStoreStatus)
               -> (fid: AfsFid, status: AfsFetchStatus, dir_status: AfsFetchStatus, callback: AfsCallBack,
                   sync: AfsVolSync);
@@ -372,7 +372,7 @@ interface! {
         65539 GiveUpAllCallBacks ();
         /// Tells what the server can do.
         65540 GetCapabilities () -> (capabilities: CapabilityWords);
-        /// Not served.
+        /// Is not served.
         65541 CallBackRxConnAddr (addr: HostAddr);
         /// Counters of 64 bits.
         65542 GetStatistics64 (version: i32) -> (statistics: ViceStatistics64);

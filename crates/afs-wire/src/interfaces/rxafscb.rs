@@ -167,7 +167,7 @@ interface! {
           212 WhoAreYou () -> (addr: InterfaceAddr);
         /// Ends all promises of the server with this UUID.
           213 InitCallBackState3 (server_uuid: Uuid);
-        /// Are you the client with this UUID? Aborted with 1 if not.
+        /// Asks whether this is the client with this UUID. Aborted with 1 if not.
           214 ProbeUuid (client_uuid: Uuid);
         /// The rank of a server, by index.
           215 GetServerPrefs (server_index: i32) -> (server_addr: HostAddr, server_rank: i32);

@@ -318,7 +318,7 @@ wire_struct! {
         reserved: [i32; 5],
     }
 
-    /// Not used.
+    /// Is not used.
     #[derive(Copy, Default)]
     struct VlCallBack {
         /// 0.

@@ -17,7 +17,7 @@ const SERVER_CORE: Option<usize> = Some(1);
 const LARGE: [&str; 3] = ["local", "local again", "afar"];
 /// The ways of reading a large file.
 const WAYS: [&str; 3] = ["sequential, 1 MiB", "random, 4 KiB", "mmap"];
-/// And small files; the local ones are only for comparison.
+/// The same for small files; the local ones are only for comparison.
 const SMALL: [&str; 6] = ["empty mount", "empty mount again", "afar", BESIDE_PAGS, IN_PAG, "local"];
 /// In a mount in which somebody has a PAG: by a process that has none, and by one that has another.
 const BESIDE_PAGS: &str = "afar, beside a PAG";

@@ -106,7 +106,7 @@ fn describe(record: &mut Record, size: Size) {
 
 /// Two file servers of a cell with a link between them.
 struct Far {
-    /// In the order of their drop.
+    /// The mount. The fields are dropped in this order.
     mount: Mount,
     /// The file servers in namespace A.
     servers: Vec<Process>,

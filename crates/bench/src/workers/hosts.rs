@@ -59,7 +59,7 @@ struct Asked {
 struct Requests {
     started: Vec<Started>,
     woken: Vec<u64>,
-    /// To be let go of; the end of the channel tells those who wait for that.
+    /// The hosts to let go of; the end of the channel tells those who wait for that.
     ended: Vec<(u64, mpsc::Sender<()>)>,
 }
 

@@ -157,7 +157,7 @@ fn answers(cell: &Cell) -> Result<Vec<(String, String)>, Trouble> {
     Ok(answers)
 }
 
-/// Without what no call tells: when a volume was locked. An entry without a time is not locked.
+/// The answers without what no call tells: when a volume was locked. An entry without a time is not locked.
 fn without_locks(answers: Vec<(String, String)>) -> Vec<(String, String)> {
     answers.into_iter().filter(|(line, _)| !line.contains("-locked")).collect()
 }
@@ -361,7 +361,7 @@ const UBIK_HEADER_BYTES: usize = 64;
 /// Names in one command: few enough that it ends in time on a busy machine, as each is a transaction that is forced to disk.
 const AT_ONCE: usize = 100;
 
-/// If no list has all members of a group, the import collects them from the members' own lists, from OpenAFS's servers and from ours.
+/// The import collects a group's members from their own lists, from OpenAFS's servers and from ours, if no list has all of them.
 fn large_group(lab: &Lab) -> Verdict {
     let cell = lab.cell(&Machine::new(Servers::Stock))?;
     let afar = program(lab)?;

@@ -32,7 +32,7 @@ const CHANGES: usize = 1500;
 /// What `afsio` writes and reads: more than one call of its takes.
 const AFSIO_BYTES: usize = 5_000_000;
 
-/// Without a Kerberos configuration: with one, but no ticket, it frees what it never made, and crashes as often as not.
+/// The program, without a Kerberos configuration: with one, but no ticket, it frees what it never made, and crashes as often as not.
 pub(crate) const AFSIO: [&str; 3] = ["env", "KRB5_CONFIG=/nonexistent", "afsio"];
 
 /// All cases of this module.

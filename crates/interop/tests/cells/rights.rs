@@ -215,7 +215,7 @@ fn hosts(lab: &Lab, servers: &Servers) -> Verdict {
     })
 }
 
-/// Whoever is put into a group has what it gives when the file server asks again: after a while, or when it is told to.
+/// A user who is put into a group has what it gives when the file server asks again: after a while, or when it is told to.
 fn flushes(lab: &Lab, servers: &Servers) -> Verdict {
     let scene = Scene::new(lab, servers)?;
     scene.cell.expect("pts creategroup staff -localauth")?;

@@ -177,7 +177,7 @@ fn no_such_volume() -> afsvol::TransCreate {
     afsvol::TransCreate { volume, partition, flags: afsvol::AttachFlags::BUSY }
 }
 
-/// Who may connect but is no superuser.
+/// Expects that a user who may connect but is no superuser is refused.
 async fn expect_refused(
     endpoint: &Endpoint,
     who: &str,

@@ -271,7 +271,7 @@ async fn seldom(address: &str) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-/// Without what follows from places in the file, and without times.
+/// The entry without what follows from places in the file, and without times.
 fn shown_entry(entry: &pt::PrDebugEntry) -> String {
     let pt::PrDebugEntry { flags, id, cellid, owner, creator, ngroups, nusers, count, name, .. } = entry;
     let name = name.text().escape_ascii();

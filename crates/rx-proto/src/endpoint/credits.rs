@@ -66,7 +66,7 @@ const LOOK_AT_IN_SMALL: usize = 256;
 /// it holds meanwhile. (In a large one another user waits for twice as long with this, as a simulation shows.)
 const GRACE: Duration = Duration::from_millis(30);
 const GRACE_IN_SMALL: Duration = Duration::from_millis(5);
-/// And no round trip is taken for longer than this there: one that never was shorter is that of a host without CPU too.
+/// The longest that a round trip counts there: one that never was shorter is that of a host without CPU too.
 /// An owner who is really farther away is late each time when others wait, and gets credit in turns.
 const FAR: Duration = Duration::from_millis(40);
 /// An owner who was left one packet is told so again after this, and each time after this. In a small buffer they get

@@ -39,7 +39,7 @@ const MAX_UNPROVEN: u64 = 32 << 20;
 /// DATA packets of a call that are taken before its peer has shown to be there: stock clients send 16 before they hear
 /// anything, and their answer to our ping comes with the next ones.
 pub(super) const UNPROVEN_WINDOW: u32 = 32;
-/// From this packet of a call on, a peer that has not shown to be there is asked, whatever the service.
+/// The packet of a call from which on a peer that has not shown to be there is asked, whatever the service.
 pub(super) const ASK_FROM: u32 = 8;
 
 /// Datagrams that are kept while services are still to come, the newest: their clients would ask again after a second or more.

@@ -54,7 +54,7 @@ pub(crate) struct Work {
     /// Bytes to and from the server, at least and at most.
     pub(crate) send: (u64, u64),
     pub(crate) receive: (u64, u64),
-    /// From the beginning of one call to that of the next, at least.
+    /// The time from the beginning of one call to that of the next, at least.
     pub(crate) every: Duration,
     /// How long after the start of the world it begins.
     pub(crate) after: Duration,

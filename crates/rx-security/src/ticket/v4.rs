@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(open(&keys, 4, &ticket), Err(TicketError::UnknownKey { kvno: 4, kind: EncType(0) }));
     }
 
-    /// But for the last block, whose padding OpenAFS leaves to chance.
+    /// The last block differs, as OpenAFS leaves its padding to chance.
     #[test]
     fn a_ticket_of_ours_is_openafs_ticket() {
         let content = opened("afs", "", "lab.test", 0, u32::MAX);

@@ -17,7 +17,7 @@ enum How {
     Set,
     /// These too.
     Add,
-    /// Without these.
+    /// Takes these away.
     Take,
     /// `none`: the entry goes.
     Remove,

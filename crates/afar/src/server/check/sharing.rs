@@ -39,7 +39,7 @@ pub(super) enum Sharing {
     InFile,
     /// Others.
     Elsewhere,
-    /// Not known: etcd does not answer that server.
+    /// It is not known: etcd does not answer that server.
     WithoutEtcd,
 }
 

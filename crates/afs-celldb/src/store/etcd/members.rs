@@ -65,7 +65,7 @@ pub struct Tls {
 pub struct Credentials {
     /// For `https://`.
     pub tls: Option<Tls>,
-    /// If etcd wants to know users.
+    /// The password, if etcd wants to know users.
     pub password: Option<Password>,
 }
 

@@ -66,7 +66,7 @@ pub(crate) struct BuilderArgs {
     /// Address of B with prefix length
     #[arg(long, default_value = "10.99.0.2/24", value_name = "CIDR", help_heading = "Ends")]
     addr_b: String,
-    /// Also have fd99::1 and fd99::2
+    /// Give the ends fd99::1 and fd99::2 too
     #[arg(long, help_heading = "Ends")]
     ipv6: bool,
     /// TCP buffer limit in both namespaces; 0: leave it as it is
