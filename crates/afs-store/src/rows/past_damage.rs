@@ -112,8 +112,11 @@ fn leaf(page: &[u8], fixed: Option<usize>) -> Option<Vec<(&[u8], &[u8])>> {
     keys.into_iter().zip(values).map(pair).collect()
 }
 
-/// The children of a branch, each with the last key that may be in it; the last child has none.
-fn branch(page: &[u8]) -> Option<Vec<(u64, Option<&[u8]>)>> {
+/// A child of a branch, and the last key that may be in it; the last child has none.
+type Child<'p> = (u64, Option<&'p [u8]>);
+
+/// The children of a branch.
+fn branch(page: &[u8]) -> Option<Vec<Child<'_>>> {
     let count = count(page)?;
     let pages = 8 + 16 * (count + 1);
     let ends = pages + 8 * (count + 1);
