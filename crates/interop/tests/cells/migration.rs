@@ -18,7 +18,7 @@ use afs_wire::vl::GetEntryByIDN;
 use crate::database_machines::{self, CONFIG, DatabaseMachines, Site, name_database_servers};
 use crate::databases::{FILES, OurDatabases, STATE, TIMEOUT, program, set_stock, wait_for_stock};
 use crate::fuse::{self, Crashes};
-use crate::moving::while_programs_work;
+use crate::moving::{STOCK, while_programs_work};
 use crate::scene::{Scene, told};
 
 /// All cases of this module.
@@ -134,7 +134,7 @@ impl Migration {
         let stock = self.cell().mount("programs")?;
         let scratch = |mount: &Path| mount.join(CELL_NAME).join("scratch");
         let (our_scratch, stock_scratch) = (scratch(&ours.path()), scratch(stock.path()));
-        let programs = [("ours", our_scratch.join("ours")), ("afsd.fuse", stock_scratch.join("stock"))];
+        let programs = [("ours", our_scratch.join("ours")), (STOCK, stock_scratch.join("stock"))];
         crashes.within(&stock, || {
             let works = while_programs_work(programs, ROUNDS, |_| doing(self))?;
             for (work, folder) in works.iter().zip([stock_scratch.join("ours"), our_scratch.join("stock")]) {
