@@ -51,7 +51,6 @@ mod owner_queues;
 mod pacer;
 pub mod packet;
 pub mod path;
-mod pieces;
 mod ranges;
 mod receive;
 mod reordering;

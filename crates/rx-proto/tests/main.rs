@@ -7,7 +7,6 @@ mod faults;
 mod hostile;
 mod inspect;
 mod loss;
-mod narrow;
 mod recovery;
 mod replays;
 mod security;

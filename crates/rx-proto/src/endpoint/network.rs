@@ -1,12 +1,12 @@
-//! Errors that the network reports: a peer that cannot be reached, packets that are too large; and what is done
-//! before it has reported any. Anyone may send such word, so it counts for little and only with a part of a packet of ours.
+//! Errors that the network reports: a peer that cannot be reached, packets that are too large. Anyone may send such word, so
+//! it counts for little and only with a part of a packet of ours.
 
 use super::{ChannelRef, Endpoint};
 use crate::abort::AbortCode;
 use crate::call::CallError;
 use crate::connection::{ConnectionKey, Role};
 use crate::ids::Channel;
-use crate::packet::{HEADER_LEN, Header, MIN_PACKET_LEN};
+use crate::packet::Header;
 use crate::time::Instant;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,16 +39,6 @@ impl Endpoint {
         let path = &mut self.paths[index];
         if let Some(len) = path.mtu.handle_path_limit(len) {
             path.handle_packet_len(len);
-        }
-    }
-
-    /// Cuts a new call's first packet so that it passes everywhere, if it is not known what passes and the server could not be sent it in pieces.
-    pub(super) fn limit_first_packet(&mut self, at: ChannelRef) {
-        let connection = &mut self.connections[at.connection];
-        let path = &self.paths[connection.path];
-        if path.mtu.is_unproven() && !path.takes_pieces() {
-            let len = connection.security.plaintext_capacity(MIN_PACKET_LEN - HEADER_LEN);
-            connection.call_mut(at.channel).into_iter().for_each(|call| call.tx.set_first_len(len));
         }
     }
 
