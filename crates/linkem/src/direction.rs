@@ -149,8 +149,7 @@ impl Direction {
             self.count.drop_queue += 1;
             return;
         };
-        let is_too_long = self.options.longest_bytes > 0 && len > self.options.longest_bytes;
-        if self.is_lost() || is_too_long {
+        if self.is_lost() {
             self.count.drop_loss += 1;
             return;
         }
