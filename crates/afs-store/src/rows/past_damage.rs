@@ -6,6 +6,7 @@
 
 use super::checked::{BLOCK, CheckedFile};
 use super::{Bytes, Key, Row};
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 
@@ -50,11 +51,13 @@ pub(super) struct Pages<'a> {
     region_header: u64,
 }
 
-/// The keys that are looked for, and how many at most.
+/// The keys that are looked for, and how many at most; and the pages that may still be read for them: a tree has each once, whatever a file
+/// says that somebody has made.
 struct Wanted<'k> {
     from: &'k [u8],
     end: Option<&'k [u8]>,
     limit: usize,
+    pages: Cell<u64>,
 }
 
 impl Wanted<'_> {
@@ -172,6 +175,9 @@ impl<'a> Pages<'a> {
         levels: u32,
         rows: &mut Vec<Row>,
     ) -> io::Result<()> {
+        let left =
+            wanted.pages.get().checked_sub(1).ok_or_else(|| wrong("its pages go round in a circle"))?;
+        wanted.pages.set(left);
         let page = self.page(root)?;
         match page[0] {
             LEAF => {
@@ -208,7 +214,8 @@ impl<'a> Pages<'a> {
     ) -> io::Result<Vec<Row>> {
         let mut rows = Vec::new();
         if let Some(root) = table.root.filter(|_| limit > 0) {
-            self.collect(root, table.fixed, &Wanted { from, end, limit }, MAX_LEVELS, &mut rows)?;
+            let pages = Cell::new(self.file.length()? / BLOCK as u64);
+            self.collect(root, table.fixed, &Wanted { from, end, limit, pages }, MAX_LEVELS, &mut rows)?;
         }
         Ok(rows)
     }
@@ -232,5 +239,29 @@ impl<'a> Pages<'a> {
             Some(_) => return Err(wrong("a table is of another form")),
         };
         Ok(Table { root, fixed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Disk, SimulatedDisk};
+
+    /// Its checksums say that a file is whole, and not who has made it.
+    #[test]
+    fn a_page_that_is_its_own_child_is_not_read_for_ever() {
+        let disk = SimulatedDisk::new(1 << 20);
+        let file = disk.create("rows").unwrap();
+        let mut bytes = vec![0; 2 * BLOCK];
+        bytes[REGION_PAGES] = 8;
+        (bytes[SLOTS[0]], bytes[SLOTS[0] + SLOT_HAS_ROOT]) = (VERSION, 1);
+        // One key, one byte long, between two children: both are this page, whose number is 0.
+        let page = &mut bytes[BLOCK..];
+        (page[0], page[2], page[56], page[60]) = (BRANCH, 1, 61, b'k');
+        file.write_at(0, &bytes).unwrap();
+        CheckedFile::make(&disk, &*file, "sums").unwrap();
+        let file = CheckedFile::open(file, disk.open("sums").unwrap(), "sums").unwrap();
+        let error = Pages::new(&file).unwrap().table("rows", None).unwrap_err();
+        assert_eq!(error.to_string(), "its pages go round in a circle");
     }
 }
