@@ -340,6 +340,16 @@ impl Mount<'_> {
         fs::read_link(&program).is_err()
     }
 
+    /// Kills the client, so that nothing waits in its mount any more.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended already.
+    pub fn kill(&self) -> Result<(), String> {
+        let ended = process::run(Command::new("kill").args(["-s", "KILL"]).arg(self.split().0), END_TIMEOUT)?;
+        if ended.status == Some(0) { Ok(()) } else { Err(format!("afsd.fuse: kill: {}", said(&ended))) }
+    }
+
     /// A command that sees the mount where the client has it.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
