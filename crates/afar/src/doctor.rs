@@ -97,15 +97,31 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
             return ExitCode::from(crate::classic::MISUSE);
         }
     };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("afar doctor: no threads can be started: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let serves = runtime.block_on(answers_at(bind)).is_some();
     let mut findings = Vec::new();
     findings.extend(fuse());
     findings.push(mount_point_is_free(given.word("mount").map(Path::new)));
     findings.extend(locate());
     findings.push(buffers());
-    findings.extend(ports(bind));
+    findings.extend(ports(bind, serves));
     findings.push(space());
     findings.push(clock());
-    findings.extend(cells(given.word("config"), given.has("all-cells")));
+    let mut of_cells = runtime.block_on(cells(given.word("config"), given.has("all-cells")));
+    if serves && !given.has("config") {
+        // Who works in the cell of his own 'afar up' needs no other.
+        for finding in of_cells.iter_mut().filter(|finding| finding.grade == Grade::Bad) {
+            finding.grade = Grade::Poor;
+            finding.text.push_str(" (the cell that is served here does not need it)");
+        }
+    }
+    findings.extend(of_cells);
     let written = output::finish(COMMAND.name, write(&findings, given.has("json")));
     match findings.iter().any(|finding| finding.grade == Grade::Bad) {
         true => ExitCode::FAILURE,
@@ -218,6 +234,9 @@ fn mount_point_is_free(path: Option<&Path>) -> Finding {
         StateOf::NotAFolder => {
             finding(what, Grade::Bad, format!("{shown} is not a folder: choose another with --mount"))
         }
+        StateOf::Mounted(mount) if mount.kind == OUR_KIND => {
+            finding(what, Grade::Good, format!("{shown} is mounted by afar: {}", mount.source.display()))
+        }
         StateOf::Mounted(mount) => finding(
             what,
             Grade::Poor,
@@ -286,8 +305,8 @@ fn has_capability(bit: u32) -> bool {
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> bit & 1 == 1)
 }
 
-/// The ports of servers and client.
-fn ports(address: Ipv4Addr) -> Vec<Finding> {
+/// The ports of servers and client; whether servers of AFS answer there is told.
+fn ports(address: Ipv4Addr, serves: bool) -> Vec<Finding> {
     let taken = |wanted: &[u16]| -> Vec<String> {
         let is_taken = |port: &&u16| UdpSocket::bind(SocketAddr::from((address, **port))).is_err();
         wanted.iter().filter(is_taken).map(u16::to_string).collect()
@@ -295,6 +314,11 @@ fn ports(address: Ipv4Addr) -> Vec<Finding> {
     let servers = taken(&[7000, 7002, 7003, 7005, 7007]);
     let of_servers = match servers.is_empty() {
         true => finding("ports", Grade::Good, format!("the ports of servers are free at {address}")),
+        false if serves => finding(
+            "ports",
+            Grade::Good,
+            format!("servers of a cell answer at {address}: more of them need another address (--bind)"),
+        ),
         false => finding(
             "ports",
             Grade::Poor,
@@ -367,7 +391,7 @@ fn clock() -> Finding {
 }
 
 /// Checks whether the database servers of the cells answer.
-fn cells(folder: Option<&str>, all: bool) -> Vec<Finding> {
+async fn cells(folder: Option<&str>, all: bool) -> Vec<Finding> {
     let what = "cells";
     let folder = folder.map_or_else(|| PathBuf::from("/etc/openafs"), PathBuf::from);
     let client = match ClientFolder::read(&folder) {
@@ -385,12 +409,27 @@ fn cells(folder: Option<&str>, all: bool) -> Vec<Finding> {
         let text = format!("CellServDB in {} has no servers of {}", folder.display(), client.cell);
         return vec![finding(what, Grade::Bad, text)];
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => return vec![finding(what, Grade::Bad, format!("no threads can be started: {error}"))],
-    };
-    runtime.block_on(ask_cells(&wanted)).unwrap_or_else(|error| vec![finding(what, Grade::Bad, error)])
+    ask_cells(&wanted).await.unwrap_or_else(|error| vec![finding(what, Grade::Bad, error)])
+}
+
+/// The time after which a database server at an address answers; `None` if none does.
+async fn answers_at(address: Ipv4Addr) -> Option<Duration> {
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let endpoint = Endpoint::bind(any, EndpointConfig::default()).ok()?;
+    let answered = ask(&endpoint, address).await;
+    endpoint.shut_down();
+    answered
+}
+
+async fn ask(endpoint: &Endpoint, address: Ipv4Addr) -> Option<Duration> {
+    let to = SocketAddr::from((address, Vl::PORT));
+    let connection = endpoint.connect(to, ServiceId(Vl::SERVICE_ID), Box::new(Null));
+    connection.set_limits(CallLimits { dead: TIMEOUT, ..CallLimits::default() });
+    let began = tokio::time::Instant::now();
+    let asked = tokio::time::timeout(TIMEOUT, connection.rpc(&ProbeServer {})).await;
+    // A server that refuses answers, too.
+    let answers = matches!(asked, Ok(Ok(_) | Err(RpcError::Call { source: CallError::Aborted { .. }, .. })));
+    answers.then(|| began.elapsed())
 }
 
 async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
@@ -400,19 +439,7 @@ async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
     for (number, cell) in cells.iter().enumerate() {
         for server in &cell.servers {
             let (address, endpoint) = (server.address, endpoint.clone());
-            tasks.push(tokio::spawn(async move {
-                let to = SocketAddr::from((address, Vl::PORT));
-                let connection = endpoint.connect(to, ServiceId(Vl::SERVICE_ID), Box::new(Null));
-                connection.set_limits(CallLimits { dead: TIMEOUT, ..CallLimits::default() });
-                let began = tokio::time::Instant::now();
-                let asked = tokio::time::timeout(TIMEOUT, connection.rpc(&ProbeServer {})).await;
-                // A server that refuses answers, too.
-                let answers = matches!(
-                    asked,
-                    Ok(Ok(_) | Err(RpcError::Call { source: CallError::Aborted { .. }, .. }))
-                );
-                (number, address, answers.then(|| began.elapsed()))
-            }));
+            tasks.push(tokio::spawn(async move { (number, address, ask(&endpoint, address).await) }));
         }
     }
     let mut answers = Vec::new();

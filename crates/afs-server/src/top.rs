@@ -28,7 +28,7 @@ const PAGE: &str = include_str!("top/page.html");
 /// The policy for the page: it may run its own script, which is known by its hash, and ask this server. Names that are put into
 /// it by mistake as anything but text run nothing and fetch nothing.
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
-     script-src 'sha256-ggnu4QuRipBBs2xjVe8/bFeOjBOtqXP3UJ4g6n+Zlbw='; style-src 'sha256-gGIi6Mg8ziX8dF3VMD+q3Lz3zY3TjkoJnd/dc49kgWo='; \
+     script-src 'sha256-Tnc+GgD2f+3GfaA4UL7hEZYfw/1db0Op1z8lGENpYVg='; style-src 'sha256-gGIi6Mg8ziX8dF3VMD+q3Lz3zY3TjkoJnd/dc49kgWo='; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Rows of each kind that are told at most.

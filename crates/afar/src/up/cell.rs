@@ -144,7 +144,10 @@ impl CellMaker {
         self.set(home, StoreMask::OWNER, owner.id, 0o755).await?;
         self.access_list(home, &of_home).await?;
 
-        // The mode is what programs show; what counts is the list.
+        // The mode is what programs show; what counts is the list. New volumes have 0777, as OpenAFS's.
+        for shared in [root_afs, root_cell] {
+            self.set(shared, StoreMask::MODE, owner.id, 0o755).await?;
+        }
         self.set(scratch, StoreMask::MODE, owner.id, 0o777).await?;
         let anybody_writes = [("system:administrators", Rights::ALL), ("system:anyuser", WRITE)];
         self.access_list(scratch, &anybody_writes).await
