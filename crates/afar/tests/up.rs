@@ -299,7 +299,12 @@ fn doctor_tells_database_servers_that_answer_from_those_that_do_not() {
     let (grade, text) = beside.on("ports");
     assert!(grade == "ok" && text.starts_with(&format!("servers of a cell answer at {answers}")), "{text}");
     // Whatever cells this machine's configuration names: the cell that is served does not need them.
-    assert!(beside.findings.iter().all(|of| !of["what"].as_str().unwrap().starts_with("cell") || of["grade"] != "bad"));
+    assert!(
+        beside
+            .findings
+            .iter()
+            .all(|of| !of["what"].as_str().unwrap().starts_with("cell") || of["grade"] != "bad")
+    );
     // Who answers nothing, and does not say that nobody is there either.
     let _silent = UdpSocket::bind((silent, 7003)).unwrap();
     let etc = folder.join("etc");

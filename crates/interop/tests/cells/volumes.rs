@@ -120,7 +120,26 @@ fn counts(scene: &Scene) -> Result<Vec<String>, Trouble> {
             ])
         })?);
     }
+    told_of.push(restored(scene, "restored")?);
     Ok(told_of)
+}
+
+/// The numbers of a volume that is restored from a dump of `counted`, at first and with one file more.
+fn restored(scene: &Scene, name: &str) -> Result<String, Trouble> {
+    scene.cell.expect(&format!("vos dump counted -file /run/{name} -localauth"))?;
+    scene.cell.expect(&format!("vos restore {ADDRESS} a {name} /run/{name} -localauth"))?;
+    let entry = scene.cell.expect(&format!("vos listvldb -name {name} -quiet -localauth"))?;
+    let id = entry.split("RWrite: ").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    let volume = VolumeId(id.ok_or_else(|| format!("no number in {entry}"))?);
+    scene.at_clients(async || {
+        let client = scene.client()?;
+        let before = numbers(&listed(&client, volume).await?);
+        let alice = scene.files(&client, &scene.user("alice")?);
+        let made = alice.create_file(AfsFid::root_of(volume), "new").await;
+        made.map_err(told("a file in the restored volume"))?;
+        alice.give_up_all().await.map_err(told("giving up callbacks"))?;
+        Ok(format!("restored: {before}, then {}", numbers(&listed(&client, volume).await?)))
+    })
 }
 
 fn info(scene: &Scene) -> Result<Vec<String>, Trouble> {
