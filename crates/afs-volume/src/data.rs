@@ -7,6 +7,7 @@ mod reading;
 use crate::group::{self, Edit};
 use crate::keys::{FileId, Part, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
+use crate::records::{CHUNK, INLINE_MAX};
 use crate::vnode::MAX_FILE_BYTES;
 use crate::{Kind, SetStatus, Stamp, VnodeId, VnodeStatus, Volume, VolumeError};
 use afs_store::{Bytes, lock};
@@ -17,14 +18,6 @@ use crate::disk::DiskFile;
 pub use reading::Reader;
 use reading::read_part;
 
-/// Bytes of a chunk. Who changes a byte in the midst of a file has one chunk copied, about 0.3 ms; who reads or writes
-/// all of it opens a file for each. Part of the format.
-///
-/// Small in this crate's own tests, which are to have many.
-pub(crate) const CHUNK: u64 = if cfg!(test) { 8 << 10 } else { 1 << 20 };
-/// Data up to this many bytes are in a row: the log syncs them together with their vnode, where a file of their own
-/// costs a millisecond at the next sync.
-pub(crate) const INLINE_MAX: u64 = if cfg!(test) { 1 << 10 } else { 16 << 10 };
 /// Bytes copied at once.
 const COPY: usize = 64 << 10;
 
@@ -351,7 +344,7 @@ impl Store {
                         group,
                         id.vnode,
                         Part::Chunk(new.n),
-                        group::NEWEST,
+                        Snapshot::NEWEST,
                     )?;
                     row.map(|(snapshot, row)| Ok::<_, VolumeError>((snapshot, ChunkRecord::decode(&row)?)))
                         .transpose()?
@@ -387,7 +380,7 @@ impl Store {
         let (id, group) = (self.before.status.id, self.volume.group.id);
         let first = (length / CHUNK) as u32;
         let found =
-            group::chunks(&self.volume.shared.store, group, id.vnode, group::NEWEST, first..=u32::MAX)?;
+            group::chunks(&self.volume.shared.store, group, id.vnode, Snapshot::NEWEST, first..=u32::MAX)?;
         for (n, snapshot, chunk) in found {
             let (Some(old), false) = (chunk, self.has_written(n)) else { continue };
             let keep = length.saturating_sub(u64::from(n) * CHUNK);
@@ -496,7 +489,7 @@ impl Volume {
         } else {
             let touched = (range.position / CHUNK) as u32..=(end.saturating_sub(1) / CHUNK) as u32;
             let chunks = if range.length > 0 {
-                group::chunks(&self.shared.store, self.group.id, id.vnode, group::NEWEST, touched)?
+                group::chunks(&self.shared.store, self.group.id, id.vnode, Snapshot::NEWEST, touched)?
             } else {
                 Vec::new()
             };

@@ -5,10 +5,10 @@ pub(crate) mod links;
 pub(crate) mod rows;
 
 use crate::damage::Damage;
-use crate::data::CHUNK;
 use crate::group::{self, GroupHandle, Versions};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
+use crate::records::CHUNK;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Shared;
 use crate::{Partition, VnodeId, Volume, VolumeError};

@@ -15,11 +15,6 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use edit::Edit;
 
-/// The snapshot of a group that no clone has been made of.
-pub(crate) const FIRST: Snapshot = Snapshot(1);
-/// The view that shows everything.
-pub(crate) const NEWEST: Snapshot = Snapshot(u32::MAX - 1);
-
 /// Chunks that are looked up one by one if rows near them cannot be read: a gibibyte.
 const ONE_BY_ONE: u32 = 1024;
 
@@ -97,10 +92,10 @@ impl GroupState {
     pub(crate) fn new(epoch: u32) -> Self {
         Self {
             record: GroupRecord {
-                current: FIRST,
+                current: Snapshot::FIRST,
                 epoch,
                 version_floor: 0,
-                floor_since: FIRST,
+                floor_since: Snapshot::FIRST,
                 next_file: 2,
                 next_directory: 1,
                 next_unique: 1,
@@ -151,7 +146,7 @@ impl GroupState {
 
     /// All that its volumes show.
     pub(crate) fn all_views(&self) -> Vec<Snapshot> {
-        self.views.keys().copied().chain(self.writable.map(|_| NEWEST)).collect()
+        self.views.keys().copied().chain(self.writable.map(|_| Snapshot::NEWEST)).collect()
     }
 
     /// Adds or removes a clone's view.

@@ -4,11 +4,12 @@
 //!
 //! A read-only volume that is in service keeps what came of its next contents where it is: it shows what it had, and nobody changes it.
 
-use crate::data::CHUNK;
-use crate::group::{self, GroupHandle, NEWEST};
+use crate::group::{self, GroupHandle};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
+use crate::partition::Aside;
+use crate::records::CHUNK;
 use crate::records::{self, ChunkRecord, Counters, GroupRecord, HalfRecord, VolumeRecord};
-use crate::restore::{Partial, is_empty};
+use crate::restore::Partial;
 use crate::shared::Pin;
 use crate::vnode_set::VnodeSet;
 use crate::{Partition, Reader, Restore, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo, VolumeKind};
@@ -17,16 +18,6 @@ use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
-
-/// The snapshot of a group that shows nothing.
-pub(crate) const NOTHING: Snapshot = Snapshot(0);
-
-/// A volume that was put aside, in memory.
-#[derive(Debug, Clone)]
-pub(crate) struct Aside {
-    pub(crate) group: Arc<GroupHandle>,
-    pub(crate) half: HalfRecord,
-}
 
 /// The most vnodes whose arrival in a volume that shows others is told to the sender; beyond it, none is told. If the sender knew only
 /// some, it could name a vnode without attributes, although another version of this vnode has come.
@@ -186,7 +177,7 @@ impl Partition {
             (Some(Aside { group, half }), _) => (group, half.volume, None),
             (None, _) => return Ok(None),
         };
-        let shown = came.as_ref().map_or(NOTHING, |(_, shown)| *shown);
+        let shown = came.as_ref().map_or(Snapshot::NOTHING, |(_, shown)| *shown);
         let partial = partial(&shared.store, &group, shown)?;
         let record = VolumeRecord { snapshot: None, ..record };
         let volume = Arc::new(Volume::new(id, shared, group, record, Counters::default()));
@@ -213,14 +204,18 @@ impl Partition {
         let Some(aside) = self.asides().remove(&id).filter(|_| new.is_writable() && info.destroy_me) else {
             return Ok(None);
         };
-        let partial = partial(&shared.store, &aside.group, NOTHING)?;
+        let partial = partial(&shared.store, &aside.group, Snapshot::NOTHING)?;
         let mut arrived = VnodeSet::default();
         let mut strays = VnodeSet::default();
         look_through(&shared.store, &aside.group, |vnode, is_whole| {
             if is_whole { arrived.insert(vnode) } else { strays.insert(vnode) }
         })?;
-        let record =
-            VolumeRecord { group: aside.group.id, snapshot: Some(NOTHING), is_restoring: true, info };
+        let record = VolumeRecord {
+            group: aside.group.id,
+            snapshot: Some(Snapshot::NOTHING),
+            is_restoring: true,
+            info,
+        };
         let counters = Counters::default();
         let mut left = lock(&new.group.state);
         new.check_whole()?;
@@ -238,7 +233,7 @@ impl Partition {
         (left.record, left.writable) = (left_record, None);
         left.removals += 1;
         (state.record, state.is_half) = (group, false);
-        state.add_view(NOTHING);
+        state.add_view(Snapshot::NOTHING);
         state.frozen += 1;
         state.removals += 1;
         drop((state, left));
@@ -324,7 +319,7 @@ fn is_worth(volume: &Volume, rests: bool) -> bool {
     let state = lock(&volume.group.state);
     let views: u32 = state.views.values().sum();
     let is_filled = match volume.is_restoring {
-        true => rests && is_empty(&lock(&volume.counters)),
+        true => rests && lock(&volume.counters).is_empty(),
         false => volume.is_filled.load(Ordering::Acquire),
     };
     let is_alone = views == u32::from(volume.snapshot.is_some())
@@ -345,7 +340,7 @@ fn look_through(
         let Some(VnodeKey { vnode, .. }) = VnodeKey::parse(&key) else {
             return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
         };
-        tell(vnode, group::vnode(store, group.id, vnode, NEWEST)?.is_some());
+        tell(vnode, group::vnode(store, group.id, vnode, Snapshot::NEWEST)?.is_some());
         next = afs_store::after(&keys::vnode_prefix(group.id, vnode));
     }
     Ok(())
@@ -389,10 +384,10 @@ fn partial(
     let Some(row) = store.get(&keys::partial(group.id))? else { return Ok(None) };
     let Some(record) = records::decode_partial(&row)? else { return Ok(None) };
     let vnode = record.status.id.vnode;
-    if group::vnode(store, group.id, vnode, NEWEST)?.is_some_and(|(snapshot, _)| snapshot > shown) {
+    if group::vnode(store, group.id, vnode, Snapshot::NEWEST)?.is_some_and(|(snapshot, _)| snapshot > shown) {
         return Ok(None);
     }
-    let found = group::chunks(store, group.id, vnode, NEWEST, 0..=u32::MAX)?;
+    let found = group::chunks(store, group.id, vnode, Snapshot::NEWEST, 0..=u32::MAX)?;
     let is_whole = |chunk: Option<ChunkRecord>| chunk.is_some_and(|chunk| u64::from(chunk.length) == CHUNK);
     let came = found.iter().zip(0..);
     let chunks = came.take_while(|((n, at, chunk), i)| n == i && *at > shown && is_whole(*chunk)).count();
@@ -424,7 +419,7 @@ impl Arrived {
                 break;
             }
             // As it came: what a view shows after a power loss may have another data version.
-            if let Some((snapshot, record)) = group::vnode(store, group, number, NEWEST)?
+            if let Some((snapshot, record)) = group::vnode(store, group, number, Snapshot::NEWEST)?
                 && snapshot > *shown
             {
                 found.push((record.status, record.acl));
@@ -461,7 +456,7 @@ impl Arrived {
         }
         let (store, group) = (&self.volume.shared.store, self.volume.group.id);
         let vnode = record.status.id.vnode;
-        let found = group::chunks(store, group, vnode, NEWEST, n..=n)?;
+        let found = group::chunks(store, group, vnode, Snapshot::NEWEST, n..=n)?;
         let Some(&(_, snapshot, Some(chunk))) = found.first() else { return Ok(0) };
         let key = VnodeKey { group, vnode, part: Part::Chunk(n), snapshot };
         let name = records::file_name(chunk.file, &key, n);

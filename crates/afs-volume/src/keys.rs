@@ -14,6 +14,15 @@ pub(crate) struct GroupId(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Snapshot(pub(crate) u32);
 
+impl Snapshot {
+    /// Shows nothing.
+    pub(crate) const NOTHING: Self = Self(0);
+    /// The first of a group, until a clone is made of it.
+    pub(crate) const FIRST: Self = Self(1);
+    /// The view that shows everything.
+    pub(crate) const NEWEST: Self = Self(u32::MAX - 1);
+}
+
 /// The number of a file with a chunk of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileId(pub(crate) u64);

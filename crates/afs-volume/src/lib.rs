@@ -24,6 +24,7 @@
 //! - How a replica becomes the read-write volume: [`convert`], section 11 of the format.
 #![forbid(unsafe_code)]
 
+mod config;
 mod convert;
 mod damage;
 mod data;
@@ -49,12 +50,13 @@ mod volume;
 
 pub use afs_store::Loss;
 pub use afs_store::disk;
+pub use config::{Config, SyncPolicy};
 pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;
 pub use frozen::Frozen;
 pub use half::{Arrived, Half};
 pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};
-pub use partition::{Config, DEFAULT_QUOTA_KIB, Partition, Space, SyncPolicy};
+pub use partition::{DEFAULT_QUOTA_KIB, Partition, Space};
 pub use restore::Restore;
 pub use vnode::{
     InDirectory, Kind, MAX_FILE_BYTES, MAX_LINKS, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus,

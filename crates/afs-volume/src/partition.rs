@@ -3,11 +3,12 @@
 use crate::damage::Damage;
 use crate::disk::{Disk, FolderDisk};
 use crate::group::{GroupHandle, GroupState};
-use crate::half::Aside;
 use crate::keys;
-use crate::records::{Counters, GroupRecord, VolumeRecord};
+use crate::records::{Counters, GroupRecord, HalfRecord, VolumeRecord};
 use crate::shared::Shared;
-use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
+use crate::{
+    Config, NAME_MAX, NewClone, NewVolume, Stamp, SyncPolicy, Volume, VolumeError, VolumeInfo, VolumeKind,
+};
 use afs_store::{Batch, Loss, lock, read, write};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::BTreeMap;
@@ -24,44 +25,6 @@ use opening::{maintain, maintenance};
 /// KiB that a new volume may use, unless told otherwise (Volume service notes 4).
 pub const DEFAULT_QUOTA_KIB: u32 = 5000;
 
-/// The policy when changes are forced onto the disk, so that they outlast a power loss. The death of the process
-/// loses nothing in any case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SyncPolicy {
-    /// Before an operation returns. Costs each a few milliseconds, shared by those that wait at the same time.
-    Always,
-    /// So often; a power loss costs at most what was done in that time, and in that of the sync itself.
-    Every(Duration),
-}
-
-/// The configuration of a partition.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// See [`SyncPolicy`]. Default: every second.
-    pub sync: SyncPolicy,
-    /// KiB of the file system that are left free: with less, what needs space is [`VolumeError::DiskFull`]. The log
-    /// and the store need room to write down removals too. Default: 64 MiB, which is two segments of the log.
-    pub reserve_kib: u64,
-    /// Bytes of the store that are kept in memory. Default: 64 MiB; less than the metadata in use costs reads.
-    pub cache_bytes: usize,
-    /// Bytes of a segment of the log. Default: 32 MiB. As much is in memory; starting after a crash reads twice that.
-    pub log_bytes: u64,
-    /// True if a thread does what has to be done from time to time ([`Partition::maintain`]). Default: yes.
-    pub has_thread: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            sync: SyncPolicy::Every(Duration::from_secs(1)),
-            reserve_kib: 64 << 10,
-            cache_bytes: 64 << 20,
-            log_bytes: 32 << 20,
-            has_thread: true,
-        }
-    }
-}
-
 /// Space of the file system that a partition is on, in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
@@ -69,6 +32,13 @@ pub struct Space {
     pub total_kib: u64,
     /// The space that may still be used for volumes.
     pub free_kib: u64,
+}
+
+/// A volume that was put aside, in memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Aside {
+    pub(crate) group: Arc<GroupHandle>,
+    pub(crate) half: HalfRecord,
 }
 
 /// An open partition. Clones are the same one; with the last it closes.

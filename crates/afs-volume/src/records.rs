@@ -8,6 +8,17 @@ use afs_wire::acl::{Acl, ENTRIES_MAX};
 use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 
+/// Bytes of a chunk. Who changes a byte in the midst of a file has one chunk copied, about 0.3 ms; who reads or writes
+/// all of it opens a file for each. Part of the format.
+///
+/// Small in this crate's own tests, which are to have many.
+pub(crate) const CHUNK: u64 = if cfg!(test) { 8 << 10 } else { 1 << 20 };
+/// Data up to this many bytes are in a row: the log syncs them together with their vnode, where a file of their own
+/// costs a millisecond at the next sync.
+pub(crate) const INLINE_MAX: u64 = if cfg!(test) { 1 << 10 } else { 16 << 10 };
+/// Longest message of a volume, in bytes (`VMSGSIZE` less the NUL).
+pub(crate) const MESSAGE_MAX: usize = 127;
+
 /// The place of a vnode's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
@@ -147,7 +158,7 @@ impl ChunkRecord {
         }
         let mut f = Fields::new("a chunk's row", bytes);
         let this = Self { file: FileId(f.u64()?), length: f.u32()? };
-        if u64::from(this.length) > crate::data::CHUNK {
+        if u64::from(this.length) > CHUNK {
             return Err(f.bad("has more bytes than a chunk").into());
         }
         f.end()?;
@@ -357,6 +368,11 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// True if the volume has nothing but its root.
+    pub(crate) fn is_empty(self) -> bool {
+        self.files <= 1
+    }
+
     pub(crate) fn encode(self) -> Vec<u8> {
         Value::default().u64(self.used_kib).u32(self.files).u32(self.updates).u32(self.update_date).0
     }

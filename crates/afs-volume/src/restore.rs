@@ -6,15 +6,13 @@
 //! What a stream says and whether it may be true is its reader's matter. Here is checked what the volume needs: that directories can be
 //! read, that everything is in a directory that is there, and that there is a root.
 
-use crate::data::{CHUNK, INLINE_MAX};
-use crate::group::{self, NEWEST};
-use crate::half::NOTHING;
+use crate::group::{self};
 use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
 use crate::records::{self, Counters, GroupRecord, Layout, VnodeRecord, VolumeRecord};
+use crate::records::{CHUNK, INLINE_MAX, MESSAGE_MAX};
 use crate::shared::Shared;
 use crate::vnode_set::VnodeSet;
-use crate::volume::MESSAGE_MAX;
 use crate::{Kind, NAME_MAX, Partition, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, lock};
 use afs_wire::acl::Acl;
@@ -197,7 +195,7 @@ impl Restore {
         let keeps = match volume.record().info {
             // What comes into a volume that has contents would be beside an older status of the same vnode.
             VolumeInfo { destroy_me: true, .. } => {
-                is_empty(&counters) && !volume.is_filled.load(Ordering::Acquire)
+                counters.is_empty() && !volume.is_filled.load(Ordering::Acquire)
             }
             info => may_rest_in_place(&info),
         };
@@ -254,11 +252,11 @@ impl Restore {
     /// A vnode that an earlier restore has brought stays, in the directory that is there now.
     fn keep_arrived(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
         let group = self.volume.group.id;
-        if !self.has_arrived(vnode) && self.volume.view() != NOTHING {
+        if !self.has_arrived(vnode) && self.volume.view() != Snapshot::NOTHING {
             // It has not changed since what the volume shows.
             return Ok(());
         }
-        let found = group::vnode(&self.shared.store, group, vnode, NEWEST)?;
+        let found = group::vnode(&self.shared.store, group, vnode, Snapshot::NEWEST)?;
         let Some((_, mut record)) = found.filter(|_| self.has_arrived(vnode)) else {
             let what = format!("vnode {vnode} of the dump for volume {}", self.volume.id);
             return Err(VolumeError::damaged(what, "has not come before"));
@@ -401,7 +399,7 @@ impl Restore {
         if self.has_directories {
             self.flush()?;
         }
-        let found = group::vnode(&self.shared.store, self.volume.group.id, number, NEWEST)?;
+        let found = group::vnode(&self.shared.store, self.volume.group.id, number, Snapshot::NEWEST)?;
         let found = found.map(|(_, record)| record.status).filter(|found| found.kind == Kind::Directory);
         // One that the dump does not name goes. Directories come first in every dump.
         let found = found.filter(|_| self.named.contains(number));
@@ -509,7 +507,7 @@ impl Restore {
         self.remove_unnamed()?;
         self.flush()?;
         let group = self.volume.group.id;
-        let root = group::vnode(&self.shared.store, group, VnodeNumber::ROOT, NEWEST)?;
+        let root = group::vnode(&self.shared.store, group, VnodeNumber::ROOT, Snapshot::NEWEST)?;
         if root.is_none_or(|(_, root)| root.status.id != VnodeId::ROOT) {
             return Err(self.damaged(VnodeId::ROOT, "is not there: a dump begins with the root directory"));
         }
@@ -577,11 +575,6 @@ impl Restore {
 /// on with. Whether something does stay, also once the volume is out of service, is for [`Volume::rests_in_place`] to say.
 pub(crate) fn may_rest_in_place(info: &VolumeInfo) -> bool {
     info.kind == VolumeKind::ReadOnly && info.in_service && !info.destroy_me
-}
-
-/// True if a volume has nothing but its root.
-pub(crate) fn is_empty(counters: &Counters) -> bool {
-    counters.files <= 1
 }
 
 fn key(group: GroupId, vnode: VnodeNumber, part: Part, snapshot: Snapshot) -> VnodeKey {

@@ -1,8 +1,9 @@
 //! A volume: its header and state, and what can be asked and set of its vnodes. Names are in `namespace`, bytes of
 //! files in `data`.
 
-use crate::group::{self, Edit, FIRST, GroupHandle, NEWEST};
+use crate::group::{self, Edit, GroupHandle};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
+use crate::records::MESSAGE_MAX;
 use crate::records::{Counters, GroupRecord, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{
@@ -15,8 +16,6 @@ use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Longest message of a volume, in bytes (`VMSGSIZE` less the NUL).
-pub(crate) const MESSAGE_MAX: usize = 127;
 /// Seconds of a day, by which uses are counted.
 const DAY: u32 = 86_400;
 
@@ -94,7 +93,7 @@ impl Volume {
 
     /// The versions of vnodes that it shows.
     pub(crate) fn view(&self) -> Snapshot {
-        self.snapshot.unwrap_or(NEWEST)
+        self.snapshot.unwrap_or(Snapshot::NEWEST)
     }
 
     pub(crate) fn record(&self) -> VolumeRecord {
@@ -120,7 +119,11 @@ impl Volume {
             info,
             used_kib: counters.used_kib,
             vnode_count: counters.files,
-            file_count: if current == FIRST { counters.files.saturating_sub(1) } else { counters.files },
+            file_count: if current == Snapshot::FIRST {
+                counters.files.saturating_sub(1)
+            } else {
+                counters.files
+            },
             next_unique: u32::try_from(next_unique).unwrap_or(u32::MAX),
         }
     }

@@ -1,9 +1,10 @@
 //! Reading data: of a vnode as it was when it was opened. How data are laid out, and how they come to be, is left to the parent.
 
-use super::{CHUNK, open_chunk};
+use super::open_chunk;
 use crate::group;
 use crate::keys::{Part, Snapshot};
 use crate::pages::PAGE;
+use crate::records::CHUNK;
 use crate::records::{ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Pin;
 use crate::{VnodeId, VnodeStatus, Volume, VolumeError};

@@ -1,7 +1,7 @@
 //! A change of a volume: what it reads, what it puts and takes, and the one batch that it ends in. Numbers that it gives out are never
 //! given out twice. What a view shows of the rows is left to the parent.
 
-use super::{GroupState, NEWEST, directory, part};
+use super::{GroupState, directory, part};
 use crate::keys::{self, FileId, GroupId, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
 use crate::records::{self, ChunkRecord, Counters, GroupRecord, VnodeRecord};
@@ -84,7 +84,7 @@ impl<'a> Edit<'a> {
     pub(crate) fn vnode(&self, id: VnodeId) -> Result<(Snapshot, VnodeRecord), VolumeError> {
         let group = &self.volume.group;
         group
-            .vnode(&self.shared.store, id.vnode, NEWEST)?
+            .vnode(&self.shared.store, id.vnode, Snapshot::NEWEST)?
             .filter(|(_, record)| record.status.id == id)
             .ok_or(VolumeError::NoVnode(id.vnode))
     }
@@ -110,7 +110,7 @@ impl<'a> Edit<'a> {
             return Err(VolumeError::NotDirectory(id.vnode));
         }
         let volume = self.volume;
-        let pages = directory(&volume.shared.store, self.group(), &record, NEWEST)?;
+        let pages = directory(&volume.shared.store, self.group(), &record, Snapshot::NEWEST)?;
         Ok((snapshot, record, pages))
     }
 
@@ -194,9 +194,8 @@ impl<'a> Edit<'a> {
         let number = record.status.id.vnode;
         for (n, page) in pages.into_changed() {
             let previous = match before {
-                Some(_) => {
-                    part(&self.shared.store, self.group(), number, Part::Page(n), NEWEST)?.map(|(s, _)| s)
-                }
+                Some(_) => part(&self.shared.store, self.group(), number, Part::Page(n), Snapshot::NEWEST)?
+                    .map(|(s, _)| s),
                 None => None,
             };
             self.put(number, Part::Page(n), page, previous);
@@ -216,14 +215,17 @@ impl<'a> Edit<'a> {
 
     /// Data in a row.
     pub(crate) fn put_inline(&mut self, vnode: VnodeNumber, data: Vec<u8>) -> Result<(), VolumeError> {
-        let previous = part(&self.shared.store, self.group(), vnode, Part::Inline, NEWEST)?.map(|(s, _)| s);
+        let previous =
+            part(&self.shared.store, self.group(), vnode, Part::Inline, Snapshot::NEWEST)?.map(|(s, _)| s);
         self.put(vnode, Part::Inline, data, previous);
         Ok(())
     }
 
     /// Takes away data that are in a row.
     pub(crate) fn take_inline(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
-        if let Some((previous, _)) = part(&self.shared.store, self.group(), vnode, Part::Inline, NEWEST)? {
+        if let Some((previous, _)) =
+            part(&self.shared.store, self.group(), vnode, Part::Inline, Snapshot::NEWEST)?
+        {
             self.take(vnode, Part::Inline, previous)?;
         }
         Ok(())
@@ -326,7 +328,7 @@ impl<'a> Edit<'a> {
             self.volume.check_quota(self.counters.used_kib)?;
             // Holes need no room, and the bytes of large files are on the disk already, or were announced to `begin_store`: what
             // is yet to come is in rows.
-            self.shared.check_space(growth.min(crate::data::INLINE_MAX / 1024))?;
+            self.shared.check_space(growth.min(crate::records::INLINE_MAX / 1024))?;
         }
         self.counters.updates = self.counters.updates.wrapping_add(self.changed);
         self.counters.update_date = self.stamp.now.0;

@@ -1,10 +1,11 @@
 //! A partition as it is found on its disk, and the thread that does what has to be done for it.
 
-use super::{Config, Open};
+use super::Aside;
+use super::Open;
+use crate::Config;
 use crate::damage::Damage;
 use crate::disk::Disk;
 use crate::group::{self, GroupHandle, GroupState};
-use crate::half::Aside;
 use crate::keys;
 use crate::records::{self, Counters, GroupRecord, HalfRecord, VolumeRecord};
 use crate::restore::may_rest_in_place;

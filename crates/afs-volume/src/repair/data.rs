@@ -1,8 +1,8 @@
 //! The lengths of files, which may differ from what there is of their data.
 
-use crate::data::CHUNK;
 use crate::group;
 use crate::keys::Part;
+use crate::records::CHUNK;
 use crate::records::{Layout, VnodeRecord};
 use crate::{Volume, VolumeError};
 

@@ -2,7 +2,7 @@
 //! rows that no volume shows.
 
 use super::Ledger;
-use crate::group::{self, GroupState, NEWEST, Versions};
+use crate::group::{self, GroupState, Versions};
 use crate::keys::{self, Part, Snapshot, VnodeKey};
 use crate::shared::Shared;
 use crate::{Volume, VolumeError};
@@ -49,7 +49,7 @@ impl<'a> Rows<'a> {
             let shown = group::part(store, group, vnode, part, next)?;
             let copied = shown.as_ref().map(|(snapshot, _)| *snapshot);
             if copied == before {
-                let to = if next == NEWEST { state.record.current } else { next };
+                let to = if next == Snapshot::NEWEST { state.record.current } else { next };
                 let is_alive = part == Part::Status
                     || group::part(store, group, vnode, Part::Status, next)?
                         .is_some_and(|(_, row)| !row.is_empty());
@@ -94,7 +94,7 @@ impl<'a> Rows<'a> {
 /// The view after a clone's.
 fn next_view(state: &GroupState, volume: &Volume) -> Option<Snapshot> {
     let this = volume.snapshot?;
-    let newest = state.writable.map(|_| NEWEST);
+    let newest = state.writable.map(|_| Snapshot::NEWEST);
     state.views.keys().copied().find(|view| *view > this).or(newest)
 }
 

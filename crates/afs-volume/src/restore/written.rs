@@ -3,8 +3,8 @@
 
 use super::{BATCH_BYTES, CHUNKS_AT_ONCE, OpenChunk, Restore, key};
 use crate::VolumeError;
-use crate::data::CHUNK;
 use crate::keys::{self, Part};
+use crate::records::CHUNK;
 use crate::records::{self, ChunkRecord, Layout};
 use afs_wire::ids::VnodeNumber;
 

@@ -3,8 +3,8 @@
 use super::restore::{Tree, change, get, in_order, tree};
 use super::rests::in_time;
 use super::{assert_whole, finish, new_clone, new_volume, open, settle, stamp, volume};
-use crate::data::CHUNK;
 use crate::disk::{Cut, SimulatedDisk};
+use crate::records::CHUNK;
 use crate::{
     Arrived, NewVolume, Partition, Restore, SetStatus, StoreRange, VnodeId, VnodeStatus, Volume, VolumeError,
 };

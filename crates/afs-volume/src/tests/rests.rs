@@ -3,9 +3,9 @@
 use super::half::{PIECE, add_file, begin_at, bytes_of, commit, send_since as send, statuses};
 use super::restore::{Tree, change, get, tree};
 use super::{assert_whole, finish, new_clone, new_volume, open, settle, stamp, volume};
-use crate::data::CHUNK;
 use crate::disk::{Cut, SimulatedDisk};
 use crate::keys::{self, Part, VnodeKey};
+use crate::records::CHUNK;
 use crate::{Arrived, NewVolume, Partition, Restore, Volume, VolumeError, VolumeKind};
 use afs_store::{Batch, lock};
 use afs_wire::ids::{AfsTime, DataVersion, VnodeNumber, VolumeId};

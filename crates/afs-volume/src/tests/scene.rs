@@ -2,7 +2,7 @@
 
 use super::{finish, new_clone, settle, stamp, volume};
 use crate::disk::SimulatedDisk;
-use crate::group::{self, NEWEST};
+use crate::group::{self};
 use crate::keys::{self, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
 use crate::records::{ChunkRecord, Counters, VnodeRecord};
@@ -78,7 +78,7 @@ impl Scene {
     }
 
     pub(super) fn record(&self, vnode: VnodeNumber) -> (Snapshot, VnodeRecord) {
-        group::vnode(self.store().store(), GROUP, vnode, NEWEST).unwrap().unwrap()
+        group::vnode(self.store().store(), GROUP, vnode, Snapshot::NEWEST).unwrap().unwrap()
     }
 
     pub(super) fn id(&self, vnode: VnodeNumber) -> VnodeId {
@@ -89,7 +89,7 @@ impl Scene {
     pub(super) fn names(&self, vnode: VnodeNumber, change: impl FnOnce(&mut Directory<'_>)) {
         let shared = self.store();
         let (_, record) = self.record(vnode);
-        let mut pages = group::directory(shared.store(), GROUP, &record, NEWEST).unwrap();
+        let mut pages = group::directory(shared.store(), GROUP, &record, Snapshot::NEWEST).unwrap();
         change(&mut pages);
         let changed = pages.into_changed();
         self.change(|batch| {
@@ -102,14 +102,16 @@ impl Scene {
     /// Changes the bytes of a directory's first page.
     pub(super) fn page(&self, vnode: VnodeNumber, change: impl FnOnce(&mut [u8])) {
         let (snapshot, page) =
-            group::part(self.store().store(), GROUP, vnode, Part::Page(0), NEWEST).unwrap().unwrap();
+            group::part(self.store().store(), GROUP, vnode, Part::Page(0), Snapshot::NEWEST)
+                .unwrap()
+                .unwrap();
         let mut page = page.to_vec();
         change(&mut page);
         self.change(|batch| batch.put(key(vnode, Part::Page(0), snapshot), page));
     }
 
     pub(super) fn snapshot(&self, vnode: VnodeNumber, part: Part) -> Snapshot {
-        group::part(self.store().store(), GROUP, vnode, part, NEWEST).unwrap().unwrap().0
+        group::part(self.store().store(), GROUP, vnode, part, Snapshot::NEWEST).unwrap().unwrap().0
     }
 
     pub(super) fn counters(&self, change: impl FnOnce(&mut Counters)) {
@@ -127,7 +129,8 @@ impl Scene {
     /// The row of a chunk as the volume that can be changed shows it, and the name of its file.
     pub(super) fn chunk(&self, n: u32) -> (ChunkRecord, String) {
         let part = Part::Chunk(n);
-        let (snapshot, row) = group::part(self.store().store(), GROUP, LARGE, part, NEWEST).unwrap().unwrap();
+        let (snapshot, row) =
+            group::part(self.store().store(), GROUP, LARGE, part, Snapshot::NEWEST).unwrap().unwrap();
         let chunk = ChunkRecord::decode(&row).unwrap().unwrap();
         let key = VnodeKey { group: GROUP, vnode: LARGE, part, snapshot };
         (chunk, crate::records::file_name(chunk.file, &key, n))
