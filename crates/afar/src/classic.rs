@@ -266,11 +266,15 @@ impl Misuse {
 }
 
 impl Command {
-    /// Reads a command line, or answers the user by itself: the error is the exit status.
-    pub(crate) fn start(&'static self, args: &[OsString]) -> Result<Given, ExitCode> {
+    /// Reads a command line, or answers the user by itself: the error is the exit status. The help of a command of ours begins with what it does;
+    /// that of a program of OpenAFS's (an empty text) is as it is there.
+    pub(crate) fn start(&'static self, about: &str, args: &[OsString]) -> Result<Given, ExitCode> {
         match self.parse(args) {
             Ok(Parsed::Run(given)) => Ok(given),
-            Ok(Parsed::Help) => Err(crate::output::print(&(crate::about(self.name) + &self.help()))),
+            Ok(Parsed::Help) if about.is_empty() => Err(crate::output::print(&self.help())),
+            Ok(Parsed::Help) => {
+                Err(crate::output::print(&format!("afar {}: {about}\n{}", self.name, self.help())))
+            }
             Err(misuse) => Err(misuse.report()),
         }
     }

@@ -25,6 +25,9 @@ use std::process::{Command as Process, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What the command does, as lists of commands and its help say it.
+pub(crate) const ABOUT: &str = "checks whether this machine has what the client and 'afar up' need";
+
 static COMMAND: Command = Command {
     name: "doctor",
     options: &[
@@ -83,7 +86,7 @@ fn finding(what: &'static str, grade: Grade, text: impl Into<String>) -> Finding
 
 /// Runs the command with the arguments behind its name. The status is that of a failure if something does not work.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let given = match COMMAND.start(args) {
+    let given = match COMMAND.start(ABOUT, args) {
         Ok(given) => given,
         Err(status) => return status,
     };

@@ -19,6 +19,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// What the command does, as lists of commands and its help say it.
+pub(crate) const ABOUT: &str = "checks, repairs or dumps the volumes of a partition whose server is stopped";
+
 static COMMAND: Command = Command {
     name: "fsck",
     options: &[
@@ -39,7 +42,7 @@ const ROWS: &str = "rows.redb";
 
 /// Runs the command with the arguments behind its name. The status is that of a failure if something is wrong.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let given = match COMMAND.start(args) {
+    let given = match COMMAND.start(ABOUT, args) {
         Ok(given) => given,
         Err(status) => return status,
     };

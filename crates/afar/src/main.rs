@@ -104,18 +104,8 @@ const ENTRIES: &[Entry] = &[
         about: "runs a whole cell on this machine: its servers, and a client that mounts it",
         run: up::run,
     },
-    Entry {
-        name: "mount",
-        is_classic: false,
-        about: "runs the client, which mounts the cells that the configuration names",
-        run: mount::run,
-    },
-    Entry {
-        name: "doctor",
-        is_classic: false,
-        about: "checks whether this machine has what the client and 'afar up' need",
-        run: doctor::run,
-    },
+    Entry { name: "mount", is_classic: false, about: mount::ABOUT, run: mount::run },
+    Entry { name: "doctor", is_classic: false, about: doctor::ABOUT, run: doctor::run },
     Entry {
         name: "server",
         is_classic: false,
@@ -178,12 +168,7 @@ const ENTRIES: &[Entry] = &[
         about: "copies the cell's databases from a file to etcd, or back",
         run: celldb::run,
     },
-    Entry {
-        name: "fsck",
-        is_classic: false,
-        about: "checks, repairs or dumps the volumes of a partition whose server is stopped",
-        run: fsck::run,
-    },
+    Entry { name: "fsck", is_classic: false, about: fsck::ABOUT, run: fsck::run },
     Entry {
         name: "import",
         is_classic: false,
@@ -208,12 +193,7 @@ const ENTRIES: &[Entry] = &[
         about: "measures the speed of an Rx transport, as server or client",
         run: rxperf::run,
     },
-    Entry {
-        name: "rxplot",
-        is_classic: false,
-        about: "draws the trace of a call from a file that 'rxperf --trace' wrote",
-        run: rxplot::run,
-    },
+    Entry { name: "rxplot", is_classic: false, about: rxplot::ABOUT, run: rxplot::run },
     Entry {
         name: "bench",
         is_classic: false,
@@ -230,12 +210,6 @@ const ENTRIES: &[Entry] = &[
     Entry { name: "unlog", is_classic: true, about: "discards tokens", run: unlog::run },
     Entry { name: "vos", is_classic: true, about: "manages the volumes of a cell", run: vos::start },
 ];
-
-/// The first line of a command's help. That of a program of OpenAFS's is as it is there.
-pub(crate) fn about(name: &str) -> String {
-    let ours = ENTRIES.iter().find(|entry| entry.name == name && !entry.is_classic);
-    ours.map(|entry| format!("afar {name}: {}\n", entry.about)).unwrap_or_default()
-}
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().collect();

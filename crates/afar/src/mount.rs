@@ -42,6 +42,9 @@ const THREADS_MAX: usize = 64;
 /// The time that work for which nobody waits may take when all else has ended.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// What the command does, as lists of commands and its help say it.
+pub(crate) const ABOUT: &str = "runs the client, which mounts the cells that the configuration names";
+
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
@@ -74,7 +77,7 @@ pub(super) const OURS: [Opt; 13] = [
 /// Runs the client until SIGTERM, SIGINT, its terminal is closed, or somebody unmounts it or cuts its connection.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     private::begin();
-    let given = match COMMAND.start(args) {
+    let given = match COMMAND.start(ABOUT, args) {
         Ok(given) => given,
         Err(status) => return status,
     };

@@ -87,7 +87,7 @@ struct Failure {
 
 /// Runs the command with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let given = match COMMAND.start(args) {
+    let given = match COMMAND.start("", args) {
         Ok(given) => given,
         Err(status) => return status,
     };

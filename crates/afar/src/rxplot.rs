@@ -12,6 +12,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// What the command does, as lists of commands and its help say it.
+pub(crate) const ABOUT: &str = "draws the trace of a call from a file that 'rxperf --trace' wrote";
+
 static COMMAND: Command = Command {
     name: "rxplot",
     options: &[
@@ -22,7 +25,7 @@ static COMMAND: Command = Command {
 
 /// Runs the command with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let given = match COMMAND.start(args) {
+    let given = match COMMAND.start(ABOUT, args) {
         Ok(given) => given,
         Err(status) => return status,
     };
