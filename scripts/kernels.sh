@@ -1,15 +1,18 @@
 #!/bin/bash
-# kernels.sh   fetch Debian's kernels for the tests of kAFS, and make of each a machine that qemu starts: target/tools/kernels/VERSION has
-# "vmlinuz" and "initrd", with the modules that kAFS needs, busybox, and interop/kernels/init.
+# kernels.sh             fetch Debian's kernels for the tests of kAFS, and make of each a machine that qemu starts: target/tools/kernels/VERSION has
+#                        "vmlinuz" and "initrd", with the modules that kAFS needs, busybox, and interop/kernels/init
+# kernels.sh --openafs   the same of the first one with OpenAFS's module in place of kAFS, which Debian's package builds (dkms), and its
+#                        afsd: target/tools/kernels/VERSION-openafs. Some minutes, and 400 MB of packages
 #
-# Nothing is installed and nothing compiled. Where that is not possible it says so, and succeeds: the tests skip themselves.
+# But for that, nothing is installed and nothing compiled. Where it is not possible it says so, and succeeds: the tests skip themselves.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 kernels=$PWD/target/tools/kernels
 
 # Of these, whichever the release has.
 packages=(linux-image-amd64 linux-image-6.12-amd64)
-modules=(virtio_pci virtio_net fcrypt pcbc kafs)
+modules=(virtio_pci virtio_net)
+kafs=(fcrypt pcbc kafs)
 
 for program in apt-get apt-cache dpkg busybox depmod modprobe xz keyctl; do
     if ! command -v "$program" > /dev/null; then
@@ -31,7 +34,7 @@ put() {
     done
 }
 
-# make_machine PACKAGE FOLDER: of a kernel's package
+# make_machine PACKAGE FOLDER [OPENAFS]: of a kernel's package; with OpenAFS's module from this file, or with kAFS
 make_machine() (
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
@@ -41,6 +44,7 @@ make_machine() (
     release=${1#linux-image-}
     depmod -b package "$release"
     mkdir -p root/bin root/lib/modules/"$release"/kernel
+    [ $# = 3 ] || modules+=("${kafs[@]}")
     for module in "${modules[@]}"; do
         modprobe -d package -S "$release" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
     done | sort -u | while read -r file; do
@@ -50,6 +54,10 @@ make_machine() (
     cp package/lib/modules/"$release"/modules.{order,builtin,builtin.modinfo} root/lib/modules/"$release"/
     depmod -b root "$release"
     put root "$(command -v busybox)" "$(command -v keyctl)" /sbin/request-key
+    if [ $# = 3 ]; then
+        put root /sbin/afsd /usr/bin/fs
+        cp "$3" root/lib/
+    fi
     mkdir root/sbin && ln -s ../bin/request-key ../bin/busybox root/sbin/ && ln -s ../bin/busybox root/sbin/modprobe
     mkdir -p "$2"
     (cd root && find . | busybox cpio -o -H newc 2> /dev/null | gzip) > "$2"/initrd.new
@@ -57,9 +65,28 @@ make_machine() (
     mv "$2"/initrd.new "$2"/initrd
 )
 
+# image META: the package of the kernel that a package stands for
+image() {
+    apt-cache depends "$1" 2> /dev/null | awk '$1 == "Depends:" { print $2; exit }'
+}
+
+# version PACKAGE: that of its kernel, as 6.12
+version() {
+    grep -o '^[0-9]*\.[0-9]*' <<< "${1#linux-image-}" || true
+}
+
+if [ "${1:-}" = --openafs ]; then
+    package=$(image "${packages[0]}")
+    release=${package#linux-image-}
+    scripts/packages.sh openafs-client "linux-headers-$release" dkms openafs-modules-dkms
+    source=$(dpkg-query --showformat '${source:Upstream-Version}' --show openafs-modules-dkms)
+    dkms install "openafs/$source" -k "$release"
+    make_machine "$package" "$kernels/$(version "$package")-openafs" /lib/modules/"$release"/updates/dkms/openafs.ko
+    exit
+fi
 for meta in "${packages[@]}"; do
-    package=$(apt-cache depends "$meta" 2> /dev/null | awk '$1 == "Depends:" { print $2; exit }')
-    version=$(grep -o '^[0-9]*\.[0-9]*' <<< "${package#linux-image-}" || true)
+    package=$(image "$meta")
+    version=$(version "$package")
     [ -n "$version" ] && [ ! -e "$kernels/$version"/initrd ] || continue
     make_machine "$package" "$kernels/$version" \
         || echo "kernels.sh: a machine with $package could not be made; tests that need it are skipped" >&2

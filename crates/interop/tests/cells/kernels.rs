@@ -1,5 +1,5 @@
-//! Debian's kernels in qemu, whose kAFS works in a cell of our servers: it reads and writes, it goes on after a server's death and after a loss of power,
-//! and it follows a volume that moves. One boot a kernel has all checks in it, since booting takes longest.
+//! Debian's kernels in qemu, whose kAFS, or OpenAFS's module in them, works in a cell of our servers: it reads and writes, it goes on after a server's
+//! death and after a loss of power, and it follows a volume that moves. One boot a kernel has all checks in it, since booting takes longest.
 
 use std::fs;
 use std::process::Command;
@@ -13,12 +13,36 @@ use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_testclient::AccessList;
 
+use crate::fuse;
 use crate::scene::Scene;
 
-const KERNELS: [&str; 2] = ["6.1", "6.12"];
+/// A client in a machine's kernel.
+#[derive(Debug, Clone, Copy)]
+struct Client {
+    name: &'static str,
+    /// The machine, as scripts/kernels.sh calls it.
+    machine: &'static str,
+    /// The command that mounts the volume `work` at /mnt.
+    mount: &'static str,
+    /// The longest time of a command. Each needs a second or so on a machine that does nothing else.
+    limit: Duration,
+}
 
-/// The longest time of a command. Each needs a second or so on a machine that does nothing else.
-const LIMIT: Duration = Duration::from_secs(60);
+const KAFS: &str = "echo add CELL ADDRESS > /proc/fs/afs/cells; mount -t afs %CELL:work. /mnt && ls /mnt";
+
+const OPENAFS: &str = "insmod /lib/openafs.ko && mkdir -p /afs /etc/openafs && cd /etc/openafs && echo CELL > ThisCell && \
+    printf '>CELL\\nADDRESS #srv\\n' > CellServDB && echo /afs:/tmp/cache:20000 > cacheinfo && afsd -memcache -blocks 20000 -dynroot -confdir . && \
+    rmdir /mnt && ln -s /afs/CELL/work /mnt && ls /mnt/";
+
+const CLIENTS: [Client; 3] = [
+    Client { name: "kafs_of_linux_6.1", machine: "6.1", mount: KAFS, limit: Duration::from_secs(60) },
+    Client { name: "kafs_of_linux_6.12", machine: "6.12", mount: KAFS, limit: Duration::from_secs(60) },
+    // It looks after a server that was away each three minutes.
+    Client { name: WITH_MODULE, machine: "6.1-openafs", mount: OPENAFS, limit: Duration::from_secs(600) },
+];
+
+/// OpenAFS's module takes minutes to be built: the case is there where AFAR_OPENAFS_MODULE is set.
+const WITH_MODULE: &str = "openafs_in_linux_6.1";
 
 /// Moves of the volume under a program.
 const MOVES: usize = 3;
@@ -34,38 +58,37 @@ const PROGRAM: &str = "cd /mnt; (until [ -e /tmp/stop ]; do for n in 1 2 3; do d
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
-    let case = |version: &'static str| {
+    let case = |client: Client| {
         let lab = Arc::clone(lab);
         // It is to boot while others run.
-        Case::new(format!("kernels/kafs_of_linux_{version}"), Weight::Waiting, move || check(&lab, version))
+        Case::new(format!("kernels/{}", client.name), Weight::Waiting, move || check(&lab, client))
     };
-    KERNELS.into_iter().map(case).collect()
+    let has_module = std::env::var_os("AFAR_OPENAFS_MODULE").is_some();
+    CLIENTS.into_iter().filter(|client| has_module || client.name != WITH_MODULE).map(case).collect()
 }
 
-fn check(lab: &Lab, version: &str) -> Verdict {
-    Guest::available(lab, version)?;
+fn check(lab: &Lab, client: Client) -> Verdict {
+    let Client { machine, mount, limit, .. } = client;
+    Guest::available(lab, machine)?;
     let servers = lab.our_servers()?;
     let flags = format!("--config {}", lab.root().join("interop/kernels/server.toml").display());
     let scene = Scene::without_users(lab.cell(&Machine { flags, ..Machine::new(servers.clone()) })?)?;
-    let mut guest = Guest::boot(lab, &scene.cell, version)?;
+    let mut guest = Guest::boot(lab, &scene.cell, machine)?;
     scene.make_users()?;
     let everybody = AccessList::granting([("system:anyuser", AccessList::WRITE)]);
+    let root = fuse::make_volumes(&scene, ADDRESS)?;
     scene.volume(ADDRESS, "work", &everybody)?;
-    guest.expect(
-        LIMIT,
-        &format!(
-            "echo add {CELL_NAME} {ADDRESS} > /proc/fs/afs/cells; mount -t afs %{CELL_NAME}:work. /mnt && ls /mnt"
-        ),
-    )?;
-    guest.expect(LIMIT, WORK)?;
+    fuse::mount_point(&scene, ADDRESS, root, "work", "work")?;
+    guest.expect(limit, &mount.replace("CELL", CELL_NAME).replace("ADDRESS", &ADDRESS.to_string()))?;
+    guest.expect(limit, WORK)?;
     for is_power_loss in [false, true] {
         let folder = format!("/mnt/{is_power_loss}");
         guest.expect(
-            LIMIT,
+            limit,
             &format!("mkdir {folder}; echo aaa > {folder}/old; echo n > {folder}/log; cat {folder}/*"),
         )?;
-        end(lab, &scene, is_power_loss)?;
-        guest.expect(2 * LIMIT, &format!("ls {folder}"))?;
+        end(lab, &scene, is_power_loss, limit)?;
+        guest.expect(2 * limit, &format!("ls {folder}"))?;
         for (doing, command) in [
             ("a store of what was there", "echo bbb > old; [ $(cat old) = bbb ]"),
             ("more of what was there", "echo app >> log; [ $(wc -l < log) = 2 ]"),
@@ -75,7 +98,7 @@ fn check(lab: &Lab, version: &str) -> Verdict {
                 "echo 3 > /proc/sys/vm/drop_caches; [ \"$(cat old log new | tr '\\n' ' ')\" = 'bbb n app new ' ]",
             ),
         ] {
-            guest.expect(LIMIT, &format!("cd {folder} && {command}")).map_err(|trouble| {
+            guest.expect(limit, &format!("cd {folder} && {command}")).map_err(|trouble| {
                 Trouble::Failed(format!(
                     "after a {}: {doing}: {trouble:?}",
                     if is_power_loss { "power loss" } else { "kill" }
@@ -84,29 +107,29 @@ fn check(lab: &Lab, version: &str) -> Verdict {
         }
     }
     let other = scene.cell.join(3, &Machine::new(servers))?;
-    guest.expect(LIMIT, PROGRAM)?;
+    guest.expect(limit, PROGRAM)?;
     let (mut from, mut to) = (ADDRESS, other);
     for _ in 0..MOVES {
         guest.expect(
-            LIMIT,
+            limit,
             "n=$(wc -l < /tmp/rounds); until [ $(wc -l < /tmp/rounds) -gt $((n + 1)) ]; do sleep 0.1; done",
         )?;
         scene.cell.expect(&format!("vos move work {from} a {to} a -localauth"))?;
         (from, to) = (to, from);
     }
-    guest.expect(2 * LIMIT, "touch /tmp/stop; while [ -e /proc/$(cat /tmp/pid) ]; do sleep 0.1; done")?;
+    guest.expect(2 * limit, "touch /tmp/stop; while [ -e /proc/$(cat /tmp/pid) ]; do sleep 0.1; done")?;
     guest.expect(
-        LIMIT,
+        limit,
         "cd /mnt && echo moved > moved && echo 3 > /proc/sys/vm/drop_caches && [ $(cat moved) = moved ]",
     )?;
     Ok(())
 }
 
 /// Kills the server and starts it again, as in another boot of the machine if the power was lost: then it believes nobody any more.
-fn end(lab: &Lab, scene: &Scene, is_power_loss: bool) -> Verdict {
+fn end(lab: &Lab, scene: &Scene, is_power_loss: bool, limit: Duration) -> Verdict {
     let script = |word: &str| {
         let mut command = Command::new(lab.root().join("interop/cell/cell-server.sh"));
-        let finished = process::run(command.args([scene.cell.name(), word]), LIMIT)?;
+        let finished = process::run(command.args([scene.cell.name(), word]), limit)?;
         if finished.status == Some(0) { Ok(()) } else { Err(finished.stderr) }
     };
     script("kill")?;
