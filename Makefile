@@ -37,6 +37,7 @@ nightly:
 	AFAR_IS_BUILT=1 AFAR_FSX_OPERATIONS=100000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar-interop --test cells programs/fsx
 	AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar --test afar_tests work::a_file_of_a_gibibyte
 	AFAR_IS_BUILT=1 AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar-interop --test cells programs/a_large_file
+	AFAR_REFERENCE_RUNS=20000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afs-fuse --test afs_fuse_tests reference::
 	AFAR_ROUNDS=10000 $(RUST) cargo test --release -p afar --test afar_tests rounds::
 	AFAR_MEMORY_ROUNDS=500 $(RUST) cargo test --release -p afar --test afar_tests memory::work_that
 	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests -- motion_killed:: --nocapture

@@ -28,6 +28,7 @@
 //! - What the kernel may cache, for how long, and when it has to forget: [`attributes`], [`nodes`], [`notices`].
 //! - What a rename finds that another client has overtaken: [`old_names`], `src/nodes/table.rs`.
 //! - The numbers of files (`st_ino`): [`inodes`]. How the kernel is made to forget files: [`node_limit`].
+//! - What a program sees, without a kernel: `tests/`, where a small kernel of ours asks over a pair of sockets (`tests/kernel.rs`).
 //! - Which PAG a request is from: [`callers`]. Which signals end a waiting call: [`in_flight`].
 
 #![forbid(unsafe_code)]
@@ -57,4 +58,4 @@ mod old_names;
 mod status;
 
 pub use attributes::Owner;
-pub use mount::{Error, Mount, Options};
+pub use mount::{Error, Mount, Options, Served};

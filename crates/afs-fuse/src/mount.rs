@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use afs_client::{Audience, Client, memory};
 use afs_config::memory::Used;
-use fuse_dev::{Features, MountError, MountOptions, Mounted, Offer, Session, Settings};
+use fuse_dev::{Device, Features, MountError, MountOptions, Mounted, Offer, Session, Settings};
 use tokio::runtime;
 use tokio::task::AbortHandle;
 
@@ -103,6 +103,12 @@ impl std::error::Error for Error {}
 pub struct Mount {
     // In this order: what is dropped first ends the rest.
     mounted: Mounted,
+    served: Served,
+}
+
+/// A client that answers a kernel's requests. It ends when the kernel does.
+#[derive(Debug)]
+pub struct Served {
     session: Session,
     notices: JoinHandle<()>,
     node_limit: AbortOnDrop,
@@ -136,49 +142,18 @@ impl Mount {
             allow_other: options.allow_other,
         };
         let mounted = Mounted::mount(&options.path, &mount_options).map_err(Error::Mount)?;
-        let path = mounted.path().to_owned();
-        let failed = |error| Error::Serve { path: path.clone(), error };
-        let runtime = runtime::Handle::current();
-        let serves = if options.allow_other { Serves::All } else { Serves::One };
-        let wants_passthrough =
-            options.passthrough_min_bytes.is_some() && fuse_dev::mount::may_pass_through();
-        let settings = settings(wants_passthrough, options.cache_is_stacked);
-        let device = Arc::clone(mounted.device());
-        let owners = Owners::new(options.owners.clone());
-        // Before the first answer: what it says may change at once.
-        let changes = client.notices(match serves {
-            Serves::All => Audience::Anybody,
-            Serves::One => Audience::One(rustix::process::getuid().as_raw()),
-        });
-        let pending = changes.pending();
-        let mut made = None;
-        let session = Session::start(Arc::clone(&device), &settings, options.threads, |offer, notifier| {
-            let passthrough =
-                Passthrough::new(options.passthrough_min_bytes.filter(|_| has_passthrough(&offer)));
-            let can_map_direct = offer.features.has(Features::DIRECT_IO_MAPPED);
-            let kernel = Kernel { device, notifier: notifier.clone(), can_map_direct };
-            let fs = FileSystem::new(client.clone(), runtime, owners, serves, passthrough, kernel, pending);
-            let fs = Arc::new(fs);
-            made = Some((Arc::clone(&fs), notifier));
-            Arc::new(KernelHandler(fs))
-        });
-        let session = session.map_err(failed)?;
-        let (fs, notifier) = made.expect("the session has made it");
-        let offer = session.offer();
+        let path = mounted.path();
+        let served = Served::start(client, options, Arc::clone(mounted.device()));
+        let served = served.map_err(|error| Error::Serve { path: path.to_owned(), error })?;
+        let offer = served.session.offer();
         tracing::info!(
             mount = %path.display(),
             protocol = offer.minor,
             passthrough = has_passthrough(&offer),
             "mounted"
         );
-        read_ahead(&path);
-        let of = Arc::clone(&fs);
-        let notices = std::thread::Builder::new()
-            .name("fuse-notices".to_owned())
-            .spawn(move || notices::serve(&of, &notifier, changes))
-            .map_err(failed)?;
-        let node_limit = fs.runtime.spawn(node_limit::keep_bounded(Arc::clone(&fs), path)).abort_handle();
-        Ok(Self { mounted, session, notices, node_limit: AbortOnDrop(node_limit), fs })
+        read_ahead(path);
+        Ok(Self { mounted, served })
     }
 
     /// Its path.
@@ -188,7 +163,7 @@ impl Mount {
 
     /// True if no requests come any more: somebody has unmounted it, or cut its connection.
     pub fn is_over(&self) -> bool {
-        self.session.is_over()
+        self.served.session.is_over()
     }
 
     /// True if nobody has unmounted it. If it [is over](Self::is_over) all the same, its connection was cut, and programs get ENOTCONN
@@ -199,12 +174,12 @@ impl Mount {
 
     /// True if large files that are wholly in the cache are read by the kernel itself.
     pub fn has_passthrough(&self) -> bool {
-        self.fs.passthrough.is_on()
+        self.served.fs.passthrough.is_on()
     }
 
     /// The client's memory that is taken by the files that the kernel knows; for as long as this is there, not longer.
     pub fn memory(&self) -> impl Fn() -> Option<Used> + Send + Sync + 'static {
-        let fs = Arc::downgrade(&self.fs);
+        let fs = Arc::downgrade(&self.served.fs);
         move || {
             let fs = fs.upgrade()?;
             let bytes = |nodes: usize| nodes as u64 * memory::NODE_BYTES;
@@ -219,7 +194,7 @@ impl Mount {
     ///
     /// When the system does not let us.
     pub fn unmount(self) -> io::Result<bool> {
-        let Self { mounted, session, notices, node_limit, fs } = self;
+        let Self { mounted, served: Served { session, notices, node_limit, fs } } = self;
         drop(node_limit);
         let was_free = {
             // A request of a program that has ended may wait for a server, a notice for the request, and the kernel for the notice.
@@ -243,6 +218,51 @@ impl Mount {
         // It ends with the client, which may be used further.
         drop(notices);
         Ok(was_free)
+    }
+}
+
+impl Served {
+    /// Answers what comes from a device, after the agreement with its kernel. Of the options, the path is where its kernel has it mounted.
+    ///
+    /// # Errors
+    ///
+    /// The device's, or there can be no threads.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime, whose worker threads go on with what cannot be answered at once.
+    pub fn start(client: &Client, options: &Options, device: Arc<Device>) -> io::Result<Self> {
+        let runtime = runtime::Handle::current();
+        let serves = if options.allow_other { Serves::All } else { Serves::One };
+        let wants_passthrough =
+            options.passthrough_min_bytes.is_some() && fuse_dev::mount::may_pass_through();
+        let settings = settings(wants_passthrough, options.cache_is_stacked);
+        let owners = Owners::new(options.owners.clone());
+        // Before the first answer: what it says may change at once.
+        let changes = client.notices(match serves {
+            Serves::All => Audience::Anybody,
+            Serves::One => Audience::One(rustix::process::getuid().as_raw()),
+        });
+        let pending = changes.pending();
+        let mut made = None;
+        let session = Session::start(Arc::clone(&device), &settings, options.threads, |offer, notifier| {
+            let passthrough =
+                Passthrough::new(options.passthrough_min_bytes.filter(|_| has_passthrough(&offer)));
+            let can_map_direct = offer.features.has(Features::DIRECT_IO_MAPPED);
+            let kernel = Kernel { device, notifier: notifier.clone(), can_map_direct };
+            let fs = FileSystem::new(client.clone(), runtime, owners, serves, passthrough, kernel, pending);
+            let fs = Arc::new(fs);
+            made = Some((Arc::clone(&fs), notifier));
+            Arc::new(KernelHandler(fs))
+        })?;
+        let (fs, notifier) = made.expect("the session has made it");
+        let of = Arc::clone(&fs);
+        let notices = std::thread::Builder::new()
+            .name("fuse-notices".to_owned())
+            .spawn(move || notices::serve(&of, &notifier, changes))?;
+        let path = options.path.clone();
+        let node_limit = fs.runtime.spawn(node_limit::keep_bounded(Arc::clone(&fs), path)).abort_handle();
+        Ok(Self { session, notices, node_limit: AbortOnDrop(node_limit), fs })
     }
 }
 

@@ -28,8 +28,9 @@ impl Device {
         Ok(Self { file: file.map_err(|error| io::Error::new(error.kind(), format!("{PATH}: {error}")))? })
     }
 
-    /// The device as `fusermount3` has given it.
-    pub(crate) fn of(descriptor: OwnedFd) -> Self {
+    /// The device as somebody else has opened it: `fusermount3`, or a test that is the kernel at the other end of a pair of sockets, which keep
+    /// the bounds of messages as the device does (`SOCK_SEQPACKET`).
+    pub fn of(descriptor: OwnedFd) -> Self {
         Self { file: File::from(descriptor) }
     }
 

@@ -1,0 +1,710 @@
+//! A small kernel: the other end of the FUSE device, over a pair of sockets. It asks as Linux does, keeps names, attributes and pages for as
+//! long as it was told, and forgets them when it is told. It needs neither root nor /dev/fuse.
+//!
+//! It holds no locks while a request is under way, so a notice never waits for an answer here; that is for tests of the real one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+
+/// Numbers of `fuse.h`.
+mod op {
+    pub(super) const LOOKUP: u32 = 1;
+    pub(super) const FORGET: u32 = 2;
+    pub(super) const GETATTR: u32 = 3;
+    pub(super) const SETATTR: u32 = 4;
+    pub(super) const READLINK: u32 = 5;
+    pub(super) const SYMLINK: u32 = 6;
+    pub(super) const MKDIR: u32 = 9;
+    pub(super) const UNLINK: u32 = 10;
+    pub(super) const RMDIR: u32 = 11;
+    pub(super) const LINK: u32 = 13;
+    pub(super) const OPEN: u32 = 14;
+    pub(super) const READ: u32 = 15;
+    pub(super) const WRITE: u32 = 16;
+    pub(super) const STATFS: u32 = 17;
+    pub(super) const RELEASE: u32 = 18;
+    pub(super) const FSYNC: u32 = 20;
+    pub(super) const GETXATTR: u32 = 22;
+    pub(super) const FLUSH: u32 = 25;
+    pub(super) const INIT: u32 = 26;
+    pub(super) const OPENDIR: u32 = 27;
+    pub(super) const READDIR: u32 = 28;
+    pub(super) const RELEASEDIR: u32 = 29;
+    pub(super) const GETLK: u32 = 31;
+    pub(super) const SETLK: u32 = 32;
+    pub(super) const CREATE: u32 = 35;
+    pub(super) const RENAME2: u32 = 45;
+}
+
+/// The root directory.
+pub(crate) const ROOT: u64 = 1;
+
+/// The longest that an answer or a notice is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time between two looks whether it is time to give up.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// Bits of INIT that Linux 6.12 offers, but for passthrough, which takes a device.
+const OFFERED: u64 = 0x0007_ffff_ffff & !(1 << 37);
+
+/// What the file system says of an open file.
+const DIRECT_IO: u32 = 1;
+const KEEP_CACHE: u32 = 1 << 1;
+const NO_FLUSH: u32 = 1 << 5;
+
+/// The errno of a request that failed.
+pub(crate) type Outcome<T> = Result<T, i32>;
+
+/// What `stat` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
+    pub(crate) uid: u32,
+    pub(crate) mtime: u64,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) node: u64,
+    handle: u64,
+    flags: u32,
+    how: u32,
+}
+
+/// What the kernel was told to forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Told {
+    Attributes(u64),
+    Data(u64),
+    Name(u64, Vec<u8>),
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    attributes: Option<(Attributes, Instant)>,
+    pages: BTreeMap<u64, Vec<u8>>,
+    lookups: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    /// Notices so far: what was asked before one is not kept.
+    notices: u64,
+    answers: HashMap<u64, Outcome<Vec<u8>>>,
+    names: HashMap<(u64, Vec<u8>), (u64, Instant)>,
+    nodes: HashMap<u64, Node>,
+    told: Vec<Told>,
+    /// Requests by their numbers.
+    asked: HashMap<u32, usize>,
+    /// Room for a message.
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: OwnedFd,
+    state: Mutex<State>,
+}
+
+/// A kernel with one mount. Clones are the same one.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel(Arc<Shared>);
+
+impl Kernel {
+    /// A kernel, and the device that it reads and writes the other end of. INIT is asked at once.
+    pub(crate) fn new() -> (Self, OwnedFd) {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, device) = pair.expect("a pair of sockets");
+        let state = State { buffer: vec![0; (1 << 20) + 4096], ..State::default() };
+        let kernel = Self(Arc::new(Shared { socket: ours, state: Mutex::new(state) }));
+        let words = [7u32, 45, 128 << 10, OFFERED as u32 | 1 << 30, (OFFERED >> 32) as u32];
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).chain([0; 44]).collect();
+        kernel.send(op::INIT, 0, &[&body]);
+        (kernel, device)
+    }
+
+    /// The mount is gone: the file system reads the end of the device.
+    pub(crate) fn end(&self) {
+        rustix::net::shutdown(&self.0.socket, rustix::net::Shutdown::Both).expect("it was open");
+    }
+
+    /// What it knows, after all that the file system has said. A notice is done when it is sent, as with Linux.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = mem::take(&mut state.buffer);
+        while let Ok((length, _)) = recv(self.0.socket.as_fd(), &mut buffer[..], RecvFlags::DONTWAIT) {
+            if length == 0 {
+                break;
+            }
+            state.hear(&buffer[..length]);
+        }
+        state.buffer = buffer;
+        state
+    }
+
+    /// Sends a request, and gives its number.
+    fn send(&self, operation: u32, node: u64, parts: &[&[u8]]) -> u64 {
+        let unique = {
+            let mut state = self.state();
+            state.last += 2;
+            *state.asked.entry(operation).or_default() += 1;
+            state.last
+        };
+        let body: usize = parts.iter().map(|part| part.len()).sum();
+        let mut bytes = Vec::with_capacity(40 + body);
+        bytes.extend((40 + body as u32).to_ne_bytes());
+        bytes.extend(operation.to_ne_bytes());
+        bytes.extend(unique.to_ne_bytes());
+        bytes.extend(node.to_ne_bytes());
+        // The caller: this process.
+        for word in
+            [rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw(), std::process::id(), 0]
+        {
+            bytes.extend(word.to_ne_bytes());
+        }
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        send(self.0.socket.as_fd(), &bytes, SendFlags::NOSIGNAL).expect("the file system reads");
+        unique
+    }
+
+    /// Sends a request and waits for its answer; also returns how many notices there had been when it was sent.
+    fn ask(&self, operation: u32, node: u64, parts: &[&[u8]]) -> (Outcome<Vec<u8>>, u64) {
+        let notices = self.state().notices;
+        let unique = self.send(operation, node, parts);
+        let answer = self.wait(&format!("an answer to request {operation} of node {node}"), |state| {
+            state.answers.remove(&unique)
+        });
+        (answer, notices)
+    }
+
+    fn wait<T>(&self, what: &str, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = look(&mut self.state()) {
+                return found;
+            }
+            assert!(Instant::now() < until, "waited in vain for {what}");
+            let mut ready = [PollFd::new(&self.0.socket, PollFlags::IN)];
+            poll(&mut ready, Some(&LOOK_EVERY)).expect("the socket is open");
+        }
+    }
+
+    /// Waits until the file system has told to forget something.
+    pub(crate) fn is_told(&self, what: &Told) {
+        self.wait(&format!("{what:?}"), |state| state.told.contains(what).then_some(()));
+    }
+
+    /// What it was told to forget since this was last called.
+    pub(crate) fn take_told(&self) -> Vec<Told> {
+        std::mem::take(&mut self.state().told)
+    }
+
+    /// How often it has asked for the attributes, a name, or data.
+    pub(crate) fn asked(&self) -> [usize; 3] {
+        let state = self.state();
+        [op::GETATTR, op::LOOKUP, op::READ].map(|number| state.asked.get(&number).copied().unwrap_or(0))
+    }
+
+    // ---- names
+
+    fn keep(&self, dir: u64, name: &[u8], entry: &[u8], notices: u64) -> (u64, Attributes) {
+        let mut reader = Reader(entry);
+        let (node, _) = (reader.u64(), reader.u64());
+        let (name_for, attributes_for) = (reader.u64(), reader.u64());
+        let (name_nanos, attributes_nanos) = (reader.u32(), reader.u32());
+        let attributes = reader.attributes();
+        let mut state = self.state();
+        let now = Instant::now();
+        let is_new = state.notices == notices;
+        if is_new && node != 0 {
+            let until = now + Duration::new(name_for.min(1 << 30), name_nanos);
+            state.names.insert((dir, name.to_vec()), (node, until));
+        }
+        let kept = state.nodes.entry(node).or_default();
+        kept.lookups += 1;
+        let until = now + Duration::new(attributes_for.min(1 << 30), attributes_nanos);
+        kept.attributes = is_new.then_some((attributes, until));
+        (node, attributes)
+    }
+
+    /// The node of a name, from memory or by LOOKUP.
+    pub(crate) fn look_up(&self, dir: u64, name: &str) -> Outcome<u64> {
+        let known = self.state().names.get(&(dir, name.as_bytes().to_vec())).copied();
+        if let Some((node, _)) = known.filter(|(_, until)| *until > Instant::now()) {
+            return Ok(node);
+        }
+        let (answer, notices) = self.ask(op::LOOKUP, dir, &[name.as_bytes(), &[0]]);
+        let answer = answer?;
+        match Reader(&answer).u64() {
+            // A name that is not there, and that may be remembered.
+            0 => Err(libc::ENOENT),
+            _ => Ok(self.keep(dir, name.as_bytes(), &answer, notices).0),
+        }
+    }
+
+    /// Does something on a path as Linux does: if it meets ESTALE, once more with all names asked for again.
+    fn again<T>(&self, work: impl Fn() -> Outcome<T>) -> Outcome<T> {
+        match work() {
+            Err(libc::ESTALE) => {
+                self.state().names.clear();
+                work()
+            }
+            done => done,
+        }
+    }
+
+    /// The node of a path below the root, symbolic links not followed.
+    pub(crate) fn walk(&self, path: &str) -> Outcome<u64> {
+        path.split('/').filter(|part| !part.is_empty()).try_fold(ROOT, |dir, name| self.look_up(dir, name))
+    }
+
+    fn parent<'a>(&self, path: &'a str) -> Outcome<(u64, &'a str)> {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.walk(dir)?, name))
+    }
+
+    fn make(&self, operation: u32, path: &str, parts: &[&[u8]]) -> Outcome<u64> {
+        self.again(|| {
+            let (dir, name) = self.parent(path)?;
+            let (answer, notices) = self.ask(operation, dir, parts);
+            self.state().nodes.entry(dir).or_default().attributes = None;
+            Ok(self.keep(dir, name.as_bytes(), &answer?, notices).0)
+        })
+    }
+
+    pub(crate) fn make_directory(&self, path: &str, mode: u32) -> Outcome<u64> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.make(op::MKDIR, path, &[&words(&[mode, 0o022]), name.as_bytes(), &[0]])
+    }
+
+    pub(crate) fn symlink(&self, target: &str, path: &str) -> Outcome<u64> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.make(op::SYMLINK, path, &[name.as_bytes(), &[0], target.as_bytes(), &[0]])
+    }
+
+    pub(crate) fn link(&self, existing: &str, path: &str) -> Outcome<u64> {
+        let (node, name) = (self.walk(existing)?, path.rsplit('/').next().unwrap_or(path));
+        self.state().nodes.entry(node).or_default().attributes = None;
+        self.make(op::LINK, path, &[&node.to_ne_bytes(), name.as_bytes(), &[0]])
+    }
+
+    fn remove(&self, operation: u32, path: &str) -> Outcome<()> {
+        self.again(|| {
+            let (dir, name) = self.parent(path)?;
+            let known = self.look_up(dir, name)?;
+            self.ask(operation, dir, &[name.as_bytes(), &[0]]).0?;
+            let mut state = self.state();
+            state.names.remove(&(dir, name.as_bytes().to_vec()));
+            for node in [dir, known] {
+                state.nodes.entry(node).or_default().attributes = None;
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn unlink(&self, path: &str) -> Outcome<()> {
+        self.remove(op::UNLINK, path)
+    }
+
+    pub(crate) fn remove_directory(&self, path: &str) -> Outcome<()> {
+        self.remove(op::RMDIR, path)
+    }
+
+    /// `renameat2(2)` with these flags.
+    pub(crate) fn rename(&self, from: &str, to: &str, flags: u32) -> Outcome<()> {
+        self.again(|| {
+            let ((old, name), (new, new_name)) = (self.parent(from)?, self.parent(to)?);
+            self.look_up(old, name)?;
+            let head: Vec<u8> = new.to_ne_bytes().into_iter().chain(words(&[flags, 0])).collect();
+            self.ask(op::RENAME2, old, &[&head, name.as_bytes(), &[0], new_name.as_bytes(), &[0]]).0?;
+            let mut state = self.state();
+            state.names.remove(&(old, name.as_bytes().to_vec()));
+            state.names.remove(&(new, new_name.as_bytes().to_vec()));
+            for node in [old, new] {
+                state.nodes.entry(node).or_default().attributes = None;
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn read_link(&self, path: &str) -> Outcome<String> {
+        self.again(|| {
+            let node = self.walk(path)?;
+            Ok(String::from_utf8(self.ask(op::READLINK, node, &[]).0?).expect("a target of ours"))
+        })
+    }
+
+    /// Names in a directory, sorted, without `.` and `..`.
+    pub(crate) fn list(&self, path: &str) -> Outcome<Vec<String>> {
+        self.again(|| {
+            let node = self.walk(path)?;
+            let opened = self.ask(op::OPENDIR, node, &[&words(&[0, 0])]).0?;
+            let handle = Reader(&opened).u64();
+            let (mut names, mut next) = (Vec::new(), 0u64);
+            loop {
+                let body: Vec<u8> =
+                    [handle, next].iter().flat_map(|w| w.to_ne_bytes()).chain(words(&[512, 0])).collect();
+                let listed = self.ask(op::READDIR, node, &[&body, &[0; 16]]).0?;
+                if listed.is_empty() {
+                    break;
+                }
+                let mut reader = Reader(&listed);
+                while !reader.0.is_empty() {
+                    let _inode = reader.u64();
+                    next = reader.u64();
+                    let (length, _kind) = (reader.u32() as usize, reader.u32());
+                    let name = String::from_utf8(reader.take(length).to_vec()).expect("a name of ours");
+                    reader.take(length.next_multiple_of(8) - length);
+                    names.push(name);
+                }
+            }
+            let body: Vec<u8> = handle.to_ne_bytes().into_iter().chain([0; 16]).collect();
+            self.ask(op::RELEASEDIR, node, &[&body]).0?;
+            names.retain(|name| name != "." && name != "..");
+            names.sort();
+            Ok(names)
+        })
+    }
+
+    /// Lets go of a node and all its names, as when memory is short.
+    pub(crate) fn forget(&self, node: u64) {
+        let lookups = {
+            let mut state = self.state();
+            state.names.retain(|_, (named, _)| *named != node);
+            state.nodes.remove(&node).map_or(0, |node| node.lookups)
+        };
+        self.send(op::FORGET, node, &[&lookups.to_ne_bytes()]);
+    }
+
+    // ---- attributes
+
+    fn keep_attributes(&self, node: u64, answer: &[u8], notices: u64) -> Attributes {
+        let mut reader = Reader(answer);
+        let (seconds, nanos, _) = (reader.u64(), reader.u32(), reader.u32());
+        let attributes = reader.attributes();
+        let until = Instant::now() + Duration::new(seconds.min(1 << 30), nanos);
+        let mut state = self.state();
+        let is_newest = state.notices == notices;
+        state.nodes.entry(node).or_default().attributes = is_newest.then_some((attributes, until));
+        attributes
+    }
+
+    /// The attributes of a node, from memory or by GETATTR.
+    pub(crate) fn attributes(&self, node: u64) -> Outcome<Attributes> {
+        let known = self.state().nodes.get(&node).and_then(|node| node.attributes);
+        if let Some((attributes, _)) = known.filter(|(_, until)| *until > Instant::now()) {
+            return Ok(attributes);
+        }
+        let (answer, notices) = self.ask(op::GETATTR, node, &[&[0; 16]]);
+        Ok(self.keep_attributes(node, &answer?, notices))
+    }
+
+    /// `lstat`.
+    pub(crate) fn stat(&self, path: &str) -> Outcome<Attributes> {
+        self.again(|| self.attributes(self.walk(path)?))
+    }
+
+    fn set(&self, node: u64, valid: u32, size: u64, mode: u32) -> Outcome<Attributes> {
+        let mut body = words(&[valid, 0]);
+        body.extend(0u64.to_ne_bytes());
+        body.extend(size.to_ne_bytes());
+        // Lock owner; times and their nanoseconds.
+        body.extend([0; 8 + 24 + 12]);
+        body.extend(words(&[mode, 0, 0, 0, 0]));
+        let (answer, notices) = self.ask(op::SETATTR, node, &[&body]);
+        let attributes = self.keep_attributes(node, &answer?, notices);
+        if valid & 1 << 3 != 0 {
+            self.state()
+                .nodes
+                .entry(node)
+                .or_default()
+                .pages
+                .retain(|page, _| page * PAGE < size / PAGE * PAGE);
+        }
+        Ok(attributes)
+    }
+
+    pub(crate) fn truncate(&self, path: &str, size: u64) -> Outcome<Attributes> {
+        self.again(|| self.set(self.walk(path)?, 1 << 3, size, 0))
+    }
+
+    pub(crate) fn change_mode(&self, path: &str, mode: u32) -> Outcome<Attributes> {
+        self.again(|| self.set(self.walk(path)?, 1, 0, mode))
+    }
+
+    pub(crate) fn get_attribute(&self, path: &str, name: &str) -> Outcome<String> {
+        let node = self.walk(path)?;
+        let value = self.ask(op::GETXATTR, node, &[&words(&[4096, 0]), name.as_bytes(), &[0]]).0?;
+        Ok(String::from_utf8_lossy(&value).trim_end_matches('\0').to_owned())
+    }
+
+    /// The longest name that `statfs` tells of.
+    pub(crate) fn name_max(&self) -> Outcome<u32> {
+        let answer = self.ask(op::STATFS, ROOT, &[]).0?;
+        let mut reader = Reader(&answer);
+        reader.take(44);
+        Ok(reader.u32())
+    }
+
+    // ---- files
+
+    /// Opens a file with flags of `open(2)`; makes it if they say so.
+    pub(crate) fn open(&self, path: &str, flags: i32) -> Outcome<Opened> {
+        self.again(|| {
+            let (dir, name) = self.parent(path)?;
+            let flags = flags as u32;
+            let found = self.look_up(dir, name);
+            if let (Err(libc::ENOENT), true) = (&found, flags & libc::O_CREAT as u32 != 0) {
+                let head = words(&[flags, libc::S_IFREG | 0o644, 0o022, 0]);
+                let (answer, notices) = self.ask(op::CREATE, dir, &[&head, name.as_bytes(), &[0]]);
+                let answer = answer?;
+                let (node, _) = self.keep(dir, name.as_bytes(), &answer, notices);
+                self.state().nodes.entry(dir).or_default().attributes = None;
+                return Ok(self.opened(node, flags, &answer[128..]));
+            }
+            let node = found?;
+            if flags & libc::O_EXCL as u32 != 0 {
+                return Err(libc::EEXIST);
+            }
+            let of_open = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC) as u32;
+            let answer = self.ask(op::OPEN, node, &[&words(&[of_open, 0])]).0?;
+            let opened = self.opened(node, flags, &answer);
+            if flags & libc::O_TRUNC as u32 != 0 {
+                self.set(node, 1 << 3, 0, 0)?;
+            }
+            Ok(opened)
+        })
+    }
+
+    fn opened(&self, node: u64, flags: u32, answer: &[u8]) -> Opened {
+        let mut reader = Reader(answer);
+        let (handle, how) = (reader.u64(), reader.u32());
+        if how & (KEEP_CACHE | DIRECT_IO) == 0 {
+            self.state().nodes.entry(node).or_default().pages.clear();
+        }
+        Opened { node, handle, flags, how }
+    }
+
+    fn fetch(&self, file: &Opened, pos: u64, length: u32) -> (Outcome<Vec<u8>>, u64) {
+        let mut body = file.handle.to_ne_bytes().to_vec();
+        body.extend(pos.to_ne_bytes());
+        body.extend(words(&[length, 0, 0, 0, file.flags, 0]));
+        self.ask(op::READ, file.node, &[&body])
+    }
+
+    /// `pread`: through the pages that it keeps, unless the file system wants every read.
+    pub(crate) fn read(&self, file: &Opened, pos: u64, length: u32) -> Outcome<Vec<u8>> {
+        if file.how & DIRECT_IO != 0 {
+            return self.fetch(file, pos, length).0;
+        }
+        let size = self.attributes(file.node)?.size;
+        let end = size.min(pos + u64::from(length));
+        let mut bytes = Vec::new();
+        for page in pos / PAGE..end.div_ceil(PAGE) {
+            let known = self.state().nodes.get(&file.node).and_then(|node| node.pages.get(&page).cloned());
+            let mut data = match known {
+                Some(data) => data,
+                None => {
+                    let (data, notices) = self.fetch(file, page * PAGE, PAGE as u32);
+                    let mut data = data?;
+                    data.resize(PAGE as usize, 0);
+                    let mut state = self.state();
+                    if state.notices == notices {
+                        state.nodes.entry(file.node).or_default().pages.insert(page, data.clone());
+                    }
+                    data
+                }
+            };
+            data.truncate((end - page * PAGE).min(PAGE) as usize);
+            bytes.extend_from_slice(&data[(pos.saturating_sub(page * PAGE) as usize).min(data.len())..]);
+        }
+        Ok(bytes)
+    }
+
+    /// `pwrite`, past the pages; those that it has are changed too.
+    pub(crate) fn write(&self, file: &Opened, pos: u64, data: &[u8]) -> Outcome<u32> {
+        let mut body = file.handle.to_ne_bytes().to_vec();
+        body.extend(pos.to_ne_bytes());
+        body.extend(words(&[data.len() as u32, 0, 0, 0, file.flags, 0]));
+        let answer = self.ask(op::WRITE, file.node, &[&body, data]).0?;
+        let mut state = self.state();
+        let node = state.nodes.entry(file.node).or_default();
+        node.attributes = None;
+        for (page, kept) in &mut node.pages {
+            for (place, byte) in kept.iter_mut().enumerate() {
+                let at = (page * PAGE + place as u64).checked_sub(pos).and_then(|at| data.get(at as usize));
+                *byte = at.copied().unwrap_or(*byte);
+            }
+        }
+        Ok(Reader(&answer).u32())
+    }
+
+    pub(crate) fn sync(&self, file: &Opened) -> Outcome<()> {
+        let body: Vec<u8> = file.handle.to_ne_bytes().into_iter().chain([0; 8]).collect();
+        self.ask(op::FSYNC, file.node, &[&body]).0.map(drop)
+    }
+
+    /// `lseek` to the end, from where Linux asks a network file system.
+    pub(crate) fn end_of(&self, file: &Opened) -> Outcome<u64> {
+        Ok(self.attributes(file.node)?.size)
+    }
+
+    /// `close`: what FLUSH says of it.
+    pub(crate) fn close(&self, file: Opened) -> Outcome<()> {
+        let mut body = file.handle.to_ne_bytes().to_vec();
+        body.extend([0; 16]);
+        let flushed = match file.how & NO_FLUSH {
+            0 => self.ask(op::FLUSH, file.node, &[&body]).0.map(drop),
+            _ => Ok(()),
+        };
+        let mut body = file.handle.to_ne_bytes().to_vec();
+        body.extend(words(&[file.flags, 0, 0, 0]));
+        self.ask(op::RELEASE, file.node, &[&body]).0?;
+        flushed
+    }
+
+    /// Sets or asks for a lock of `fcntl(2)` on a whole file, for an owner: 0 to read, 1 to write, 2 for none.
+    pub(crate) fn lock(&self, file: &Opened, owner: u64, kind: u32) -> Outcome<()> {
+        self.ask(op::SETLK, file.node, &[&lock_body(file, owner, kind)]).0.map(drop)
+    }
+
+    /// The kind of lock that is in the way of one.
+    pub(crate) fn in_the_way(&self, file: &Opened, owner: u64, kind: u32) -> Outcome<u32> {
+        let answer = self.ask(op::GETLK, file.node, &[&lock_body(file, owner, kind)]).0?;
+        let mut reader = Reader(&answer);
+        reader.take(16);
+        Ok(reader.u32())
+    }
+
+    // ---- whole files
+
+    /// Writes a file anew, and closes it.
+    pub(crate) fn write_all(&self, path: &str, data: &[u8]) -> Outcome<()> {
+        let file = self.open(path, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC)?;
+        for (number, part) in data.chunks(128 << 10).enumerate() {
+            self.write(&file, (number as u64) * (128 << 10), part)?;
+        }
+        self.close(file)
+    }
+
+    /// Reads a file from an open to its close.
+    pub(crate) fn read_all(&self, path: &str) -> Outcome<Vec<u8>> {
+        let file = self.open(path, libc::O_RDONLY)?;
+        let size = self.end_of(&file)?;
+        let read = self.read(&file, 0, size as u32);
+        self.close(file)?;
+        read
+    }
+}
+
+impl State {
+    /// An answer or a notice.
+    fn hear(&mut self, bytes: &[u8]) {
+        let mut message = Reader(bytes);
+        let (whole, error, unique) = (message.u32(), message.u32().cast_signed(), message.u64());
+        assert_eq!(whole as usize, bytes.len(), "a message has the length that it says");
+        if unique == 0 {
+            return self.note(error, message);
+        }
+        let answer = if error == 0 { Ok(message.0.to_vec()) } else { Err(-error) };
+        self.answers.insert(unique, answer);
+    }
+
+    /// Does what a notice says.
+    fn note(&mut self, code: i32, mut message: Reader<'_>) {
+        self.notices += 1;
+        match code {
+            2 => {
+                let (id, pos, _) = (message.u64(), message.u64().cast_signed(), message.u64());
+                if let Some(node) = self.nodes.get_mut(&id) {
+                    node.attributes = None;
+                    if pos >= 0 {
+                        node.pages.clear();
+                    }
+                }
+                self.told.push(if pos >= 0 { Told::Data(id) } else { Told::Attributes(id) });
+            }
+            3 => {
+                let (dir, length, _) = (message.u64(), message.u32() as usize, message.u32());
+                let name = message.take(length).to_vec();
+                self.names.remove(&(dir, name.clone()));
+                if let Some(dir) = self.nodes.get_mut(&dir) {
+                    dir.attributes = None;
+                }
+                self.told.push(Told::Name(dir, name));
+            }
+            4 => {
+                let (id, pos, length, _) =
+                    (message.u64(), message.u64(), message.u32() as usize, message.u32());
+                let (data, end) = (message.take(length), pos + length as u64);
+                let node = self.nodes.entry(id).or_default();
+                for (place, byte) in data.iter().enumerate() {
+                    let at = pos + place as u64;
+                    if let Some(page) = node.pages.get_mut(&(at / PAGE)) {
+                        page[(at % PAGE) as usize] = *byte;
+                    }
+                }
+                if let Some((attributes, _)) = &mut node.attributes {
+                    attributes.size = attributes.size.max(end);
+                }
+            }
+            other => panic!("a notice {other} that this kernel does not know"),
+        }
+    }
+}
+
+fn lock_body(file: &Opened, owner: u64, kind: u32) -> Vec<u8> {
+    let mut body = file.handle.to_ne_bytes().to_vec();
+    body.extend(owner.to_ne_bytes());
+    body.extend(0u64.to_ne_bytes());
+    body.extend((i64::MAX as u64).to_ne_bytes());
+    body.extend(words(&[kind, std::process::id(), 0, 0]));
+    body
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// Reads what the file system says.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(length);
+        self.0 = rest;
+        taken
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take(4).try_into().expect("four bytes"))
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take(8).try_into().expect("eight bytes"))
+    }
+
+    /// `struct fuse_attr`.
+    fn attributes(&mut self) -> Attributes {
+        let (inode, size, _blocks) = (self.u64(), self.u64(), self.u64());
+        let [_, mtime, _] = [self.u64(), self.u64(), self.u64()];
+        self.take(12);
+        let [mode, links, uid, ..] = [0; 7].map(|_| self.u32());
+        Attributes { inode, size, mode, links, uid, mtime }
+    }
+}
