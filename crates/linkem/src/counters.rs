@@ -41,7 +41,7 @@ pub struct DirectionCounters {
     pub bytes_out: u64,
     /// Packets that found the queue full.
     pub drop_queue: u64,
-    /// Packets lost by chance, or to a blackout.
+    /// Packets lost by chance, to a blackout, or because they were too long.
     pub drop_loss: u64,
     /// Packets dropped because the emulator did not keep up. Must be 0 in a valid run.
     pub drop_emulator: u64,

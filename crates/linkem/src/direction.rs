@@ -149,7 +149,8 @@ impl Direction {
             self.count.drop_queue += 1;
             return;
         };
-        if self.is_lost() {
+        let is_too_long = self.options.longest_bytes > 0 && len > self.options.longest_bytes;
+        if self.is_lost() || is_too_long {
             self.count.drop_loss += 1;
             return;
         }

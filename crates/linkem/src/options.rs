@@ -37,6 +37,8 @@ pub struct DirectionOptions {
     pub gilbert_elliott: Option<GilbertElliott>,
     /// The line is cut: every packet is lost. The rest stays set for when it is back.
     pub blackout: bool,
+    /// Longer packets are lost, and nobody is told: a narrower line in the middle whose word does not get through. In IP bytes; 0: none.
+    pub longest_bytes: u64,
     /// Extra delay from 0 up to this.
     pub jitter: Duration,
     /// The extra delay drifts smoothly between random points this far apart, and keeps the order.
@@ -85,6 +87,7 @@ impl Default for DirectionOptions {
             loss_burst_packets: 0.0,
             gilbert_elliott: None,
             blackout: false,
+            longest_bytes: 0,
             jitter: Duration::ZERO,
             jitter_period: Duration::from_millis(10),
             jitter_iid: false,
@@ -281,6 +284,12 @@ pub const SETTINGS: &[Setting] = &[
         value_name: "0|1",
         help: "1: the line is cut, every packet is lost",
         set: |o, v| switch(v).map(|value| o.blackout = value),
+    },
+    Setting {
+        name: "longest",
+        value_name: "BYTES",
+        help: "Longer packets are lost, and nobody is told; 0: none (the default)",
+        set: |o, v| number(v, 65535.0).map(|bytes| o.longest_bytes = bytes as u64),
     },
     Setting {
         name: "jitter",

@@ -179,6 +179,14 @@ fn a_blackout_passes_nothing_and_leaves_the_loss_pattern_alone() {
 }
 
 #[test]
+fn packets_that_are_too_long_are_lost_and_others_pass() {
+    let mut link = direction(|o| o.longest_bytes = 1280);
+    assert_eq!(departures(&mut link, 1281, 0..3), []);
+    assert_eq!(departures(&mut link, 1280, 10..13).len(), 3);
+    assert_eq!(link.counters(0).drop_loss, 3);
+}
+
+#[test]
 fn held_back_packets_are_overtaken() {
     let mut link = direction(|o| {
         o.delay = Duration::from_millis(10);
