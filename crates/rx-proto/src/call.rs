@@ -13,7 +13,7 @@
 use crate::abort::AbortCode;
 use crate::config::CallLimits;
 use crate::fair::Owner;
-use crate::ids::CallNumber;
+use crate::ids::{CallNumber, Seq};
 use crate::receive::Receive;
 use crate::stall_timer::StallTimer;
 use crate::time::Instant;
@@ -120,8 +120,10 @@ pub(crate) struct Credit {
     pub(crate) held: u64,
     /// The part of it that was not offered.
     pub(crate) uninvited: u64,
-    /// The bytes that each of its packets counted in that.
+    /// The bytes that each of its packets counted in that; those up to the one that is named, which were cut before larger ones
+    /// passed, count less.
     pub(crate) each: u64,
+    pub(crate) small: (Seq, u64),
     /// It stands in the queue of those that want more, and has ever done so.
     pub(crate) is_queued: bool,
     pub(crate) has_asked: bool,
@@ -155,6 +157,7 @@ impl Credit {
             held: 0,
             uninvited: 0,
             each: 0,
+            small: (Seq(0), 0),
             is_queued: false,
             has_asked: false,
             is_listed: false,

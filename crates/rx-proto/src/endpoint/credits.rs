@@ -284,15 +284,19 @@ impl Credits {
         let owner = *call.credit.owner.get_or_insert(user);
         let grew_from = std::mem::replace(&mut call.credit.each, each);
         if each > grew_from && call.rx.is_gated() {
-            // The peer has found that larger packets pass, and may use what it has for such: it keeps as many bytes.
+            // The peer has found that larger packets pass, and may use what it has for such: it keeps as many bytes. What it has cut
+            // before stays as it is.
+            call.credit.small = (call.rx.newest(), if grew_from == 0 { each } else { grew_from });
             let keeps = u32::try_from(call.credit.held / each).unwrap_or(u32::MAX);
             call.rx.retract(
                 call.rx.outstanding().saturating_sub(keeps.max(FIRST_OFFER * u32::from(grew_from == 0))),
             );
         }
         let counts = call.rx.is_gated() && !call.credit.is_idle && !call.stage.has_ended();
-        let holds = if counts { u64::from(call.rx.outstanding()) * each } else { 0 };
-        let uninvited = if counts { u64::from(call.rx.uninvited()) * each } else { 0 };
+        let (outstanding, small) = (call.rx.outstanding(), call.rx.missing(call.credit.small.0));
+        let less = u64::from(small) * each.saturating_sub(call.credit.small.1);
+        let holds = if counts { u64::from(outstanding) * each - less } else { 0 };
+        let uninvited = (u64::from(call.rx.uninvited()) * each).min(holds);
         let held = std::mem::replace(&mut call.credit.held, holds);
         self.uninvited =
             self.uninvited - std::mem::replace(&mut call.credit.uninvited, uninvited) + uninvited;
@@ -450,7 +454,7 @@ impl Credits {
             return true;
         } else if !is_calm {
             // Perhaps it has nothing to send. If it has, one packet says so.
-            call.rx.cut(1);
+            call.rx.leave_one();
             call.credit.is_idle = true;
         } else if call.credit.is_reminded {
             return true;

@@ -51,7 +51,7 @@ impl Receive {
     }
 
     /// The furthest packet that has come.
-    pub(super) fn newest(&self) -> Seq {
+    pub(crate) fn newest(&self) -> Seq {
         self.highest.max(Seq(self.next.0 - 1))
     }
 
@@ -64,6 +64,14 @@ impl Receive {
         edge.after(Seq(self.next.0 - 1)).map_or(0, |n| n.saturating_sub(self.later_count))
     }
 
+    /// The number of packets up to this one that have not come.
+    pub(crate) fn missing(&self, to: Seq) -> u32 {
+        let all = to.after(Seq(self.next.0 - 1)).unwrap_or(0);
+        let before = self.beyond.iter().take_while(|r| r.start <= to);
+        let came = before.map(|r| r.end.min(to.plus(1)).after(r.start).unwrap_or(0)).sum();
+        all.saturating_sub(came)
+    }
+
     /// The number of those that were not offered but are to be expected, as a later one came.
     pub(crate) fn uninvited(&self) -> u32 {
         self.uninvited.min(self.outstanding())
@@ -73,6 +81,12 @@ impl Receive {
     pub(crate) fn refuse_first_flight(&mut self) {
         self.cut(0);
         (self.uninvited, self.uninvited_to) = (self.outstanding(), self.newest());
+    }
+
+    /// Leaves an offer of one packet. The peer may still fill the holes before those that came, by what it was offered before.
+    pub(crate) fn leave_one(&mut self) {
+        self.cut(1);
+        (self.uninvited, self.uninvited_to) = (self.missing(self.newest()), self.newest());
     }
 
     pub(super) fn note_invitation(&mut self, seq: Seq) {

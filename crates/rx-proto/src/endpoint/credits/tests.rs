@@ -73,6 +73,23 @@ impl World {
         }
     }
 
+    /// A packet comes for a call behind a hole.
+    fn come_behind(&mut self, host: usize, seq: u32) {
+        let call = self.connections[host].slots[0].call.as_deref_mut().unwrap();
+        call.rx.handle_data(self.now, &data(Seq(seq)), Bytes::from_static(&[0; 100]), VIEW);
+        self.ask(|credits, now, calls| credits.handle_data(now, Self::at(host), 1444, calls));
+    }
+
+    /// A host of whose sixteen packets all but the first and the last are lost.
+    fn with_holes() -> Self {
+        let mut world = Self::new(1);
+        world.ask(|credits, _, calls| credits.handle_new_call(Self::at(0), calls));
+        world.come(0, 1);
+        world.come_behind(0, 16);
+        assert_eq!((world.outstanding(0), world.credits.held), (14, 14 * PART_COST));
+        world
+    }
+
     fn outstanding(&self, host: usize) -> u32 {
         self.connections[host].slots[0].call.as_deref().unwrap().rx.outstanding()
     }
@@ -103,4 +120,31 @@ fn what_is_offered_stays_below_a_small_buffer_and_hosts_get_equal_parts() {
         (0..20).map(|host| world.connections[host].slots[0].call.as_deref().unwrap().rx.next().0).collect();
     let (least, most) = (nexts.iter().min().unwrap(), nexts.iter().max().unwrap());
     assert!(10 * least >= 9 * most, "{nexts:?}");
+}
+
+/// What was lost is sent again as it was cut. It counted as large, so that more was offered than the buffer has room for.
+#[test]
+fn packets_that_were_lost_before_larger_ones_passed_count_as_they_were_cut() {
+    let mut world = World::with_holes();
+    world.paths[0].handle_received(world.now, 2048);
+    world.ask(|credits, now, calls| credits.settle(now, World::at(0), calls));
+    assert_eq!(world.credits.held, 14 * PART_COST);
+    world.come(0, 1);
+    assert_eq!(world.credits.held, 13 * PART_COST);
+    world.ask(Credits::grant);
+    let (granted, each) = (u64::from(world.outstanding(0)) - 13, cost(2048));
+    assert!(granted > 0);
+    assert_eq!(world.credits.held, 13 * PART_COST + granted * each);
+}
+
+/// A call that was left one packet fills its holes later. They counted as offered all at once, beside what others had got meanwhile.
+#[test]
+fn what_fills_the_holes_of_a_call_that_was_quiet_was_not_offered() {
+    let mut world = World::with_holes();
+    world.connections[0].slots[0].call.as_deref_mut().unwrap().rx.leave_one();
+    world.ask(|credits, now, calls| credits.settle(now, World::at(0), calls));
+    assert_eq!(world.credits.offered(), 0);
+    assert_eq!(world.credits.held, 14 * PART_COST);
+    world.come(0, 14);
+    assert_eq!((world.credits.held, world.credits.offered()), (0, 0));
 }
