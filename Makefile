@@ -28,7 +28,7 @@ test:
 	@scripts/test.sh $(if $(filter-out 0,$(ALL)),--all)
 
 nightly:
-	FAULT_SEEDS=100000 FAIR_SEEDS=100000 $(RUST) cargo test --release -p rx-proto --test rx_proto_tests -- faults:: fairness::
+	FAULT_SEEDS=100000 FAIR_SEEDS=100000 AFAR_NARROW_SEEDS=100000 $(RUST) cargo test --release -p rx-proto --test rx_proto_tests -- faults:: fairness:: narrow::
 	@scripts/packages.sh
 	@scripts/tools.sh
 	$(RUST) cargo build --release -p afar

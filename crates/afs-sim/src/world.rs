@@ -45,8 +45,10 @@ pub struct Link {
     pub reorder: f64,
     /// The delay of those.
     pub reorder_by: Duration,
-    /// Largest UDP payload that passes; larger ones vanish.
+    /// Largest UDP payload that passes whole; larger ones vanish if they must not be fragmented.
     pub mtu: usize,
+    /// Largest UDP payload that passes at all.
+    pub narrow: usize,
     /// While set nothing passes.
     pub is_down: bool,
     /// The time when the queue will be empty.
@@ -68,6 +70,7 @@ impl Default for Link {
             reorder: 0.0,
             reorder_by: ms(2),
             mtu: 65_507,
+            narrow: 65_507,
             is_down: false,
             free_at: Instant::ORIGIN,
             dropped: 0,
@@ -513,7 +516,8 @@ impl World {
         let link = self.link(from, to_node);
         let mut arrivals = VecDeque::new();
         let wire = bytes.len() as u64 + 28;
-        if link.is_down || (bytes.len() > link.mtu && dont_fragment) || rng.random_bool(link.loss) {
+        let is_too_large = bytes.len() > link.narrow || (bytes.len() > link.mtu && dont_fragment);
+        if link.is_down || is_too_large || rng.random_bool(link.loss) {
             link.dropped += 1;
         } else {
             let start = link.free_at.max(now);

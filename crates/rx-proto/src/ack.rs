@@ -76,8 +76,11 @@ impl Announcement {
     /// The sender reads ranges behind this word, and may be sent ACKs that have them instead of a table.
     pub const RANGES: Self = Self(0x02);
 
+    /// The sender puts DATA packets together that come in pieces.
+    pub const PIECES: Self = Self(0x04);
+
     /// The announcement of this program.
-    const OURS: Self = Self(Self::LARGE_WINDOWS.0 | Self::RANGES.0);
+    const OURS: Self = Self(Self::LARGE_WINDOWS.0 | Self::RANGES.0 | Self::PIECES.0);
 
     /// True if all of `other` is said.
     pub const fn has(self, other: Self) -> bool {

@@ -46,6 +46,7 @@ use crate::connection::{Connection, ConnectionKey, Role};
 use crate::fair::{FairQueue, Owners};
 use crate::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, ServiceId};
 use crate::path::Path;
+use crate::pieces::Pieces;
 use crate::security::ServerSecurity;
 use crate::stats::Stats;
 use crate::time::Instant;
@@ -192,6 +193,7 @@ pub struct Endpoint {
     senders: FairQueue<usize>,
     owners: Owners,
     credits: credits::Credits,
+    pieces: Pieces,
     events: VecDeque<Event>,
     timers: BinaryHeap<Reverse<(Instant, Target)>>,
     /// Bytes that receive windows beyond the initial ones promise.
@@ -244,6 +246,7 @@ impl Endpoint {
             senders: FairQueue::new(egress::TURN, egress::FRESH),
             owners,
             credits,
+            pieces: Pieces::default(),
             events: VecDeque::new(),
             timers: BinaryHeap::new(),
             promised: Share::of(&totals.promised),

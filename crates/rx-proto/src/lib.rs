@@ -26,8 +26,8 @@
 //! - When a call probes its peer, waits, times out or is kept alive: [`transmit`], [`call`],
 //!   `src/endpoint/timers.rs`.
 //! - A type of packet: [`packet`] (its number), `src/endpoint/ingress.rs` (its effect), `src/endpoint/egress.rs`
-//!   (how small packets and bundles of data are sent). The path MTU: [`mtu`]. ICMP errors:
-//!   `src/endpoint/network.rs`.
+//!   (how small packets and bundles of data are sent). The path MTU: [`mtu`],
+//!   [`pieces`]; tests: `tests/narrow.rs`. ICMP errors: `src/endpoint/network.rs`.
 //! - How an address proves that it is not forged, and when a connection moves: `src/endpoint/reach.rs`. Challenge
 //!   and response: `src/endpoint/authenticate.rs`. A security class: [`security`] is the trait.
 //! - Answers to `rxdebug`: `src/endpoint/inspect.rs`, and [`debug`] for the records.
@@ -51,6 +51,7 @@ mod owner_queues;
 mod pacer;
 pub mod packet;
 pub mod path;
+mod pieces;
 mod ranges;
 mod receive;
 mod reordering;

@@ -81,6 +81,8 @@ packet_types! {
     9 PARAMS
     /// Asks for a version text, or answers; also the NAT ping.
     13 VERSION
+    /// A part of a DATA packet, only between endpoints of our own (docs/rx-extensions.md).
+    97 PIECE
 }
 
 impl fmt::Debug for PacketType {

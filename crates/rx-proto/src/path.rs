@@ -1,6 +1,8 @@
 //! One pair of a local port and a peer's address: round-trip time, congestion control, pacing and packet size, shared by all
 //! calls over it. Which of them sends next is in `owner_queues`. Knows calls by name only; packets are built in `endpoint::egress`.
 
+mod pings;
+
 use crate::ack::{Announcement, Trailer};
 use crate::config::Config;
 use crate::congestion::{AckSample, Controller, bytes_in, quantum};
@@ -17,6 +19,7 @@ use crate::time::Instant;
 use crate::train::Train;
 use crate::transmit::{AckOutcome, Lost, Stamp};
 use bytes::Bytes;
+use pings::{Ping, Pings};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,22 +41,9 @@ const OWN_ACK_DELAY: Duration = Duration::from_millis(10);
 const UDP_OVERHEAD: u64 = 28;
 /// The bytes that may be sent to an address that has not been shown to be reachable, for each byte that came from it.
 const AMPLIFICATION: u64 = 3;
-/// Pings remembered to measure their answers, and before them the last probe of the packet size.
-const PINGS: usize = 1 + 4;
 /// Packets that may stand in [`Path::control`]. They are sent before anything else, so they pile up only while the socket takes none.
 /// If a peer asks for more, the rest is dropped, and the peer has to ask again.
 const MAX_CONTROL: usize = 1024;
-
-/// A ping whose answer is awaited.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ping {
-    /// Serials are counted per connection.
-    connection: usize,
-    serial: Serial,
-    pub(crate) sent_at: Instant,
-    /// It was padded to find the packet size.
-    pub(crate) is_probe: bool,
-}
 
 /// Something small to send, ahead of all data.
 #[derive(Debug)]
@@ -118,8 +108,9 @@ pub struct Path {
     fixed_rate: Option<u64>,
     pacer: Pacer,
     peer_kind: PeerKind,
-    /// The peer reads ranges in ACKs.
+    /// The peer reads ranges in ACKs, and takes packets in pieces.
     takes_ranges: bool,
+    takes_pieces: bool,
     pub(crate) reordering: Reordering,
     peer_packet_len: usize,
     /// The window that a new call starts with: what the peer offered in the newest first ACK of a call, or more that it has offered
@@ -145,7 +136,7 @@ pub struct Path {
     pub(crate) owner_queues: OwnerQueues,
     /// True if it stands in the endpoint's list of paths to be asked for what they have to send.
     pub(crate) is_ready: bool,
-    pings: [Ping; PINGS],
+    pub(crate) pings: Pings,
     verified: bool,
     /// Bytes received from and sent to a peer that has not shown to be there, with UDP and IPv4 headers.
     stranger_received: u64,
@@ -174,6 +165,7 @@ impl Path {
             pacer: Pacer::new(),
             peer_kind: PeerKind::Unknown,
             takes_ranges: false,
+            takes_pieces: false,
             reordering: Reordering::new(),
             peer_packet_len: BASE_PACKET_LEN,
             window_hint: FIRST_WINDOW,
@@ -192,7 +184,7 @@ impl Path {
             control: VecDeque::new(),
             owner_queues: OwnerQueues::default(),
             is_ready: false,
-            pings: [Ping::default(); PINGS],
+            pings: Pings::default(),
             verified: false,
             stranger_received: 0,
             stranger_sent: 0,
@@ -272,6 +264,15 @@ impl Path {
         if self.is_own() { len } else { len.min(BASE_PACKET_LEN) }
     }
 
+    pub(crate) const fn takes_pieces(&self) -> bool {
+        self.takes_pieces
+    }
+
+    /// The size of the datagrams that a packet goes in if it does not go whole.
+    pub(crate) fn piece_len(&self) -> usize {
+        if self.mtu.is_in_doubt() { MIN_PACKET_LEN } else { self.packet_len() }
+    }
+
     /// The largest packet that the MTU search tries for this peer.
     pub(crate) const fn peer_limit(&self) -> usize {
         if self.is_own() { self.peer_packet_len } else { BASE_PACKET_LEN }
@@ -296,6 +297,10 @@ impl Path {
         };
         if let Some(announcement) = trailer.announcement {
             self.takes_ranges = believes && announcement.has(Announcement::RANGES);
+            self.takes_pieces = believes && announcement.has(Announcement::PIECES);
+            if self.takes_pieces {
+                self.mtu.forbid_fragments();
+            }
         }
         let limit = if self.is_own() { max_window } else { STOCK_MAX_WINDOW };
         let lens = [trailer.max_packet_len, trailer.natural_packet_len.filter(|_| !self.is_own())];
@@ -372,15 +377,6 @@ impl Path {
         self.reach_pinged_at = None;
     }
 
-    pub(crate) fn note_ping(&mut self, now: Instant, connection: usize, serial: Serial, is_probe: bool) {
-        // The oldest goes. A probe has a place of its own: it is known until the next.
-        let (probe, others) = self.pings.split_at_mut(1);
-        let place = if is_probe { probe } else { others };
-        if let Some(ping) = place.iter_mut().min_by_key(|p| (p.serial != Serial::NONE, p.sent_at)) {
-            *ping = Ping { connection, serial, sent_at: now, is_probe };
-        }
-    }
-
     /// An answer to a ping of this connection came: measures it. Returns the ping, if it was one of ours.
     pub(crate) fn handle_ping_response(
         &mut self,
@@ -388,11 +384,7 @@ impl Path {
         connection: usize,
         serial: Serial,
     ) -> Option<Ping> {
-        let ping = self
-            .pings
-            .iter_mut()
-            .find(|p| p.serial == serial && p.connection == connection && serial != Serial::NONE)?;
-        let found = std::mem::take(ping);
+        let found = self.pings.take(connection, serial)?;
         self.rtt.handle_sample(now, now.since(found.sent_at));
         Some(found)
     }
@@ -507,7 +499,7 @@ impl Path {
             self.rtt.handle_sample(now, rtt);
         }
         self.mtu.handle_delivered(out.largest);
-        self.watch_for_black_hole(now, out.lost.largest);
+        self.mtu.handle_lost(now, out.lost.largest, self.rtt.smoothed(), self.takes_pieces);
         let mut sample = AckSample {
             now,
             acked: out.acked,
@@ -557,16 +549,14 @@ impl Path {
         self.stats.bytes_lost += lost.bytes;
         self.stats.timeouts += 1;
         self.controller.handle_timeout(now);
-        if let Some(len) = self.mtu.handle_timeout(now, lost.largest) {
-            self.controller.set_packet_len(len);
-        }
+        self.mtu.handle_timeout(lost.largest, self.takes_pieces);
     }
 
-    /// The kernel refused a packet of `len` bytes.
-    pub(crate) fn handle_too_large(&mut self, len: usize) {
-        if let Some(len) = self.mtu.handle_too_large(len) {
-            self.controller.set_packet_len(len);
-        }
+    /// The kernel refused a packet of `len` bytes. Returns whether packets become smaller.
+    pub(crate) fn handle_too_large(&mut self, len: usize) -> bool {
+        let smaller = self.mtu.handle_too_large(len, self.takes_pieces);
+        smaller.into_iter().for_each(|len| self.controller.set_packet_len(len));
+        smaller.is_some()
     }
 
     /// Some packets turned out lost without an ACK; `left` bytes leave the flight with an unknown fate.
@@ -574,13 +564,7 @@ impl Path {
         self.in_flight -= lost.bytes + left;
         self.newly_lost += lost.bytes;
         self.stats.bytes_lost += lost.bytes;
-        self.watch_for_black_hole(now, lost.largest);
-    }
-
-    fn watch_for_black_hole(&mut self, now: Instant, lost: usize) {
-        if let Some(len) = self.mtu.handle_lost(now, lost, self.rtt.smoothed()) {
-            self.controller.set_packet_len(len);
-        }
+        self.mtu.handle_lost(now, lost.largest, self.rtt.smoothed(), self.takes_pieces);
     }
 
     /// The packet size changed.

@@ -70,6 +70,7 @@ stats! {
     data_resent Count "DATA packets sent again."
     data_lost Bytes "Bytes found lost, Rx headers included."
     losses_taken_back Count "DATA packets that counted as lost and arrived after all."
+    paths_narrowed Count "Times that a path's packets became smaller because larger ones do not pass."
     timeouts Count "Times that a call got no answer in time, so that everything that it had in flight counted as lost."
     probes Count "Times that a call heard nothing for a while, and asked its peer what has arrived."
     pings_sent Count "PINGs sent."

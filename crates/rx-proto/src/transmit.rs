@@ -165,6 +165,8 @@ pub(crate) struct Transmit {
     cut_short: bool,
     flush: bool,
     last_cut: bool,
+    /// Most bytes in the first packet.
+    first_len: usize,
     packets: VecDeque<Packet>,
     base: Seq,
     /// Bytes and packets under way.
@@ -222,6 +224,7 @@ impl Transmit {
             cut_short: false,
             flush: false,
             last_cut: false,
+            first_len: usize::MAX,
             packets: VecDeque::new(),
             base: Seq::FIRST,
             in_flight: 0,
@@ -258,6 +261,16 @@ impl Transmit {
     /// that no ping of it is answered.
     pub(crate) fn set_dead_time(&mut self, dead: Duration) {
         self.patience = (dead / 4).min(MAX_BACKOFF);
+    }
+
+    /// Limits the first packet, if it is not known what passes: it gets there in any case, and makes the peer speak.
+    pub(crate) const fn set_first_len(&mut self, len: usize) {
+        self.first_len = len;
+    }
+
+    /// The most that the next new packet carries.
+    fn limit(&self, capacity: usize) -> usize {
+        if self.next_seq() == Seq::FIRST { capacity.min(self.first_len) } else { capacity }
     }
 
     /// Takes bytes to send.
@@ -360,6 +373,7 @@ impl Transmit {
             return None;
         }
         let is_due = self.finished || (self.flush && self.unsent_len > 0);
+        let capacity = self.limit(capacity);
         if self.unsent_len < capacity && !is_due {
             return None;
         }
@@ -388,7 +402,9 @@ impl Transmit {
         }
         !self.last_cut
             && (self.packets.len() as u32) < self.window
-            && (self.unsent_len >= capacity || self.finished || (self.flush && self.unsent_len > 0))
+            && (self.unsent_len >= self.limit(capacity)
+                || self.finished
+                || (self.flush && self.unsent_len > 0))
     }
 
     /// True if only the peer's window keeps us from sending.
@@ -567,26 +583,6 @@ impl Transmit {
             }
         }
         TimerAction::TimedOut { lost }
-    }
-
-    /// Has the newest packet under way sent again, before all others (a tail loss probe, RFC 8985, section 7). There is no new
-    /// data to send instead: what may go has gone. Returns whether there is such a packet.
-    fn queue_tail(&mut self) -> bool {
-        let base = self.base;
-        let packets = &self.packets;
-        let is_live = |sent: &&Sent| {
-            let packet = sent.seq.after(base).and_then(|i| packets.get(i as usize));
-            packet.is_some_and(|p| p.serial == sent.serial && p.state == State::InFlight)
-        };
-        let Some(&Sent { seq, .. }) = self.log.iter().rev().find(is_live) else { return false };
-        let Some(packet) = self.packet(seq) else { return false };
-        (packet.state, packet.resent) = (State::Lost, Resent::Probe);
-        let len = u64::from(packet.wire_len);
-        self.in_flight -= len;
-        self.in_flight_packets -= 1;
-        self.left += len;
-        self.lost.push_front(seq);
-        true
     }
 }
 

@@ -7,6 +7,7 @@ mod faults;
 mod hostile;
 mod inspect;
 mod loss;
+mod narrow;
 mod recovery;
 mod replays;
 mod security;

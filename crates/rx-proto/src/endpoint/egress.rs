@@ -7,7 +7,8 @@ use crate::ack::{ACK_FIXED_LEN, AckFields, AckReason, RANGE_LEN};
 use crate::fair::Owner;
 use crate::ids::{CallNumber, Seq, Serial};
 use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MIN_PACKET_LEN, PacketType};
-use crate::path::{Control, PeerKind, Permit};
+use crate::path::{Control, Path, PeerKind, Permit};
+use crate::pieces;
 use crate::receive::AckForm;
 use crate::time::Instant;
 use crate::transmit::Next;
@@ -47,24 +48,27 @@ struct Bundle {
     /// The first packet's length.
     segment_len: usize,
     keeps_whole: bool,
+    /// It is one packet that does not go whole, for a peer that takes it in pieces.
+    in_pieces: bool,
     is_over: bool,
 }
 
 impl Bundle {
     /// True if a packet may follow, of a call whose packets take up to `capacity`, with `bytes` in the bundle so far. Calls of
     /// one path with the same capacity have the same security, so that equal payloads are sealed to equal lengths.
-    const fn takes(&self, next: &Next, capacity: usize, bytes: usize) -> bool {
+    const fn takes(&self, next: &Next, capacity: usize, bytes: usize, path: &Path) -> bool {
         !self.is_over
             && capacity == self.capacity
             && next.len <= self.plain_len
             && bytes + self.segment_len <= u16::MAX as usize - 100
-            && !is_oversized(next, capacity)
+            && !is_oversized(next, capacity, path)
     }
 }
 
-/// True if a packet that is sent again was cut when longer ones passed.
-const fn is_oversized(next: &Next, capacity: usize) -> bool {
-    next.again && next.len > capacity
+/// True if a packet was cut when longer ones passed, or has to get there while it is in doubt whether those of its size do.
+const fn is_oversized(next: &Next, capacity: usize, path: &Path) -> bool {
+    let goes_small = next.again && path.takes_pieces() && path.mtu.is_in_doubt();
+    next.len > capacity || (goes_small && next.len + HEADER_LEN > MIN_PACKET_LEN)
 }
 
 impl Endpoint {
@@ -165,7 +169,9 @@ impl Endpoint {
             };
             let so_far = call.bytes_sent;
             let permit = self.paths[index].permit(now, next.len + HEADER_LEN);
-            if bundle.packets > 0 && (permit != Permit::Go || !bundle.takes(&next, capacity, out.len())) {
+            if bundle.packets > 0
+                && (permit != Permit::Go || !bundle.takes(&next, capacity, out.len(), &self.paths[index]))
+            {
                 self.paths[index].owner_queues.unpop(owner, at, so_far);
                 break;
             }
@@ -213,6 +219,10 @@ impl Endpoint {
         if is_all {
             self.paths[index].note_nothing_to_send(held_by_peer);
         }
+        if bundle.in_pieces {
+            bundle.segment_len = self.paths[index].piece_len();
+            pieces::split(out, bundle.segment_len);
+        }
         if bundle.packets > 0 {
             return Some((bundle.segment_len, bundle.keeps_whole));
         }
@@ -246,7 +256,7 @@ impl Endpoint {
         for packet in bundle.packets..self.config.max_bundle.max(1) {
             let Some(call) = connection.call_mut(at.channel) else { break };
             let Some(next) = call.tx.peek(capacity) else { break };
-            let takes = packet == 0 || bundle.takes(&next, capacity, out.len());
+            let takes = packet == 0 || bundle.takes(&next, capacity, out.len(), path);
             if !takes || (packet > 0 && path.permit(now, next.len + HEADER_LEN) != Permit::Go) {
                 bundle.is_over = true;
                 break;
@@ -264,6 +274,8 @@ impl Endpoint {
             connection.security.prepare(&mut header, &payload, out);
             let Some(call) = connection.call_mut(at.channel) else { break };
             let len = out.len() - start;
+            let oversized = is_oversized(&next, capacity, path);
+            let in_pieces = oversized && path.takes_pieces();
             let stamp = path.handle_data_sent(now, len, next.again);
             call.tx.handle_sent(next.seq, header.serial, len, stamp);
             call.wait.note_sent(now);
@@ -284,13 +296,13 @@ impl Endpoint {
             out[start..start + HEADER_LEN].copy_from_slice(&header.to_bytes());
             self.stats.note_sent(PacketType::DATA);
             self.stats.data_resent += u64::from(next.again);
-            let oversized = is_oversized(&next, capacity);
             if packet == 0 {
                 *bundle = Bundle {
                     plain_len: next.len,
                     capacity,
                     segment_len: len,
-                    keeps_whole: !oversized && path.mtu.keeps_whole(len),
+                    keeps_whole: in_pieces || (!oversized && path.mtu.keeps_whole(len)),
+                    in_pieces,
                     ..Bundle::default()
                 };
                 path.send_at = None;
@@ -476,8 +488,9 @@ impl Endpoint {
                 call.rx.take_due();
             }
         }
-        self.paths[path].note_ping(now, at.connection, serial, len > 0);
-        self.push_bytes(path, bytes, true);
+        self.paths[path].pings.note(now, at.connection, serial, len);
+        let keeps_whole = self.paths[path].mtu.probes_whole(len);
+        self.push_bytes(path, bytes, keeps_whole);
         self.wake_path(path);
     }
 

@@ -9,7 +9,7 @@ use crate::call::{CallError, Stage, Step};
 use crate::connection::{ConnectionKey, Ended, Role};
 use crate::ids::{CallNumber, Seq};
 use crate::jumbo::Subpackets;
-use crate::packet::{Flags, HEADER_LEN, Header, PacketType};
+use crate::packet::{Flags, HEADER_LEN, Header, MIN_PACKET_LEN, PacketType};
 use crate::path::PeerKind;
 use crate::receive::Received;
 use crate::time::Instant;
@@ -36,12 +36,22 @@ impl Endpoint {
     }
 
     /// A datagram came. Whatever it holds, this ends well: what makes no sense is counted and dropped.
-    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, mut datagram: Bytes) {
+    pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: Bytes) {
         self.credits.handle_packet(datagram.len());
         let Ok(header) = Header::parse(&datagram) else {
             self.stats.bogus_packets += 1;
             return;
         };
+        if header.kind != PacketType::PIECE {
+            return self.handle_whole(now, from, datagram, header);
+        }
+        let is_known = self.by_peer.get(&from).is_some_and(|&path| self.paths[path].is_verified());
+        if let Some(packet) = self.pieces.handle(from, &datagram, is_known) {
+            self.handle_whole(now, from, packet, Header { kind: PacketType::DATA, ..header });
+        }
+    }
+
+    fn handle_whole(&mut self, now: Instant, from: SocketAddr, mut datagram: Bytes, header: Header) {
         self.stats.note_read(header.kind);
         if self.refuse_if_away(now, from, datagram.len(), &header) {
             return;
@@ -406,10 +416,10 @@ impl Endpoint {
         let is_answer = ack.reason == AckReason::PING_RESPONSE;
         let ping = is_answer.then(|| path.handle_ping_response(now, at.connection, ack.serial)).flatten();
         let ping_sent_at = ping.map(|p| p.sent_at);
-        if ping.is_some_and(|p| p.is_probe)
-            && let Some(len) = path.mtu.handle_response(ack.serial)
-        {
+        let before = path.mtu.current();
+        if let Some(len) = ping.and_then(|p| path.mtu.handle_response(p.len.into())) {
             path.handle_packet_len(len);
+            self.stats.paths_narrowed += u64::from(len < before);
         }
         let window = path.handle_trailer(&ack.trailer, believes, max_window);
         let is_own = path.is_own();
@@ -449,16 +459,15 @@ impl Endpoint {
             return self.fail_call(now, at, CallError::Failed(AbortCode::CALL_DEAD), true);
         }
         self.after_progress(now, at);
-        if is_own && (!was_own || self.worth_probing(at)) {
-            self.probe_mtu(now, at);
+        if let Some(call) = self.connections[at.connection].call(at.channel) {
+            let is_long = call.bytes_sent > u64::from(PROBE_AFTER) * 1416;
+            if self.paths[index].mtu.is_narrow() || (is_own && (!was_own || is_long)) {
+                self.probe_mtu(now, at);
+            }
+            self.examine_doubt(now, at);
         }
         self.queue_call(at);
         self.wake_path(index);
-    }
-
-    fn worth_probing(&self, at: ChannelRef) -> bool {
-        let call = self.connections[at.connection].call(at.channel);
-        call.is_some_and(|c| c.bytes_sent > u64::from(PROBE_AFTER) * 1416)
     }
 
     /// Sends the next probe of the path's packet size, if one is due. A call of the path carries it.
@@ -468,9 +477,18 @@ impl Endpoint {
         let limit = path.peer_limit();
         if let Some(len) = path.mtu.poll_probe(now, limit) {
             self.ping(now, at, len);
-            let serial = self.connections[at.connection].last_serial();
-            self.paths[index].mtu.handle_sent(now, serial);
             self.rearm_path(index);
+        }
+    }
+
+    /// Asks whether packets of the size in use do not pass though small ones do, if that is in doubt. The large ping goes first: where a
+    /// buffer is full, there is no more room for it than for the small one.
+    pub(super) fn examine_doubt(&mut self, now: Instant, at: ChannelRef) {
+        let index = self.connections[at.connection].path;
+        let path = &mut self.paths[index];
+        if let Some(len) = path.mtu.poll_doubt(now, path.rtt.timeout(Duration::ZERO)) {
+            self.ping(now, at, len);
+            self.ping(now, at, MIN_PACKET_LEN);
         }
     }
 

@@ -1,12 +1,12 @@
-//! Errors that the network reports: a peer that cannot be reached, packets that are too large. Anyone may send such word, so
-//! it counts for little and only with a part of a packet of ours.
+//! Errors that the network reports: a peer that cannot be reached, packets that are too large; and what is done
+//! before it has reported any. Anyone may send such word, so it counts for little and only with a part of a packet of ours.
 
 use super::{ChannelRef, Endpoint};
 use crate::abort::AbortCode;
 use crate::call::CallError;
 use crate::connection::{ConnectionKey, Role};
 use crate::ids::Channel;
-use crate::packet::Header;
+use crate::packet::{HEADER_LEN, Header, MIN_PACKET_LEN};
 use crate::time::Instant;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,6 +39,17 @@ impl Endpoint {
         let path = &mut self.paths[index];
         if let Some(len) = path.mtu.handle_path_limit(len) {
             path.handle_packet_len(len);
+            self.stats.paths_narrowed += 1;
+        }
+    }
+
+    /// Cuts a new call's first packet so that it passes everywhere, if it is not known what passes and the server could not be sent it in pieces.
+    pub(super) fn limit_first_packet(&mut self, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let path = &self.paths[connection.path];
+        if path.mtu.is_unproven() && !path.takes_pieces() {
+            let len = connection.security.plaintext_capacity(MIN_PACKET_LEN - HEADER_LEN);
+            connection.call_mut(at.channel).into_iter().for_each(|call| call.tx.set_first_len(len));
         }
     }
 
@@ -54,6 +65,7 @@ impl Endpoint {
     /// The kernel refused a packet to `to` of `len` bytes as too large for the interface.
     pub fn handle_too_large(&mut self, to: SocketAddr, len: usize) {
         let Some(&index) = self.by_peer.get(&to) else { return };
-        self.paths[index].handle_too_large(len);
+        let (path, stats) = (&mut self.paths[index], &mut self.stats);
+        stats.paths_narrowed += u64::from(path.handle_too_large(len));
     }
 }

@@ -214,6 +214,7 @@ impl Endpoint {
         if keepalive || asks {
             self.ping(now, at, 0);
         }
+        self.examine_doubt(now, at);
         self.queue_call(at);
         self.wake_path(index);
     }

@@ -221,14 +221,13 @@ impl Endpoint {
             return Err(CallError::AbortedByPeer(code));
         }
         let Some(channel) = c.free_channel() else {
-            if let Some(c) = self.connection_mut(connection) {
-                c.wants_channel = true;
-            }
+            self.connection_mut(connection).into_iter().for_each(|c| c.wants_channel = true);
             return Ok(None);
         };
-        let index = connection.index as usize;
         let number = c.slots[channel.index()].number.next();
-        self.start_call(now, ChannelRef { connection: index, channel }, number);
+        let at = ChannelRef { connection: connection.index as usize, channel };
+        self.start_call(now, at, number);
+        self.limit_first_packet(at);
         Ok(Some(CallHandle { connection, channel, number }))
     }
 

@@ -3,7 +3,7 @@
 //! later is known to have arrived, and the ACK speaks of the packet and does not have it. How much later is sufficient the
 //! path knows (see `reordering`).
 
-use super::{AckOutcome, LOG_SPARE, Lost, Resent, State, Transmit};
+use super::{AckOutcome, LOG_SPARE, Lost, Resent, Sent, State, Transmit};
 use crate::ack::{Ack, AckReason, Described};
 use crate::ids::{Seq, Serial};
 use crate::reordering::Reordering;
@@ -384,6 +384,26 @@ impl Transmit {
         lost.bytes += len;
         lost.largest = lost.largest.max(len as usize);
         self.note_lost(seq);
+    }
+
+    /// Has the newest packet under way sent again, before all others (a tail loss probe, RFC 8985, section 7). There is no new
+    /// data to send instead: what may go has gone. Returns whether there is such a packet.
+    pub(super) fn queue_tail(&mut self) -> bool {
+        let base = self.base;
+        let packets = &self.packets;
+        let is_live = |sent: &&Sent| {
+            let packet = sent.seq.after(base).and_then(|i| packets.get(i as usize));
+            packet.is_some_and(|p| p.serial == sent.serial && p.state == State::InFlight)
+        };
+        let Some(&Sent { seq, .. }) = self.log.iter().rev().find(is_live) else { return false };
+        let Some(packet) = self.packet(seq) else { return false };
+        (packet.state, packet.resent) = (State::Lost, Resent::Probe);
+        let len = u64::from(packet.wire_len);
+        self.in_flight -= len;
+        self.in_flight_packets -= 1;
+        self.left += len;
+        self.lost.push_front(seq);
+        true
     }
 
     /// Bytes that left the flight with an unknown fate since this was last asked.
