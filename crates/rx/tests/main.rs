@@ -2,6 +2,7 @@
 
 mod calls;
 mod metrics;
+mod narrow;
 mod ports;
 mod rpc;
 mod support;
