@@ -16,7 +16,7 @@ is_all=
 export AFAR_SKIP_LOG=$PWD/target/skipped-tests.log
 export AFAR_LATE_LOG=$PWD/target/late-tests.log
 export CARGO_TERM_COLOR=never
-# Most tests wait; those that keep a processor busy take turns (crates/afs-testclient/src/cpu.rs).
+# Most tests wait; those that keep a processor busy take turns (crates/afs-lab/src/cpu.rs).
 export RUST_TEST_THREADS=4
 lint_record=$PWD/target/lint-record
 output=$PWD/target/test-output.log

@@ -4,7 +4,7 @@
 use crate::mounted;
 use crate::mounted::realm::{ALICE, BOB, Local, ROOT, SERVICE, Scene, fail};
 use crate::mounted::{Process, Running, succeed};
-use afs_testclient::kdc;
+use afs_lab::peers::kdc;
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
 use rxgen::xdr::{Decoder, Opaque, Xdr, XdrString};
 use rxgen::{decode_reply, encode_request};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::server_process::{ServerProcess, StateFolder};
 use crate::two_servers::{DATABASES, TwoServers};
-use afs_testclient::{Client, Credentials};
+use afs_lab::caller::{Client, Credentials};
 use afs_wire::ids::AfsFid;
 use rustix::process::{Pid, Signal, kill_process};
 use rx_security::keys::{EncType, Key, KeySet};

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::server_process::{ServerProcess, StateFolder, own_address};
-use afs_testclient::skipped::skip;
-use afs_testclient::{Client, Credentials, FileServer};
+use afs_lab::caller::{Client, Credentials, FileServer};
+use afs_lab::skipped::skip;
 use afs_wire::abort::{self, VDISKFULL, VNOVNODE, VOFFLINE, VOVERQUOTA};
 use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
@@ -174,7 +174,7 @@ fn client() -> Client {
 
 /// Makes a file of these bytes: its fid, or the code of what was refused.
 async fn put(files: &FileServer, volume: VolumeId, name: &str, bytes: Vec<u8>) -> Result<AfsFid, i32> {
-    let code = |error: afs_testclient::Error| error.code().unwrap_or_else(|| panic!("{name}: {error}"));
+    let code = |error: afs_lab::caller::Error| error.code().unwrap_or_else(|| panic!("{name}: {error}"));
     let fid = files.create_file(AfsFid::root_of(volume), name).await.map_err(code)?.fid;
     let length = bytes.len() as u64;
     files.store(fid, 0, bytes, length).await.map_err(code)?;

@@ -9,9 +9,9 @@ use crate::etcd_cell::{
     EtcdCell, NO_QUORUM, TIMEOUT, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
 };
 use crate::server_process::{ServerProcess, StateFolder, command, own_address, run};
-use afs_testclient::etcd::Etcd;
-use afs_testclient::skipped::skip;
-use afs_testclient::{Client, Credentials};
+use afs_lab::caller::{Client, Credentials};
+use afs_lab::peers::etcd::Etcd;
+use afs_lab::skipped::skip;
 use afs_wire::ids::{Name, ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::rxafs::GetVolumeInfo;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::etcd_cell::{EtcdCell, faults::number, is_here, volume_entry};
-use afs_testclient::etcd::Etcd;
-use afs_testclient::{Client, Credentials, Server};
+use afs_lab::caller::{Client, Credentials, Server};
+use afs_lab::peers::etcd::Etcd;
 use afs_wire::abort::{PREXIST, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
@@ -140,7 +140,7 @@ impl Servers {
 }
 
 /// What a call came to: its answer, or the code, or nothing within the time.
-async fn said<T>(call: impl Future<Output = Result<T, afs_testclient::Error>>) -> Result<T, Option<i32>> {
+async fn said<T>(call: impl Future<Output = Result<T, afs_lab::caller::Error>>) -> Result<T, Option<i32>> {
     match timeout(SERVER_TIMEOUT, call).await {
         Ok(answer) => answer.map_err(|error| error.code()),
         Err(_) => Err(None),

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use crate::etcd_cell::faults::{Apart, number};
 use crate::etcd_cell::{EtcdCell, is_here, volume_entry};
-use afs_testclient::skipped::skip;
-use afs_testclient::{Client, Credentials, Server};
+use afs_lab::caller::{Client, Credentials, Server};
+use afs_lab::skipped::skip;
 use afs_wire::abort::{PREXIST, PRNOENT, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{Delete, NameToID, NewEntry, PRUSER};
@@ -142,7 +142,7 @@ impl Log {
 }
 
 /// What a call came to: its answer or a code; `None` if nobody knows.
-async fn said<T>(call: impl Future<Output = Result<T, afs_testclient::Error>>) -> Option<Result<T, i32>> {
+async fn said<T>(call: impl Future<Output = Result<T, afs_lab::caller::Error>>) -> Option<Result<T, i32>> {
     match timeout(SERVER_TIMEOUT, call).await.ok()? {
         Ok(answer) => Some(Ok(answer)),
         Err(error) => error.code().map(Err),

@@ -2,7 +2,7 @@
 
 use crate::mounted::socket_of;
 use crate::server_process::{StateFolder, own_address};
-use afs_testclient::skipped::skip;
+use afs_lab::skipped::skip;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;

@@ -1,8 +1,8 @@
 //! Homes in AFS on a machine with systemd: what docs/users.md says of services there is run here, with the PAM stacks, `systemd --user`, sudo and
 //! gpg of Debian.
 
-use afs_testclient::skipped::skip;
-use afs_testclient::systemd::Machine;
+use afs_lab::peers::systemd::Machine;
+use afs_lab::skipped::skip;
 use std::path::Path;
 
 /// The folder with alice's home, as the administrator's mount has it.

@@ -12,8 +12,8 @@
 use crate::mounted;
 use crate::mounted::cell::Cell;
 use crate::mounted::{afar, can_mount, run, socket_of};
-use afs_testclient::cpu::cpu;
-use afs_testclient::skipped::begun_anew;
+use afs_lab::cpu::cpu;
+use afs_lab::skipped::begun_anew;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rustix::fs::{FlockOperation, OFlags, SeekFrom, fcntl_lock, flock, seek, sendfile};

@@ -4,7 +4,7 @@
 use crate::mounted;
 use crate::mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
 use crate::mounted::{Process, Running, TIMEOUT, open, succeed};
-use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
+use afs_lab::peers::kdc::{self, Kdc, PASSWORD, Realm};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;

@@ -4,7 +4,7 @@
 //!
 //! AFAR_KILLS says how often (default 50), AFAR_SEED with which seed.
 
-use afs_testclient::cpu::cpu;
+use afs_lab::cpu::cpu;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::server_process::{ServerProcess, StateFolder};
-use afs_testclient::{Client, Credentials, Error, FileServer, Heard};
+use afs_lab::caller::{Client, Credentials, Error, FileServer, Heard};
 use afs_wire::Uuid;
 use afs_wire::abort::VNOVNODE;
 use afs_wire::directory::Directory;

@@ -3,7 +3,7 @@
 use crate::mounted;
 use crate::mounted::realm::{ALICE, BOB, Scene, fail};
 use crate::mounted::{Folder, Process, can_mount, is_root, own_address, succeed};
-use afs_testclient::kdc::{self, PASSWORD};
+use afs_lab::peers::kdc::{self, PASSWORD};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::chown;

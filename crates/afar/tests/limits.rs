@@ -3,7 +3,7 @@
 use crate::mounted;
 use crate::mounted::cell::{self, Cell};
 use crate::mounted::{Folder, Process, can_mount, needs, own_address, script, skip};
-use afs_testclient::cpu::cpu;
+use afs_lab::cpu::cpu;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use crate::mounted;
 use crate::mounted::{Folder, Process, TIMEOUT, can_mount, needs, script};
-use afs_testclient::cpu::cpu;
+use afs_lab::cpu::cpu;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -24,7 +24,7 @@ fn can_run(test: &str) -> bool {
         skip(test, "only root may make network namespaces");
         return false;
     }
-    if let Err(reason) = afs_testclient::etcd::available() {
+    if let Err(reason) = afs_lab::peers::etcd::available() {
         skip(test, &reason);
         return false;
     }

@@ -2,7 +2,7 @@
 //! behind either. AFAR_MEMORY_ROUNDS says how many rounds of work (default 12).
 
 use crate::mounted::{Folder, Process, TIMEOUT, afar, can_mount, number, own_address, up};
-use afs_testclient::cpu::cpu;
+use afs_lab::cpu::cpu;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};

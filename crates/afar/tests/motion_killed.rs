@@ -3,7 +3,7 @@
 //! kills, `AFAR_SEED` the seed.
 
 use crate::server_process;
-use afs_testclient::cpu::cpu;
+use afs_lab::cpu::cpu;
 use std::env;
 use std::fs;
 use std::thread::sleep;

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Output};
 
 use crate::server_process::{ServerProcess, StateFolder, command, own_address};
-use afs_testclient::{Client, Credentials};
+use afs_lab::caller::{Client, Credentials};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
 

@@ -4,7 +4,7 @@
 
 use crate::mounted;
 use crate::mounted::{Folder, Process, can_mount, is_root, own_address, skip};
-use afs_testclient::cpu::cpu;
+use afs_lab::cpu::cpu;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -12,8 +12,8 @@
 use crate::mounted;
 use crate::mounted::cell::Cell;
 use crate::mounted::{can_mount, map, needs};
-use afs_testclient::cpu::cpu;
-use afs_testclient::skipped::begun_anew;
+use afs_lab::cpu::cpu;
+use afs_lab::skipped::begun_anew;
 use memmap2::MmapMut;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};

@@ -5,7 +5,7 @@
 //! 3b2fa33d is no release, but the last commit before rows got checksums.
 
 use crate::mounted::{Folder, Process, afar, can_mount, own_address, run, script, up};
-use afs_testclient::cpu::cpu;
+use afs_lab::cpu::cpu;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::server_process::{ServerProcess, StateFolder};
-use afs_testclient::{Client, Credentials, FileServer};
+use afs_lab::caller::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 use serde_json::Value;

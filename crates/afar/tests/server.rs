@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::server_process::{ServerProcess, StateFolder, command, own_address, run};
-use afs_testclient::{AccessList, Client, Credentials};
+use afs_lab::caller::{AccessList, Client, Credentials};
 use afs_wire::abort::{PRPERM, VL_NOENT, VL_PERM, VOLSERBAD_ACCESS};
 use afs_wire::afsvol::{AfsVol, Monitor, NukeVolume};
 use afs_wire::bos::{Bozo, EnumerateInstance, Exec, GetCellName, GetStatus};

@@ -3,7 +3,7 @@
 
 use crate::mounted;
 use crate::mounted::Running;
-use afs_testclient::systemd::Machine;
+use afs_lab::peers::systemd::Machine;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 

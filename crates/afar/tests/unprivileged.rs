@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::server_process::{ServerProcess, StateFolder, own_address};
-use afs_testclient::{Client, Credentials, skipped};
+use afs_lab::caller::{Client, Credentials};
+use afs_lab::skipped;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
 

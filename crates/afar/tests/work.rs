@@ -2,8 +2,8 @@
 
 use crate::mounted;
 use crate::mounted::{Folder, Process, can_mount, is_root, needs, own_address, script, wait_for};
-use afs_testclient::cpu::cpu;
-use afs_testclient::skipped::begun_anew;
+use afs_lab::cpu::cpu;
+use afs_lab::skipped::begun_anew;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use afs_celldb::store::etcd::{Config, EtcdStore};
 use afs_celldb::vldb::{VlError, Vldb};
 use afs_celldb::{Database, Options};
-use afs_testclient::etcd::Etcd;
+use afs_lab::peers::etcd::Etcd;
 
 const SECONDS: u64 = 5;
 

@@ -21,7 +21,7 @@ use afs_celldb::store::CellStore;
 use afs_celldb::store::etcd::{Config, EtcdStore};
 use afs_celldb::vldb::{NewEntry, NewSite, RestrictedQuery, VlError, VlService, Vldb};
 use afs_celldb::{Clock, Database, Existing, Options, fill, rx_service};
-use afs_testclient::etcd::Etcd;
+use afs_lab::peers::etcd::Etcd;
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{GetCPS, NameToID, Pr};
 use afs_wire::vl::{GetEntryByIDN, GetEntryByNameU, Vl, VlName};

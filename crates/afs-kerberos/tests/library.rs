@@ -3,9 +3,9 @@
 
 use afs_kerberos::services::codes;
 use afs_kerberos::{Kerberos, Principal, TicketLife, Unusable};
-use afs_testclient::address::own_address;
-use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
-use afs_testclient::skipped::skip;
+use afs_lab::peers::kdc::{self, Kdc, PASSWORD, Realm};
+use afs_lab::real::address::own_address;
+use afs_lab::skipped::skip;
 use rx_security::KeySet;
 use rx_security::ticket::{KVNO_TICKET, NameRules, open};
 use std::path::PathBuf;

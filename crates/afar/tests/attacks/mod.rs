@@ -6,7 +6,7 @@ mod wire;
 use crate::mounted;
 use crate::mounted::cell::Cell;
 use crate::mounted::{Process, TIMEOUT, afar, can_mount, is_root, needs, own_address};
-use afs_testclient::{Client, Credentials};
+use afs_lab::caller::{Client, Credentials};
 use afs_wire::afsvol::{AfsVol, ListOneVolume, Monitor};
 use afs_wire::bos::{Bozo, EnumerateInstance};
 use afs_wire::ids::AfsFid;

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use afs_testclient::etcd::{Etcd, available};
-use afs_testclient::skipped::skip;
-use afs_testclient::{Credentials, Server};
+use afs_lab::caller::{Credentials, Server};
+use afs_lab::peers::etcd::{Etcd, available};
+use afs_lab::skipped::skip;
 use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
 use rx_security::KeySet;

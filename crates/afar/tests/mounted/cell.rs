@@ -1,8 +1,8 @@
 //! The servers of a cell, which can be killed and started again, and mounts of it in processes of their own.
 
 use super::{Folder, Process, SERVERS_LOG, TIMEOUT, afar, open, own_address, up};
-use afs_testclient::cpu::cpu;
-use afs_testclient::skipped::begun_anew;
+use afs_lab::cpu::cpu;
+use afs_lab::skipped::begun_anew;
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::net::Ipv4Addr;

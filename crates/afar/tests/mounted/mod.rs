@@ -14,9 +14,9 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) use afs_testclient::address::own_address;
-use afs_testclient::process;
-pub(crate) use afs_testclient::skipped::skip;
+pub(crate) use afs_lab::real::address::own_address;
+use afs_lab::real::process;
+pub(crate) use afs_lab::skipped::skip;
 
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);

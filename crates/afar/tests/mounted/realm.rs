@@ -2,7 +2,7 @@
 
 use super::cell::Cell;
 use super::{Folder, Process, TIMEOUT, can_mount, is_root, open, own_address, succeed};
-use afs_testclient::kdc::{self, Kdc, Realm};
+use afs_lab::peers::kdc::{self, Kdc, Realm};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::chown;

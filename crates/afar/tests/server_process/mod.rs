@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-pub(crate) use afs_testclient::address::own_address;
-use afs_testclient::process;
+pub(crate) use afs_lab::real::address::own_address;
+use afs_lab::real::process;
 
 /// How long a server may take until it is ready, or until it has ended: far more than it needs, for slow machines.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use afs_testclient::{Client, Credentials, FileServer};
+use afs_lab::caller::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 use serde_json::Value;

@@ -363,8 +363,8 @@ mod tests {
     /// A server that watched an etcd before it was restored from a snapshot asks for such a moment.
     #[tokio::test(flavor = "multi_thread")]
     async fn what_etcd_no_longer_keeps_or_has_not_come_to_is_said_to_be_forgotten() {
-        use afs_testclient::etcd::{Etcd, available};
-        use afs_testclient::skipped::skip;
+        use afs_lab::peers::etcd::{Etcd, available};
+        use afs_lab::skipped::skip;
         if let Err(reason) = available() {
             return skip("what_etcd_no_longer_keeps_or_has_not_come_to_is_said_to_be_forgotten", &reason);
         }

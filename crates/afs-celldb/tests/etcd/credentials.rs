@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use afs_celldb::store::etcd::{Config, Credentials, EtcdStore, Password, Tls};
 use afs_celldb::store::{CellStore, check_changes};
-use afs_testclient::etcd::Etcd;
-use afs_testclient::skipped::skip;
+use afs_lab::peers::etcd::Etcd;
+use afs_lab::skipped::skip;
 
 use super::{SOON, eventually, has, is_here, made, open_with, take, taken, within};
 

@@ -18,8 +18,8 @@ use rx_proto::security::{Null, SecurityClass};
 use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
 use rxgen::{Abort, Interface, Rpc, Serve, ServerCall};
 
+use afs_lab::caller::named::Named;
 use afs_sim::Sim;
-use afs_testclient::named::Named;
 
 /// What the server has said to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]

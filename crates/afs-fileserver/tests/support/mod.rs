@@ -18,8 +18,8 @@ use afs_wire::rights::Rights;
 use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::security::Null;
 
+use afs_lab::caller::named::NamedServer;
 use afs_sim::Sim;
-use afs_testclient::named::NamedServer;
 use client::Client;
 
 pub(crate) const VOLUME: VolumeId = VolumeId(0x2000_0009);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use afs_testclient::{Client, Credentials, Error, FileServer};
+use afs_lab::caller::{Client, Credentials, Error, FileServer};
 use afs_wire::abort::VBUSY;
 use afs_wire::ids::{AfsFid, VolumeId};
 use afs_wire::rxafs::Rxafs;

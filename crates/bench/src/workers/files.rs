@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use afs_testclient::{AccessList, Client, Credentials, Error, FileServer};
+use afs_lab::caller::{AccessList, Client, Credentials, Error, FileServer};
 use afs_wire::abort::VBUSY;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use bytes::Bytes;

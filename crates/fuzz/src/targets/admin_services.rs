@@ -36,8 +36,8 @@ use rxgen::{Interface, Rpc, RpcInfo};
 use super::file_service::{Folder, bind, put_online};
 use crate::engine::Bound;
 use crate::shape::Shape;
+use afs_lab::caller::named::{Named, NamedServer};
 use afs_sim::Sim;
-use afs_testclient::named::{Named, NamedServer};
 
 /// The first input of a thread makes the servers, with the caches of their stores.
 pub const BOUND: Bound = Bound { bytes_per_byte: 64, bytes: 128 << 20, time: Duration::from_secs(4) };

@@ -28,8 +28,8 @@ use rxgen::Interface;
 
 use crate::engine::Bound;
 use crate::shape::Shape;
+use afs_lab::caller::named::{Named, NamedServer};
 use afs_sim::Sim;
-use afs_testclient::named::{Named, NamedServer};
 
 /// The first input of a thread makes a server, with the caches of its store.
 pub const BOUND: Bound = Bound { bytes_per_byte: 64, bytes: 128 << 20, time: Duration::from_secs(1) };

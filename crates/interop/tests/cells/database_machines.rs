@@ -13,8 +13,9 @@ use afar_interop::cell::{self, ADDRESS, CELL_NAME, CLIENT_ADDRESS, Cell, Machine
 use afar_interop::lab::Lab;
 use afar_interop::process::{self, Running};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::kdc::{self, Kdc, Realm};
-use afs_testclient::{AccessList, Credentials, etcd};
+use afs_lab::caller::{AccessList, Credentials};
+use afs_lab::peers::etcd;
+use afs_lab::peers::kdc::{self, Kdc, Realm};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::ticket::SessionKey;
 use rx_security::{Level, Token, UnixTime};

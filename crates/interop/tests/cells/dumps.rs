@@ -12,7 +12,7 @@ use afar_interop::cell::{ADDRESS, Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_dump::{DumpHeader, Event, Reader, VnodeRecord, VolumeHeader};
-use afs_testclient::AccessList;
+use afs_lab::caller::AccessList;
 use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
 use afs_wire::rxafs::StoreStatus;
 use afs_wire::status::{AfsStoreStatus, StoreMask};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use afar_interop::cell::{self, ADDRESS, CELL_NAME, Mount, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict};
-use afs_testclient::{AccessList, Credentials};
+use afs_lab::caller::{AccessList, Credentials};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};

@@ -13,8 +13,8 @@ use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
 use afar_interop::process::{self, Finished};
 use afar_interop::suite::{Case, Trouble, Verdict};
-use afs_testclient::AccessList;
-use afs_testclient::kdc::{self, Kdc, Realm};
+use afs_lab::caller::AccessList;
+use afs_lab::peers::kdc::{self, Kdc, Realm};
 
 use crate::fuse::{self, Local};
 use crate::scene::{Scene, for_both, told};

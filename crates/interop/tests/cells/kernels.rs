@@ -11,7 +11,7 @@ use afar_interop::guest::Guest;
 use afar_interop::lab::Lab;
 use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::AccessList;
+use afs_lab::caller::AccessList;
 
 use crate::fuse;
 use crate::scene::Scene;

@@ -11,7 +11,7 @@ use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
 use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::{AccessList, Credentials};
+use afs_lab::caller::{AccessList, Credentials};
 use afs_wire::ids::{AfsFid, VolumeId, VolumeType};
 use afs_wire::vl::GetEntryByIDN;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use afar_interop::cell::{Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::{AccessList, Credentials};
+use afs_lab::caller::{AccessList, Credentials};
 use afs_wire::ids::AfsFid;
 
 use crate::scene::{Scene, told};

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use afar_interop::cell::{ADDRESS, CELL_NAME, CLIENT_ADDRESS, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict};
-use afs_testclient::{AccessList, Client, Credentials, Error, Heard};
+use afs_lab::caller::{AccessList, Client, Credentials, Error, Heard};
 use afs_wire::afsvol::Monitor;
 use afs_wire::ids::{AfsFid, Name, ViceId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
@@ -286,7 +286,7 @@ fn callbacks(lab: &Lab, servers: &Servers) -> Verdict {
     })
 }
 
-async fn hears(client: &afs_testclient::Client, fid: AfsFid) -> Verdict {
+async fn hears(client: &afs_lab::caller::Client, fid: AfsFid) -> Verdict {
     let is_it = |heard: &Heard| matches!(heard, Heard::Broken(fids) if fids.contains(&fid));
     if client.hears(BREAK_TIMEOUT, is_it).await {
         return Ok(());

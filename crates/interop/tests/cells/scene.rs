@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use afar_interop::cell::{ADDRESS, CELL_NAME, CLIENT_ADDRESS, Cell, Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::{AccessList, Client, Credentials, FileServer};
+use afs_lab::caller::{AccessList, Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 

@@ -11,7 +11,7 @@ use afar_interop::cell::{self, ADDRESS, CELL_NAME, CLIENT_ADDRESS, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::AccessList;
+use afs_lab::caller::AccessList;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use afar_interop::cell::{ADDRESS, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::{AccessList, Client, Credentials, Error};
+use afs_lab::caller::{AccessList, Client, Credentials, Error};
 use afs_wire::afsvol::{ListOneVolume, VolintInfo};
 use afs_wire::ids::{AfsFid, Name, PartitionId, VolumeId};
 use afs_wire::rxafs::{GetVolumeInfo, NGetVolumeInfo};

@@ -7,7 +7,7 @@ use afar_interop::network::Network;
 use afar_interop::process::{self, Finished, Running, Server};
 use afar_interop::service::{Outcome, Request};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use afs_testclient::skipped::begun_anew;
+use afs_lab::skipped::begun_anew;
 use rx::{Endpoint, EndpointConfig};
 
 /// What a call may take on a busy machine, unless the case is about time. It ends what hangs, and no more.

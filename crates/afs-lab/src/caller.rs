@@ -1,11 +1,11 @@
 //! A client of AFS servers for tests and benches. It makes calls as anybody whose ticket can be made from the cell's key,
 //! hears callbacks and remembers them, and caches nothing: what it says to servers is what it is told to say, of
-//! OpenAFS's and ours alike. Not for users: where a volume is, what to do when a server is busy or away, and what to cache
-//! are the real client's matters.
+//! OpenAFS's and ours alike. Where a volume is, what to do when a server is busy or away, and what to cache are the real
+//! client's matters.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use afs_testclient::{Client, Credentials};
+//! use afs_lab::caller::{Client, Credentials};
 //! use afs_wire::ids::{AfsFid, VolumeId};
 //! let keys = rx_security::KeySet::load("/etc/openafs/server".as_ref())?;
 //! let client = Client::bind("10.88.0.2:0".parse()?)?;
@@ -15,30 +15,14 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! # What to open for a change
-//!
-//! - The machine with systemd on which tests try units and logins: [`systemd`], `src/systemd/boot.sh`.
-//! - The KDC of tests: [`kdc`]. The etcd of tests: [`etcd`].
-//! - What a test may say to servers: [`files`], [`volumes`], [`client`].
-//! - How a test is skipped, and takes its turn at a processor: [`skipped`], [`cpu`](mod@cpu).
-
-#![forbid(unsafe_code)]
 
 mod access;
-pub mod address;
 mod callbacks;
 mod client;
-pub mod cpu;
 mod credentials;
 mod error;
-pub mod etcd;
 mod files;
-pub mod kdc;
 pub mod named;
-pub mod process;
-pub mod skipped;
-pub mod systemd;
 mod volumes;
 
 pub use access::AccessList;

@@ -6,8 +6,8 @@ use std::ops::Deref;
 use afs_wire::afsvol::{CreateVolume, EndTrans, SetFlags, VolName, VolumeFlags};
 use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 
-use crate::client::Server;
-use crate::error::Error;
+use super::client::Server;
+use super::error::Error;
 
 /// A volume server, called by one identity.
 #[derive(Debug, Clone)]

@@ -14,11 +14,11 @@ use rx::{Endpoint, EndpointConfig, Peer, PeerLimits, Runtime, TokioRuntime};
 use rx_proto::ids::ServiceId;
 use rxgen::{Interface, Rpc};
 
-use crate::callbacks::{self, CallbackLog, Heard};
-use crate::credentials::Credentials;
-use crate::error::Error;
-use crate::files::FileServer;
-use crate::volumes::VolumeServer;
+use super::callbacks::{self, CallbackLog, Heard};
+use super::credentials::Credentials;
+use super::error::Error;
+use super::files::FileServer;
+use super::volumes::VolumeServer;
 
 /// A client machine, as servers see it: one UDP port, from which it calls and on which it is called back.
 #[derive(Debug)]

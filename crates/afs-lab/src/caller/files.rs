@@ -11,9 +11,9 @@ use afs_wire::rxafs::{
 use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
 use bytes::Bytes;
 
-use crate::access::AccessList;
-use crate::client::Server;
-use crate::error::Error;
+use super::access::AccessList;
+use super::client::Server;
+use super::error::Error;
 
 /// The mode of files that are made here.
 pub const MODE_FILE: u32 = 0o644;

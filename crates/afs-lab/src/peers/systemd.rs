@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::process;
+use crate::real::process;
 use crate::skipped::skip;
 
 /// How long something may take that takes a moment, on slow machines.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::AfsOpaque;
 
-use crate::error::Error;
+use super::error::Error;
 
 /// An access list of a directory: names of users and groups with their rights, and what is taken away again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -251,7 +251,7 @@ impl Kdc {
 ///
 /// What gcc says.
 pub fn ticket_program(to: &Path) -> Result<(), String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kdc/ticket.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/peers/kdc/ticket.c");
     run(Command::new("gcc").arg("-o").arg(to).arg(source).arg("-l:libkrb5.so.3"))?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(to, mode).map_err(|error| format!("{}: {error}", to.display()))

@@ -10,7 +10,7 @@ use rx_proto::security::{Null, SecurityClass};
 use rx_security::rxkad::Client;
 use rx_security::{Identity, KeySet, Level, Token, UnixTime, ticket};
 
-use crate::error::Error;
+use super::error::Error;
 
 /// How long tickets are good for: a test's or a bench's length, and what Kerberos gives by default.
 const TICKET_LIFE: Duration = Duration::from_secs(10 * 3600);

@@ -1,0 +1,17 @@
+//! What the tests and benches of several crates share. Not for users, and no program depends on it.
+//!
+//! # What to open for a change
+//!
+//! - What a test may say to servers: [`caller`], a feature of this crate.
+//! - Folders, processes and addresses that go with their test: [`real`].
+//! - What we did not write: the KDC, etcd, a machine with systemd: [`peers`].
+//! - How a test is skipped, and takes its turn at a processor: [`skipped`], [`cpu`](mod@cpu).
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "caller")]
+pub mod caller;
+pub mod cpu;
+pub mod peers;
+pub mod real;
+pub mod skipped;

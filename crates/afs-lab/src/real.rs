@@ -1,0 +1,4 @@
+//! The real machine: addresses of servers, programs that run.
+
+pub mod address;
+pub mod process;
