@@ -132,36 +132,15 @@ async fn servers_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-    use std::path::PathBuf;
-
-    /// A folder that goes with the test.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let path = std::env::temp_dir().join(format!("afar-cell-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            for (file, text) in files {
-                fs::write(path.join(file), text).unwrap();
-            }
-            Self(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use afs_lab::real::folder::Folder;
 
     const DB: &str = ">one.test #One\n10.0.0.1 #a\n10.0.0.2 #b\n>two.test\n10.0.0.3 #c\n>none.test\n";
 
     #[test]
     fn a_cell_is_found_by_name_alias_beginning_or_as_that_of_the_folder() {
         let files = [("CellServDB", DB), ("ThisCell", "two.test\n"), ("CellAlias", "one.test eins\n")];
-        let folder = Folder::new("found", &files);
-        let of = |cell| CellServers::find(&folder.0, cell, Service::Protection).unwrap();
+        let folder = Folder::with("found", &files);
+        let of = |cell| CellServers::find(&folder, cell, Service::Protection).unwrap();
         assert_eq!(of(None).name, "two.test");
         assert_eq!(
             of(Some("ONE.test")).servers,
@@ -173,15 +152,16 @@ mod tests {
 
     #[test]
     fn a_cell_without_servers_is_none() {
-        let folder = Folder::new("none", &[("CellServDB", DB), ("ThisCell", "two.test\n")]);
+        let folder = Folder::with("none", &[("CellServDB", DB), ("ThisCell", "two.test\n")]);
         for cell in ["none.test", "three.test"] {
-            let error = CellServers::find(&folder.0, Some(cell), Service::Location).unwrap_err();
+            let error = CellServers::find(&folder, Some(cell), Service::Location).unwrap_err();
             assert!(matches!(error, CellError::Unknown { cell: c, .. } if c == cell));
         }
         let error = CellServers::find(Path::new("/nonexistent"), None, Service::Location).unwrap_err();
         assert!(matches!(error, CellError::NoFolder));
-        let folder = Folder::new("damaged", &[("CellServDB", "10.0.0.1 #of no cell\n"), ("ThisCell", "a\n")]);
-        let error = CellServers::find(&folder.0, None, Service::Location).unwrap_err();
+        let folder =
+            Folder::with("damaged", &[("CellServDB", "10.0.0.1 #of no cell\n"), ("ThisCell", "a\n")]);
+        let error = CellServers::find(&folder, None, Service::Location).unwrap_err();
         assert!(matches!(error, CellError::File(_)));
     }
 }

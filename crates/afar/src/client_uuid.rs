@@ -78,67 +78,50 @@ fn parse(text: &str) -> Option<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
-
-    /// A folder that goes with the test.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("afar-client-uuid-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use afs_lab::real::folder::Folder;
 
     #[test]
     fn a_client_stays_the_same_over_restarts() {
         let folder = Folder::new("restarts");
-        let first = of_folder(&folder.0, [0xff; 32]).unwrap();
+        let first = of_folder(&folder, [0xff; 32]).unwrap();
         assert_eq!(first.time_hi_and_version, 0x4fff);
-        assert_eq!(of_folder(&folder.0, [1; 32]).unwrap(), first);
-        fs::write(folder.0.join(FILE), "damaged").unwrap();
-        assert_ne!(of_folder(&folder.0, [1; 32]).unwrap(), first);
+        assert_eq!(of_folder(&folder, [1; 32]).unwrap(), first);
+        fs::write(folder.join(FILE), "damaged").unwrap();
+        assert_ne!(of_folder(&folder, [1; 32]).unwrap(), first);
     }
 
     #[test]
     fn a_copied_cache_folder_is_another_client() {
         let (folder, copy) = (Folder::new("original"), Folder::new("copy"));
-        let first = of_folder(&folder.0, [2; 32]).unwrap();
-        fs::copy(folder.0.join(FILE), copy.0.join(FILE)).unwrap();
-        let second = of_folder(&copy.0, [3; 32]).unwrap();
+        let first = of_folder(&folder, [2; 32]).unwrap();
+        fs::copy(folder.join(FILE), copy.join(FILE)).unwrap();
+        let second = of_folder(&copy, [3; 32]).unwrap();
         assert_ne!(second, first);
-        assert_eq!(of_folder(&copy.0, [4; 32]).unwrap(), second, "it keeps the new one");
-        assert_eq!(of_folder(&folder.0, [4; 32]).unwrap(), first, "and the first keeps its own");
+        assert_eq!(of_folder(&copy, [4; 32]).unwrap(), second, "it keeps the new one");
+        assert_eq!(of_folder(&folder, [4; 32]).unwrap(), first, "and the first keeps its own");
     }
 
     #[test]
     fn a_cloned_machine_is_another_client() {
         let folder = Folder::new("clone");
-        let first = of_folder_on("aa", &folder.0, [5; 32]).unwrap();
-        assert_eq!(of_folder_on("aa", &folder.0, [6; 32]).unwrap(), first);
-        assert_ne!(of_folder_on("bb", &folder.0, [6; 32]).unwrap(), first);
+        let first = of_folder_on("aa", &folder, [5; 32]).unwrap();
+        assert_eq!(of_folder_on("aa", &folder, [6; 32]).unwrap(), first);
+        assert_ne!(of_folder_on("bb", &folder, [6; 32]).unwrap(), first);
     }
 
     #[test]
     fn a_uuid_of_zeros_is_not_used() {
         let folder = Folder::new("zeros");
-        fs::write(folder.0.join(FILE), format!("{}\n", "0".repeat(32))).unwrap();
-        assert_ne!(of_folder(&folder.0, [7; 32]).unwrap(), Uuid::from_bytes([0; 16]));
+        fs::write(folder.join(FILE), format!("{}\n", "0".repeat(32))).unwrap();
+        assert_ne!(of_folder(&folder, [7; 32]).unwrap(), Uuid::from_bytes([0; 16]));
     }
 
     #[test]
     fn a_uuid_of_an_older_version_is_kept() {
         let (folder, copy) = (Folder::new("older"), Folder::new("older-copy"));
-        fs::write(folder.0.join(FILE), format!("{}\n", "ab".repeat(16))).unwrap();
-        assert_eq!(of_folder(&folder.0, [8; 32]).unwrap(), Uuid::from_bytes([0xab; 16]));
-        fs::copy(folder.0.join(FILE), copy.0.join(FILE)).unwrap();
-        assert_ne!(of_folder(&copy.0, [8; 32]).unwrap(), Uuid::from_bytes([0xab; 16]), "once");
+        fs::write(folder.join(FILE), format!("{}\n", "ab".repeat(16))).unwrap();
+        assert_eq!(of_folder(&folder, [8; 32]).unwrap(), Uuid::from_bytes([0xab; 16]));
+        fs::copy(folder.join(FILE), copy.join(FILE)).unwrap();
+        assert_ne!(of_folder(&copy, [8; 32]).unwrap(), Uuid::from_bytes([0xab; 16]), "once");
     }
 }

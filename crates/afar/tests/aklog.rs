@@ -3,8 +3,9 @@
 
 use crate::mounted;
 use crate::mounted::realm::{ALICE, BOB, Local, ROOT, SERVICE, Scene, fail};
-use crate::mounted::{Process, Running, succeed};
+use crate::mounted::{Process, succeed};
 use afs_lab::peers::kdc;
+use afs_lab::until;
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
 use rxgen::xdr::{Decoder, Opaque, Xdr, XdrString};
 use rxgen::{decode_reply, encode_request};
@@ -14,7 +15,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 /// A second cell, of which there is no more than its name and its servers' key.
 const OTHER_CELL: &str = "other.test";
@@ -105,11 +105,7 @@ fn a_ticket_that_is_over_or_has_not_begun_is_said_to_be_so() {
     const NAME: &str = "a_ticket_that_is_over_or_has_not_begun_is_said_to_be_so";
     let Some(scene) = Scene::new(NAME) else { return };
     scene.kinit_as(ALICE, "alice", &["-l", "2s"]);
-    let until = Instant::now() + mounted::TIMEOUT;
-    while scene.can(ALICE, "klist -s") {
-        assert!(Instant::now() < until, "its ticket does not end");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    until!(!scene.can(ALICE, "klist -s"), "its ticket does not end");
     let said = fail(scene.afar(ALICE, &["aklog"]), 4);
     assert!(said.contains("has expired: run 'kinit'"), "{said}");
     scene.kinit_as(ALICE, "alice", &["-s", "1h", "-l", "2h"]);
@@ -207,7 +203,7 @@ fn the_token_is_that_of_openafss_aklog_for_the_same_ticket() {
         let keytab = scene.cell.folder.join("state/etc/server/rxkad.keytab");
         scene.kdc.add_service(SERVICE, kind, &keytab).unwrap();
         scene.kinit(ROOT);
-        let given = scene.realm.join(&format!("pioctls-{kind}"));
+        let given = scene.realm.join(format!("pioctls-{kind}"));
         let mut command = scene.command(ROOT, Path::new("unshare"));
         let script = "mount --bind \"$1\" /etc/openafs && LD_PRELOAD=\"$2\" exec aklog -d";
         command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
@@ -272,11 +268,11 @@ fn somebody_with_a_debugger_does_not_get_at_the_tokens_or_files_of_another() {
     // A session of hers with the file open, and a login of hers that waits for the password.
     let mut command = scene.command(ALICE, Path::new("bash"));
     command.args(["-c", "exec 3< scratch/alice/file; echo ready; exec sleep 1000"]);
-    let mut session = Running(command.stdout(Stdio::piped()).spawn().unwrap());
-    session.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let mut session = Process::of(command.stdout(Stdio::piped()));
+    session.child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
     let mut command = scene.afar(ALICE, &["klog", "-principal", "alice", "-pipe"]);
-    let login = Running(command.stdin(Stdio::piped()).spawn().unwrap());
-    let hidden = format!("cat /proc/{}/environ", login.0.id());
+    let login = Process::of(command.stdin(Stdio::piped()));
+    let hidden = format!("cat /proc/{}/environ", login.pid());
     scene.until(ALICE, &hidden, false);
     let tries = |who: Local, pid: u32, what: &str| {
         let plain = format!("'{}' {what} {pid} 3", debugger.display());
@@ -287,7 +283,7 @@ fn somebody_with_a_debugger_does_not_get_at_the_tokens_or_files_of_another() {
     };
     let client = scene.client();
     for (who, pid) in
-        [(BOB, session.0.id()), (BOB, login.0.id()), (BOB, client), (ALICE, login.0.id()), (ALICE, client)]
+        [(BOB, session.pid()), (BOB, login.pid()), (BOB, client), (ALICE, login.pid()), (ALICE, client)]
     {
         for what in ["attach", "seize", "read", "descriptor"] {
             tries(who, pid, what);
@@ -302,7 +298,7 @@ fn somebody_with_a_debugger_does_not_get_at_the_tokens_or_files_of_another() {
     }
     // It is a debugger: it gets at what is one's own.
     let mut command = scene.command(BOB, Path::new("sleep"));
-    let own = Running(command.arg("1000").stdin(fs::File::open("/etc/passwd").unwrap()).spawn().unwrap());
-    let said = scene.shell(BOB, &format!("'{}' descriptor {} 0", debugger.display(), own.0.id()));
+    let own = Process::of(command.arg("1000").stdin(fs::File::open("/etc/passwd").unwrap()));
+    let said = scene.shell(BOB, &format!("'{}' descriptor {} 0", debugger.display(), own.pid()));
     assert!(said.stdout.starts_with(b"root:"), "{said:?}");
 }

@@ -1,26 +1,27 @@
 //! What superusers change and order with `bos` at a server of ours: database servers, logs, which roles run, and that it starts
 //! again.
 
+use afs_lab::until;
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{ServerProcess, StateFolder};
+use crate::server_process::{Folder, ServerProcess};
 use crate::two_servers::{DATABASES, TwoServers};
 use afs_lab::caller::{Client, Credentials};
+use afs_lab::real::process::Process;
 use afs_wire::ids::AfsFid;
-use rustix::process::{Pid, Signal, kill_process};
 use rx_security::keys::{EncType, Key, KeySet};
 
 struct Site {
-    state: StateFolder,
+    state: Folder,
     server: ServerProcess,
 }
 
 impl Site {
     fn new() -> Self {
-        let state = StateFolder::new("bos");
+        let state = Folder::new("bos");
         let server = ServerProcess::start(&state, &[]);
         Self { state, server }
     }
@@ -109,7 +110,7 @@ fn logs_are_told_to_superusers_by_the_names_that_they_have_with_openafs() {
 
 #[test]
 fn it_starts_again_as_the_same_process() {
-    let mut site = Site::new();
+    let site = Site::new();
     let pid = site.server.pid();
     site.refuses("restart", "-all", "-noauth");
     for more in ["-all", "-bosserver", "dafs"] {
@@ -123,7 +124,7 @@ fn it_starts_again_as_the_same_process() {
 
 #[test]
 fn a_stopped_role_is_not_there_until_it_is_started_also_after_a_restart() {
-    let mut site = Site::new();
+    let site = Site::new();
     site.refuses("stop", "vlserver", "-noauth");
     assert!(site.refuses("stop", "upserver", "-localauth").contains("no such"));
     let lookup = |site: &Site| site.tool("vos", &["listvldb", "-noauth"]);
@@ -193,7 +194,7 @@ fn what_a_server_does_not_do_is_refused_with_what_to_use_instead() {
 
 #[test]
 fn a_shutdown_holds_until_the_next_start_of_the_process() {
-    let mut site = Site::new();
+    let site = Site::new();
     site.refuses("shutdown", "", "-noauth");
     site.does("shutdown", "dafs -wait");
     let status = site.does("status", "dafs");
@@ -256,17 +257,6 @@ async fn readers_of_a_replica_go_to_another_file_server_while_theirs_is_stopped(
     assert!(cell.does("status ONE").contains("No active transactions"));
 }
 
-/// A process that ends with the test, also one that stands still.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 /// It said that the salvage was completed, though nothing was checked to its end.
 #[test]
 fn salvage_says_so_when_the_server_is_started_again_meanwhile() {
@@ -280,21 +270,20 @@ fn salvage_says_so_when_the_server_is_started_again_meanwhile() {
         let before = created(site);
         let mut salvage = site.command("salvage", more, "-localauth");
         salvage.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut salvage = Ended(salvage.spawn().unwrap());
+        let mut salvage = Process::of(&mut salvage);
         while created(site) == before {
-            assert!(salvage.0.try_wait().unwrap().is_none(), "it has ended before it began");
+            assert!(salvage.is_running(), "it has ended before it began");
             std::thread::sleep(Duration::from_millis(1));
         }
         // It stands still until the server is there again.
-        let pid = Pid::from_raw(salvage.0.id().cast_signed()).unwrap();
-        kill_process(pid, Signal::STOP).unwrap();
+        salvage.signal("STOP");
         site.does("restart", "-all");
         assert!(site.server.next_line().starts_with("ready "));
-        kill_process(pid, Signal::CONT).unwrap();
+        salvage.signal("CONT");
         let (mut said, mut complained) = (String::new(), String::new());
-        salvage.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        salvage.0.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
-        let status = salvage.0.wait().unwrap();
+        salvage.child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        salvage.child.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
+        let status = salvage.child.wait().unwrap();
         (status.success(), said, complained)
     };
     for more in ["-all -forceDAFS", "-partition a -volume 536870999 -forceDAFS"] {
@@ -399,11 +388,7 @@ fn a_key_that_is_added_is_listed_without_a_restart() {
     let mut keys = KeySet::load(&folder).unwrap();
     keys.insert(Key::rxkad(66, [0x13, 0x34, 0x57, 0x79, 0x9b, 0xbc, 0xdf, 0xf1])).unwrap();
     keys.save(&folder).unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
-    while !site.does("listkeys", "").contains("key version is 66") {
-        assert!(Instant::now() < until, "{}", site.does("listkeys", ""));
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    until!(site.does("listkeys", "").contains("key version is 66"), "{}", site.does("listkeys", ""));
 }
 
 /// A file server made one ticket for the cell's databases when it started: with the key of that ticket gone, and a database server started

@@ -3,44 +3,21 @@
 
 use crate::mounted;
 use crate::mounted::cell::Cell;
-use crate::mounted::{TIMEOUT, can_mount, is_root, needs};
+use crate::mounted::{Process, TIMEOUT, can_mount, is_root, needs};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A program that has done something with files and keeps them open until it is dropped.
-struct Holder {
-    child: Child,
-    _output: BufReader<ChildStdout>,
-}
-
-impl Holder {
-    /// A program of Python that is given these files. (Not of the shell, which closes a copy of the file after each `>&3`: what
-    /// was written is stored then.)
-    fn new(text: &str, files: &[PathBuf]) -> Self {
-        let text = format!("import mmap, os, sys\n{text}\nprint('done', flush=True)\nsys.stdin.read()");
-        let mut child = Command::new("python3")
-            .args(["-c", &text])
-            .args(files)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
-        output.read_line(&mut said).unwrap();
-        assert_eq!(said, "done\n", "{text}");
-        Self { child, _output: output }
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+///
+/// It is a program of Python that is given these files. (Not of the shell, which closes a copy of the file after each `>&3`: what
+/// was written is stored then.)
+fn holder(text: &str, files: &[PathBuf]) -> Process {
+    let text = format!("import mmap, os, sys\n{text}\nprint('done', flush=True)\nsys.stdin.read()");
+    let mut command = Command::new("python3");
+    command.args(["-c", &text]).args(files).stdin(Stdio::piped());
+    Process::saying(&mut command, "done").unwrap()
 }
 
 /// Waits until a mount shows this.
@@ -86,7 +63,7 @@ fn what_was_written_to_open_files_of_a_killed_mount_is_stored_when_it_starts_aga
     assert!(fs::read(there.join("large")).unwrap() == old);
     let files = ["longer", "new", "large", "cut"].map(|name| here.join(name));
     fs::write(&files[3], "to be cut").unwrap();
-    let holder = Holder::new(
+    let holder = holder(
         "flags = [os.O_APPEND, os.O_CREAT, 0, os.O_TRUNC]
 files = [os.open(path, os.O_WRONLY | flag) for path, flag in zip(sys.argv[1:], flags)]
 for file, text in zip(files, [b'after', b'x', bytes(100000), b'cut']):
@@ -125,7 +102,7 @@ fn what_was_written_to_a_mapping_that_the_kernel_serves_outlasts_the_death_of_th
     let old = vec![7; 3 << 20];
     fs::write(here.join("mapped"), &old).unwrap();
     assert!(fs::read(there.join("mapped")).unwrap() == old);
-    let holder = Holder::new(
+    let holder = holder(
         "path = sys.argv[1]
 reader = open(path, 'rb')
 assert len(reader.read()) == 3 << 20
@@ -160,7 +137,7 @@ fn what_a_killed_mount_had_not_stored_is_kept_aside_if_somebody_else_has_changed
     fs::write(here.join("both"), "before, ").unwrap();
     fs::write(here.join("removed"), "before").unwrap();
     let files = [here.join("both"), here.join("removed")];
-    let holder = Holder::new(
+    let holder = holder(
         "both = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
 os.write(both, b'mine')
 removed = os.open(sys.argv[2], os.O_RDWR)

@@ -3,24 +3,23 @@
 
 use crate::mounted;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use afs_lab::real::folder::Folder;
 use serde_json::Value;
 
 const VLDB: &[u8] = include_bytes!("../../afs-celldb/tests/data/vldb.DB0");
 const PRDB: &[u8] = include_bytes!("../../afs-celldb/tests/data/prdb.DB0");
 
 /// A folder with the files, which goes with it.
-struct Folder(PathBuf);
+struct Files(Folder);
 
-impl Folder {
+impl Files {
     fn new(name: &str) -> Self {
-        let folder =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("files-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("vldb.DB0"), VLDB).unwrap();
-        fs::write(folder.join("prdb.DB0"), PRDB).unwrap();
+        let folder = Folder::new(name);
+        folder.write("vldb.DB0", VLDB);
+        folder.write("prdb.DB0", PRDB);
         Self(folder)
     }
 
@@ -43,17 +42,11 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 const IMPORT: &str = "import --vldb vldb.DB0 --prdb prdb.DB0 --state state";
 
 #[test]
 fn a_dry_run_tells_what_is_odd_and_changes_nothing() {
-    let folder = Folder::new("dry");
+    let folder = Files::new("dry");
     let told = folder.good(&format!("{IMPORT} --dry-run"));
     assert!(told.contains("vldb.DB0: 7 volumes on 4 servers\n"), "{told}");
     assert!(told.contains("prdb.DB0: 63 users, 27 groups, 2 users of other cells\n"), "{told}");
@@ -66,7 +59,7 @@ fn a_dry_run_tells_what_is_odd_and_changes_nothing() {
 
 #[test]
 fn what_was_imported_is_exported_as_the_same() {
-    let folder = Folder::new("round");
+    let folder = Files::new("round");
     folder.good(IMPORT);
     folder.good("export --vldb vldb.new.DB0 --prdb prdb.new.DB0 --state state");
     let told = |vldb: &str, prdb: &str| {
@@ -80,7 +73,7 @@ fn what_was_imported_is_exported_as_the_same() {
 
 #[test]
 fn databases_with_contents_are_replaced_only_if_that_is_asked_for() {
-    let folder = Folder::new("replace");
+    let folder = Files::new("replace");
     folder.good(IMPORT);
     let said = folder.bad(IMPORT);
     assert!(said.contains("the VLDB has contents already") && said.contains("--replace"), "{said}");
@@ -89,7 +82,7 @@ fn databases_with_contents_are_replaced_only_if_that_is_asked_for() {
 
 #[test]
 fn an_import_that_one_database_refuses_does_not_fill_the_other() {
-    let folder = Folder::new("both");
+    let folder = Files::new("both");
     folder.good("import --prdb prdb.DB0 --state state");
     let said = folder.bad(IMPORT);
     assert!(said.contains("the PTDB has contents already"), "{said}");
@@ -98,7 +91,7 @@ fn an_import_that_one_database_refuses_does_not_fill_the_other() {
 
 #[test]
 fn a_file_that_is_none_is_named_and_nothing_is_changed() {
-    let folder = Folder::new("none");
+    let folder = Files::new("none");
     fs::write(folder.0.join("prdb.DB0"), &PRDB[..1000]).unwrap();
     let said = folder.bad(IMPORT);
     assert!(said.contains("prdb.DB0: it ends after 936 bytes"), "{said}");
@@ -110,7 +103,7 @@ fn a_file_that_is_none_is_named_and_nothing_is_changed() {
 
 #[test]
 fn an_export_replaces_no_file_unasked_and_leaves_no_log_of_another_database() {
-    let folder = Folder::new("export");
+    let folder = Files::new("export");
     folder.good(IMPORT);
     let said = folder.bad("export --vldb vldb.DB0 --state state");
     assert!(said.contains("vldb.DB0 exists already"), "{said}");
@@ -136,8 +129,8 @@ fn a_link_in_the_state_folder_does_not_lead_root_elsewhere() {
         return mounted::skip("a_link_in_the_state_folder_does_not_lead_root_elsewhere", "it takes root");
     }
     const SERVER: u32 = 65_534;
-    let folder = Folder::new("link");
-    let there = std::env::temp_dir().join(format!("afar-link-{}", std::process::id()));
+    let folder = Files::new("link");
+    let there = Folder::new("link");
     let (state, outside) = (there.join("state"), there.join("outside"));
     for folder in [&state, &outside] {
         fs::create_dir_all(folder).unwrap();
@@ -163,5 +156,4 @@ fn a_link_in_the_state_folder_does_not_lead_root_elsewhere() {
     assert_eq!(names, ["file"]);
     assert_eq!((owner(&outside), owner(&outside.join("file"))), (0, 0));
     assert_eq!(fs::metadata(&outside).unwrap().mode() & 0o777, 0o755);
-    fs::remove_dir_all(&there).unwrap();
 }

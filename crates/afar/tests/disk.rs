@@ -2,15 +2,16 @@
 //! served meanwhile and afterwards. Each test has a mount namespace with a small tmpfs in it, so that
 //! nothing is left behind; where that is not allowed, they are skipped.
 
+use afs_lab::until;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{ServerProcess, StateFolder, own_address};
+use crate::server_process::{Folder, ServerProcess, own_address};
 use afs_lab::caller::{Client, Credentials, FileServer};
+use afs_lab::real::process::Process;
 use afs_lab::skipped::skip;
 use afs_wire::abort::{self, VDISKFULL, VNOVNODE, VOFFLINE, VOVERQUOTA};
 use afs_wire::errno::Errno;
@@ -26,17 +27,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A mount namespace with a file system of its own at STATE/vicepa, and a server's configuration beside it.
 struct Machine {
-    state: StateFolder,
+    state: Folder,
     address: Ipv4Addr,
     /// Keeps the namespace.
-    holder: Child,
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        drop(self.holder.kill());
-        drop(self.holder.wait());
-    }
+    holder: Process,
 }
 
 impl Machine {
@@ -47,24 +41,16 @@ impl Machine {
 
     /// With what the script mounts at its `$0`, STATE/vicepa. `None` if this machine does not let us, which is noted as a skip.
     fn with(name: &str, mount: &str) -> Option<Self> {
-        let state = StateFolder::new(name);
+        let state = Folder::new(name);
         let partition = state.path().join("vicepa");
         fs::create_dir_all(&partition).unwrap();
         let script = format!("{mount} && echo mounted && exec sleep 100000");
-        let mut holder = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c", &script])
-            .arg(&partition)
-            .stdout(Stdio::piped())
-            .stdin(Stdio::null())
-            .spawn()
-            .ok()?;
-        let mut line = String::new();
-        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        if line != "mounted\n" {
-            drop(holder.wait());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", &script]).arg(&partition);
+        let Ok(holder) = Process::saying(command.stdin(Stdio::null()), "mounted") else {
             skip(&format!("afar/disk {name}"), "this cannot be mounted here");
             return None;
-        }
+        };
         let address = own_address();
         let machine = Self { state, address, holder };
         let text = format!(
@@ -79,7 +65,7 @@ impl Machine {
     /// Something in the namespace.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.holder.id().to_string(), "--mount", "--", program]);
+        command.args(["--target", &self.holder.pid().to_string(), "--mount", "--", program]);
         command.env_remove("NOTIFY_SOCKET");
         command
     }
@@ -115,15 +101,9 @@ impl Machine {
 
     /// Waits for a line of the log with all of these in it.
     fn logs(&self, parts: &[&str]) {
-        let until = Instant::now() + TIMEOUT;
-        loop {
-            let log = fs::read_to_string(self.log_file()).unwrap();
-            if log.lines().any(|line| parts.iter().all(|part| line.contains(part))) {
-                return;
-            }
-            assert!(Instant::now() < until, "no line with {parts:?} in:\n{log}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let log = || fs::read_to_string(self.log_file()).unwrap();
+        let is_there = || log().lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        until!(is_there(), "no line with {parts:?} in:\n{}", log());
     }
 
     fn keys(&self) -> KeySet {
@@ -346,7 +326,7 @@ async fn storage_runs_out_and_comes_back(name: &str, is_always: bool) {
     let Some(machine) = Machine::with(name, mount) else { return };
     if is_always {
         let config = fs::read_to_string(machine.state.path().join("server.toml")).unwrap();
-        machine.state.write("server.toml", &format!("{config}sync = \"always\"\n"));
+        machine.state.write("server.toml", format!("{config}sync = \"always\"\n"));
     }
     let server = machine.server();
     let client = client();
@@ -441,7 +421,7 @@ async fn a_partition_that_cannot_be_opened_does_not_keep_others_from_being_serve
 
     let config = fs::read_to_string(machine.state.path().join("server.toml")).unwrap();
     let both = format!("partitions = [\"b={}/vicepb\", \"a=", machine.state.path().display());
-    machine.state.write("server.toml", &config.replace("partitions = [\"a=", &both));
+    machine.state.write("server.toml", config.replace("partitions = [\"a=", &both));
     File::create(machine.log_file()).unwrap();
     let server = machine.server();
     machine.logs(&["ERROR", "partition /vicepa", "cannot be opened", "Read-only file system"]);
@@ -469,11 +449,7 @@ fn databases_are_changed_again_when_a_full_disk_has_room() {
     assert!(machine.pts(&["examine", "first"]), "look-ups are answered");
     assert!(!machine.pts(&["createuser", "another"]));
     machine.shell(&format!("rm '{}'", fill.display()));
-    let until = Instant::now() + TIMEOUT;
-    while !machine.pts(&["createuser", "after"]) {
-        assert!(Instant::now() < until, "changes are not made again");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    until!(machine.pts(&["createuser", "after"]), "changes are not made again");
     machine.logs(&["databases/cell.redb", "opened anew"]);
     assert!(server.stop().success());
     let server = machine.server();

@@ -4,7 +4,7 @@
 
 use crate::mounted;
 use crate::mounted::cell::Cell;
-use crate::mounted::{Folder, Process, Running, TIMEOUT, can_mount, is_root, own_address, run};
+use crate::mounted::{Folder, Process, TIMEOUT, can_mount, is_root, own_address, run};
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Starts a name server that listens at an address, and knows nothing but these lines of its configuration.
-fn start_name_server(folder: &Folder, address: Ipv4Addr, lines: &str) -> Running {
+fn start_name_server(folder: &Folder, address: Ipv4Addr, lines: &str) -> Process {
     let conf = folder.join("dnsmasq.conf");
     let common = format!(
         "no-resolv\nno-hosts\nkeep-in-foreground\nbind-interfaces\nlisten-address={address}\nuser=root\n\
@@ -22,11 +22,11 @@ fn start_name_server(folder: &Folder, address: Ipv4Addr, lines: &str) -> Running
     fs::write(&conf, common + lines).unwrap();
     let mut command = Command::new("dnsmasq");
     command.arg(format!("--conf-file={}", conf.display())).stdin(Stdio::null());
-    let mut server = Running(command.spawn().unwrap());
+    let mut server = Process::of(&mut command);
     let until = Instant::now() + TIMEOUT;
     // It takes TCP's port when it has UDP's. (To try whether that can be had would take it away from the server.)
     while TcpStream::connect((address, 53)).is_err() {
-        assert_eq!(server.0.try_wait().unwrap(), None, "it has ended");
+        assert_eq!(server.child.try_wait().unwrap(), None, "it has ended");
         assert!(Instant::now() < until, "it does not listen");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,5 +1,6 @@
 //! Database servers over an etcd as processes: what they see of each other, what tools show, and what is refused.
 
+use afs_lab::until;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::etcd_cell::{
     EtcdCell, NO_QUORUM, TIMEOUT, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
 };
-use crate::server_process::{ServerProcess, StateFolder, command, own_address, run};
+use crate::server_process::{Folder, ServerProcess, command, own_address, run};
 use afs_lab::caller::{Client, Credentials};
 use afs_lab::peers::etcd::Etcd;
 use afs_lab::skipped::skip;
@@ -79,7 +80,7 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
     assert!(is_good, "{text}");
 
     // One that has made keys of its own is none of them.
-    let stranger = StateFolder::new("stranger");
+    let stranger = Folder::new("stranger");
     let text = std::fs::read_to_string(cell.config(2)).unwrap();
     let own = own_address();
     let text = text.replace(&cell.addresses[2].to_string(), &own.to_string());
@@ -94,14 +95,10 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
 
     // Without etcd they go on telling what they know, and say so.
     cell.etcd.kill(0);
-    let until = Instant::now() + TIMEOUT;
     let has_quorum = |metrics: String| {
         metrics.lines().any(|line| line.starts_with("afs_server_database_quorum") && line.ends_with(" 1"))
     };
-    while has_quorum(metrics(cell.addresses[0])) {
-        assert!(Instant::now() < until, "the metrics do not show that etcd is away");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until!(await !has_quorum(metrics(cell.addresses[0])), "the metrics do not show that etcd is away");
     let state = client
         .server::<Vote>(cell.addresses[0], &Credentials::Anonymous)
         .rpc(&Debug {})
@@ -162,11 +159,7 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
     assert!(is_restored, "{text}");
     cell.etcd.restart(0);
     cell.etcd.wait_for(0);
-    let until = Instant::now() + Duration::from_secs(60);
-    while knows("lost").await != [false; 2] {
-        assert!(Instant::now() < until, "a server goes on with what etcd does not have");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until!(await knows("lost").await == [false; 2], "a server goes on with what etcd does not have");
     assert_eq!(knows("before").await, [true; 2]);
     // Their watches go on too.
     for (server, name) in [(&first, "again"), (&second, "once-more")] {
@@ -177,7 +170,7 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
 
 #[test]
 fn a_check_refuses_servers_that_do_not_share_the_databases() {
-    let state = StateFolder::new("mixed");
+    let state = Folder::new("mixed");
     let (own, other) = (own_address(), own_address());
     let start = |etcd: &str| {
         let text = format!(
@@ -251,7 +244,7 @@ fn a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are
     let with_file = std::fs::read_to_string(cell.config(0)).unwrap();
     let is_of_database = |line: &&str| !line.starts_with("etcd") && !line.starts_with("servers");
     let with_file: Vec<_> = with_file.lines().filter(is_of_database).collect();
-    cell.states[0].write("server.toml", &with_file.join("\n"));
+    cell.states[0].write("server.toml", with_file.join("\n"));
     cell.restart(0);
     let (is_good, text) = check(&cell, 1);
     assert!(!is_good && text.contains(&first) && text.contains("keeps its databases in a file"), "{text}");
@@ -263,7 +256,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
         return;
     }
     let etcd = Etcd::start("copied", 1);
-    let state = StateFolder::new("copied");
+    let state = Folder::new("copied");
     let address = own_address();
     let general = format!(
         "[server]\nroles = [\"vl\", \"pt\"]\ncell = \"copied.test\"\nstate = {:?}\nbind = \"{address}\"\n",
@@ -271,7 +264,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     );
     let in_file = state.write("file.toml", &general);
     let members = format!("[databases]\netcd = [{:?}]\n", etcd.endpoints()[0]);
-    let in_etcd = state.write("etcd.toml", &format!("{general}{members}"));
+    let in_etcd = state.write("etcd.toml", format!("{general}{members}"));
     let serve = |config: &std::path::Path| {
         let mut command = command(["--config"]);
         command.arg(config);
@@ -341,7 +334,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     assert!(exported.status.success() && said(&exported).contains("2 volumes"), "{}", said(&exported));
 
     // An etcd that has nothing, as by a wrong address or prefix, replaces nothing.
-    let prefixed = state.write("empty.toml", &format!("{general}{members}etcd_prefix = \"another/cell\"\n"));
+    let prefixed = state.write("empty.toml", format!("{general}{members}etcd_prefix = \"another/cell\"\n"));
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
     command.args(["celldb", "copy", "--to", "file", "--replace", "--config"]).arg(&prefixed);
     let refused = run(command);
@@ -427,13 +420,9 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
 
     let imported = run(afar("import", &["--replace"]));
     assert!(imported.status.success(), "{}", said(&imported));
-    let until = Instant::now() + TIMEOUT;
     for server in 0..2 {
         // Each reads the database anew, and says that it does not know while it does.
-        while make(server, &format!("new{server}")).await.is_err() {
-            assert!(Instant::now() < until, "server {server} takes no change");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until!(await make(server, &format!("new{server}")).await.is_ok(), "server {server} takes no change");
     }
     for server in 0..2 {
         assert_eq!(find(server, "kept").await, kept);
@@ -449,7 +438,7 @@ async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
         return;
     }
     let etcd = Etcd::start("located", 1);
-    let (state, address) = (StateFolder::new("located"), own_address());
+    let (state, address) = (Folder::new("located"), own_address());
     let text = format!(
         "[server]\nroles = [\"file\", \"vol\", \"vl\", \"pt\"]\ncell = \"located.test\"\nstate = {:?}\nbind = \"{address}\"\n\
          [databases]\netcd = {:?}\nservers = [\"{address}\"]\nmemory_seconds = 0\n",
@@ -471,11 +460,7 @@ async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
         files.rpc(&GetVolumeInfo { name }).await.map(drop).map_err(|error| error.code())
     };
     let until_it_says = async |expected, what: &str| {
-        let until = Instant::now() + TIMEOUT;
-        while ask().await != expected {
-            assert!(Instant::now() < until, "{what}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until!(await ask().await == expected, "{what}");
     };
     until_it_says(Ok(()), "it is there").await;
     etcd.stop(0, true);
@@ -547,7 +532,7 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
         return;
     }
     let etcd = Etcd::start("cut", 1);
-    let (state, address) = (StateFolder::new("cut"), own_address());
+    let (state, address) = (Folder::new("cut"), own_address());
     let (folder, members) = (state.path().display(), etcd.endpoints());
     let config = |folder: &dyn std::fmt::Display| {
         format!(
@@ -555,7 +540,7 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
              etcd = {members:?}\nservers = [\"{address}\"]\n"
         )
     };
-    let file = state.write("server.toml", &config(&folder));
+    let file = state.write("server.toml", config(&folder));
     let start = || command([std::ffi::OsStr::new("--config"), file.as_os_str()]);
     // The configuration is made before the ports are bound.
     let taken = UdpSocket::bind((address, 7002)).unwrap();
@@ -588,8 +573,8 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
         assert_eq!(at_last(&pt, &NameToID { names }).await.ids[0], ViceId(1));
     }
     // Another one that begins with a key of its own is still told that it has the wrong one.
-    let other = StateFolder::new("cut-other");
-    let file = other.write("server.toml", &config(&other.path().display()));
+    let other = Folder::new("cut-other");
+    let file = other.write("server.toml", config(&other.path().display()));
     let output = run(command([std::ffi::OsStr::new("--config"), file.as_os_str()]));
     assert!(!output.status.success() && said(&output).contains("another key"), "{}", said(&output));
 }

@@ -5,6 +5,7 @@
 use crate::mounted;
 use crate::mounted::cell::Cell;
 use crate::mounted::{can_mount, needs, text_of, wait_for};
+use afs_lab::until;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -48,11 +49,10 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
         .unwrap();
     let mut input = writer.stdin.take().unwrap();
     input.write_all(b"text\n").unwrap();
-    let until = Instant::now() + mounted::TIMEOUT;
-    while fs::metadata(there.join("written")).map_or(0, |metadata| metadata.len()) < 5 {
-        assert!(Instant::now() < until, "nothing is written");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until!(
+        fs::metadata(there.join("written")).map_or(0, |metadata| metadata.len()) >= 5,
+        "nothing is written"
+    );
     cell.servers.signal("STOP");
     // (Not `dd`, which handles the signal: a read through the page cache is ended by what ends the process, and by nothing else.)
     let reader = mounted::interruptible("tail")
@@ -67,11 +67,7 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
     interrupt(writer, "a close");
     cell.servers.signal("CONT");
     // What the close did not wait for is stored.
-    let until = Instant::now() + mounted::TIMEOUT;
-    while fs::read(here.join("written")).unwrap_or_default() != b"text\n" {
-        assert!(Instant::now() < until, "what was written is not stored");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    until!(fs::read(here.join("written")).unwrap_or_default() == b"text\n", "what was written is not stored");
     assert!(fs::read(there.join("large")).unwrap() == text);
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
@@ -262,11 +258,10 @@ fn a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_change
         // On a busy machine the server may have given up before it was stopped: then there is nothing to be seen.
         assert!(waited > GIVES_UP || seen.iter().all(|seen| *seen == new), "{seen:?}, not {new}");
         // Who is known not to answer is not waited for: the next round begins when this one was heard of.
-        let until = Instant::now() + mounted::TIMEOUT;
-        while ["first", "second"].iter().any(|name| fs::read_to_string(here.join(name)).unwrap() != new) {
-            assert!(Instant::now() < until, "it is never told of {new}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        until!(
+            ["first", "second"].iter().all(|name| fs::read_to_string(here.join(name)).unwrap() == new),
+            "it is never told of {new}"
+        );
         waited <= GIVES_UP
     };
     for seconds in [4, 15] {
@@ -312,11 +307,7 @@ os.fsync(file)",
         Stdio::null(),
     );
     let stopped = format!("/proc/{}/stat", syncing.id());
-    let until = Instant::now() + mounted::TIMEOUT;
-    while !fs::read_to_string(&stopped).unwrap().contains(") T ") {
-        assert!(Instant::now() < until, "nothing is written");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until!(fs::read_to_string(&stopped).unwrap().contains(") T "), "nothing is written");
     cell.servers.signal("STOP");
     mounted::signal(syncing.id(), "CONT");
     interrupt(syncing, "fsync");
@@ -459,20 +450,12 @@ fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
         two.signal("CONT");
         let at_once = read() == newer;
         // The next round begins when this one was heard of, as above.
-        let until = Instant::now() + mounted::TIMEOUT;
-        while read() != newer {
-            assert!(Instant::now() < until, "it is never told of {newer}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        until!(read() == newer, "it is never told of {newer}");
         at_once
     };
     assert!((0..3).any(is_read), "what was written while it was stopped is not read");
     // The kernel finds by a name what it found before until it has been told to forget it.
-    let until = Instant::now() + mounted::TIMEOUT;
-    while fs::read_to_string(there.join("named")).unwrap() != "new" {
-        assert!(Instant::now() < until, "the name stays");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until!(fs::read_to_string(there.join("named")).unwrap() == "new", "the name stays");
 }
 
 /// The kernel lets a program that reads through the page cache wait until there are the data, or it is killed. Signals that it handles

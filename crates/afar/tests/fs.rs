@@ -1,8 +1,9 @@
 //! `afar fs` and `afar tokens` in a mount of `afar up`: what they print, line by line, and that it has happened.
 
 use crate::mounted::socket_of;
-use crate::server_process::{StateFolder, own_address};
+use crate::server_process::{Folder, own_address};
 use afs_lab::skipped::skip;
+use afs_lab::until;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -22,7 +23,7 @@ struct Up {
     mount: PathBuf,
     address: String,
     socket: PathBuf,
-    _state: StateFolder,
+    _state: Folder,
 }
 
 impl Up {
@@ -37,7 +38,7 @@ impl Up {
             skip(&format!("afar fs {name}"), "it takes root and /dev/fuse");
             return None;
         }
-        let state = StateFolder::new(name);
+        let state = Folder::new(name);
         let mount = state.path().join("mount");
         let address = own_address().to_string();
         let mut child = Command::new(env!("CARGO_BIN_EXE_afar"))
@@ -367,11 +368,7 @@ fn a_cache_size_counts_until_it_is_reset() {
         assert_eq!(up.cache("size_kib"), size, "{words}");
     }
     // What is too much goes, all of it being stored, and comes again when it is read.
-    let until = Instant::now() + Duration::from_secs(60);
-    while up.cache("used_kib") > 4096 {
-        assert!(Instant::now() < until, "{} KiB stay in a cache of 4096", up.cache("used_kib"));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until!(up.cache("used_kib") <= 4096, "{} KiB stay in a cache of 4096", up.cache("used_kib"));
     let parms = up.command(&["fs", "getcacheparms"]).output().unwrap();
     let parms = String::from_utf8(parms.stdout).unwrap();
     assert!(parms.ends_with(" of the cache's available 4096 1K byte blocks.\n"), "{parms}");

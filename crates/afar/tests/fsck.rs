@@ -4,20 +4,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use afs_lab::real::folder::Folder;
 use afs_volume::{Config, NewVolume, Partition, SetStatus, Stamp, StoreRange, VnodeId, VolumeKind};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 
 /// A partition with a volume in it, whose file "f" has two chunks.
-struct Folder(PathBuf);
+struct Served(Folder);
 
-impl Folder {
+impl Served {
     fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("afar-fsck-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("fsck");
         let partition = Partition::open(&folder, Config { log_bytes: 1 << 20, ..Config::default() }).unwrap();
         let new = NewVolume {
             id: VolumeId(536_870_915),
@@ -60,19 +57,13 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
 fn fsck(folder: &Path, more: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_afar")).arg("fsck").arg(folder).args(more).output().unwrap()
 }
 
 #[test]
 fn a_whole_partition_is_said_to_be_whole() {
-    let folder = Folder::new();
+    let folder = Served::new();
     let output = folder.fsck(&[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
@@ -83,7 +74,7 @@ fn a_whole_partition_is_said_to_be_whole() {
 
 #[test]
 fn what_is_wrong_is_said_with_its_place_and_is_a_failure() {
-    let folder = Folder::new();
+    let folder = Served::new();
     let [first, second] = &folder.data()[..] else { panic!("two chunks") };
     let name = |path: &Path| path.strip_prefix(&folder.0).unwrap().display().to_string();
     fs::remove_file(first).unwrap();
@@ -107,19 +98,17 @@ fn what_is_wrong_is_said_with_its_place_and_is_a_failure() {
 
 #[test]
 fn a_partition_that_is_served_or_is_none_is_not_looked_at() {
-    let folder = Folder::new();
+    let folder = Served::new();
     let open = Partition::open(&folder.0, Config::default()).unwrap();
     let output = folder.fsck(&[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("cannot open the partition"), "{said}");
     drop(open);
-    let other = std::env::temp_dir().join(format!("afar-fsck-other-{}", std::process::id()));
-    fs::create_dir_all(&other).unwrap();
+    let other = Folder::new("fsck-other");
     let output = fsck(&other, &["-repair"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("this is no partition"), "{said}");
     assert!(files(&other).is_empty(), "nothing is made there");
-    fs::remove_dir(other).unwrap();
     let output = fsck(Path::new("/nowhere"), &[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("/nowhere"), "{said}");
@@ -163,7 +152,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn a_repair_is_said_before_done_after_and_taken_back_with_its_file() {
-    let folder = Folder::new();
+    let folder = Served::new();
     let stray = folder.0.join("data/00000000/core");
     fs::write(&stray, "x").unwrap();
     let before = files(&folder.0);
@@ -191,7 +180,7 @@ fn a_repair_is_said_before_done_after_and_taken_back_with_its_file() {
 
 #[test]
 fn a_dump_of_a_volume_is_written_without_its_server_and_changes_nothing() {
-    let folder = Folder::new();
+    let folder = Served::new();
     let before = files(&folder.0);
     let path = std::env::temp_dir().join(format!("afar-fsck-dump-{}", std::process::id()));
     for name in ["user.x", "536870915"] {
@@ -212,7 +201,7 @@ fn a_dump_of_a_volume_is_written_without_its_server_and_changes_nothing() {
 
 #[test]
 fn data_that_are_lost_are_zeros_in_the_dump_and_are_listed() {
-    let folder = Folder::new();
+    let folder = Served::new();
     let [first, second] = &folder.data()[..] else { panic!("two chunks") };
     fs::remove_file(first).unwrap();
     fs::File::options().write(true).open(second).unwrap().set_len(10_000).unwrap();
@@ -230,7 +219,7 @@ fn data_that_are_lost_are_zeros_in_the_dump_and_are_listed() {
 
 #[test]
 fn options_that_do_not_go_together_are_refused() {
-    let folder = Folder::new();
+    let folder = Served::new();
     for (options, why) in [
         (&["-n"][..], "-n is for -repair"),
         (&["-file", "x"], "-file is for -dump"),

@@ -5,14 +5,14 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::server_process::{ServerProcess, StateFolder};
+use crate::server_process::{Folder, ServerProcess};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How often a command is interrupted, each time later in what it does.
 const ROUNDS: u32 = 30;
 
 /// A command of `vos` for this server, which Ctrl-C ends even where the tests run in the background of a script.
-fn vos(server: &ServerProcess, state: &StateFolder, verb: &[&str]) -> Command {
+fn vos(server: &ServerProcess, state: &Folder, verb: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_afar"), "vos"]);
     command.args([verb[0], "-server", &server.address.to_string()]).args(&verb[1..]);
@@ -32,7 +32,7 @@ fn send(pid: u32, signal: Signal) {
 
 #[test]
 fn a_volume_that_is_being_made_at_ctrl_c_is_there_with_its_entry_or_not_at_all() {
-    let state = StateFolder::new("interrupted");
+    let state = Folder::new("interrupted");
     let server = ServerProcess::start(&state, &[]);
     let begun = Instant::now();
     let first = vos(&server, &state, &["create", "-partition", "a", "-name", "first"]).output().unwrap();
@@ -50,7 +50,7 @@ fn a_volume_that_is_being_made_at_ctrl_c_is_there_with_its_entry_or_not_at_all()
 
 #[test]
 fn a_dump_that_ctrl_c_ends_leaves_no_transaction_and_no_clone() {
-    let state = StateFolder::new("interrupted-dump");
+    let state = Folder::new("interrupted-dump");
     let server = ServerProcess::start(&state, &[]);
     let made = vos(&server, &state, &["create", "-partition", "a", "-name", "first"]).output().unwrap();
     assert!(made.status.success(), "{}", words(&made));
@@ -87,7 +87,7 @@ fn interrupted(mut command: Command, server: &ServerProcess, after: Duration) ->
     words(&child.wait_with_output().unwrap())
 }
 
-fn each_volume_has_its_entry(server: &ServerProcess, state: &StateFolder, said: &[String]) {
+fn each_volume_has_its_entry(server: &ServerProcess, state: &Folder, said: &[String]) {
     let listed = |verb: &[&str]| words(&vos(server, state, verb).output().unwrap());
     let volumes = listed(&["listvol", "-fast"]);
     let on_disk: BTreeSet<u32> = volumes.lines().filter_map(|line| line.trim().parse().ok()).collect();

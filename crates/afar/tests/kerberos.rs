@@ -3,8 +3,9 @@
 
 use crate::mounted;
 use crate::mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
-use crate::mounted::{Process, Running, TIMEOUT, open, succeed};
+use crate::mounted::{Process, open, succeed};
 use afs_lab::peers::kdc::{self, Kdc, PASSWORD, Realm};
+use afs_lab::until;
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -12,7 +13,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const WRITE: &str = "echo mine > \"$1/scratch/alice/file\"";
 const READ: &str = "cat \"$1/scratch/alice/file\"";
@@ -92,13 +93,15 @@ fn tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart
         scene.kinit(ALICE);
         scene.run(ALICE, &["aklog"]);
         let write = format!("echo {kind} > \"$1/scratch/alice/file\"");
-        let until = Instant::now() + TIMEOUT;
-        while !scene.can(ALICE, &write) {
-            assert!(Instant::now() < until, "{kind}: {}", scene.cell.log("mnt"));
-            std::thread::sleep(Duration::from_millis(200));
-            // The servers had not read the key yet, and have refused the token.
-            scene.run(ALICE, &["aklog"]);
-        }
+        // Until the servers have read the key they refuse the token.
+        let writes = || {
+            let can = scene.can(ALICE, &write);
+            if !can {
+                scene.run(ALICE, &["aklog"]);
+            }
+            can
+        };
+        until!(writes(), "{kind}: {}", scene.cell.log("mnt"));
         assert_eq!(String::from_utf8_lossy(&scene.shell(ALICE, READ).stdout), format!("{kind}\n"));
         assert!(scene.can(BOB, "echo x > \"$1/scratch/bob-$RANDOM\""));
         scene.run(ALICE, &["unlog"]);
@@ -198,13 +201,9 @@ fn a_cache_of_a_kcm_daemon_is_as_good_as_a_file() {
     command.args(["--mount", "--propagation", "private", "sh", "-c"]);
     command.arg("mount --bind \"$1\" /run && exec \"$2\"").arg("sh").arg(&run).arg(&program);
     scene.kdc.prepare(&mut command);
-    let _daemon = Running(command.stdin(Stdio::null()).spawn().unwrap());
+    let _daemon = Process::of(command.stdin(Stdio::null()));
     let socket = run.join(".heim_org.h5l.kcm-socket");
-    let until = Instant::now() + TIMEOUT;
-    while UnixStream::connect(&socket).is_err() {
-        assert!(Instant::now() < until, "it does not listen");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until!(UnixStream::connect(&socket).is_ok(), "it does not listen");
     let conf = scene.realm.join("krb5.conf");
     let more = format!("\n[libdefaults]\n kcm_socket = {}\n", socket.display());
     fs::write(&conf, fs::read_to_string(&conf).unwrap() + &more).unwrap();
@@ -239,15 +238,11 @@ fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
     assert!(added.ends_with("aes128-cts-hmac-sha1-96\n"), "{added}");
     assert_eq!(listed().as_array().unwrap().len(), before + 1);
     scene.kinit(ALICE);
-    let until = Instant::now() + TIMEOUT;
-    loop {
+    let has_written = || {
         scene.run(ALICE, &["aklog"]);
-        if scene.can(ALICE, WRITE) {
-            break;
-        }
-        assert!(Instant::now() < until, "{}", scene.cell.log("mnt"));
-        std::thread::sleep(Duration::from_millis(200));
-    }
+        scene.can(ALICE, WRITE)
+    };
+    until!(has_written(), "{}", scene.cell.log("mnt"));
     assert!(succeed(key(&["remove", &kvno])).starts_with("removed rxkad_krb5 kvno "));
     assert_eq!(listed().as_array().unwrap().len(), before);
     assert!(fail(key(&["remove", &kvno]), 1).contains("has no such key"));
@@ -270,13 +265,15 @@ fn a_key_that_the_servers_lack_makes_its_users_nobody_until_it_is_there() {
     scene.cell.logs("mnt", &["alice", "a server refuses it"]);
     let config = scene.cell.folder.join("state/etc/server").display().to_string();
     succeed(mounted::afar(["key", "add", &keytab.display().to_string(), "-config", &config]));
-    let until = Instant::now() + TIMEOUT;
-    while !scene.can(ALICE, WRITE) {
-        assert!(Instant::now() < until, "{}", scene.cell.log("mnt"));
-        std::thread::sleep(Duration::from_millis(200));
-        // The same ticket: it was refused, so it is not passed over as one that is there already.
-        scene.run(ALICE, &["aklog"]);
-    }
+    // The same ticket: it was refused, so it is not passed over as one that is there already.
+    let writes = || {
+        let can = scene.can(ALICE, WRITE);
+        if !can {
+            scene.run(ALICE, &["aklog"]);
+        }
+        can
+    };
+    until!(writes(), "{}", scene.cell.log("mnt"));
 }
 
 #[test]
@@ -439,11 +436,7 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
     command.args(["-c", text, "bash"]).arg(&scene.mount).arg(&ended).env("PATH", "/usr/bin:/bin");
     let mut writer = command.stdout(Stdio::piped()).spawn().unwrap();
     writer.stdout.as_mut().unwrap().read_exact(&mut [0; "open\n".len()]).expect("the file is open");
-    let until = Instant::now() + TIMEOUT;
-    while scene.tokens(ALICE)[0]["is_expired"] != true {
-        assert!(Instant::now() < until, "the token does not end");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    until!(scene.tokens(ALICE)[0]["is_expired"] == true, "the token does not end");
     std::thread::sleep(Duration::from_secs(1));
     fs::write(&ended, "").unwrap();
     assert_eq!(mounted::wait(&mut writer).code(), Some(0), "{}", scene.cell.log("mnt"));
@@ -462,16 +455,12 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
     let mut command = scene.afar(ALICE, &["aklog"]);
     scene.means(&mut command, "second");
     succeed(command);
-    let until = Instant::now() + TIMEOUT;
-    loop {
+    let seen = || {
         let mut command = scene.command(ALICE, Path::new("cat"));
         command.arg(second.join("scratch/alice/file"));
-        if mounted::run(command).stdout == b"kept\n" {
-            break;
-        }
-        assert!(Instant::now() < until, "{}", scene.cell.log("mnt"));
-        std::thread::sleep(Duration::from_millis(200));
-    }
+        mounted::run(command).stdout
+    };
+    until!(seen() == b"kept\n", "{}", scene.cell.log("mnt"));
     assert_eq!(String::from_utf8_lossy(&scene.shell(ALICE, READ).stdout), "kept\n");
     assert!(!waits(ALICE));
     let log = scene.cell.log("mnt");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{ServerProcess, StateFolder};
+use crate::server_process::{Folder, ServerProcess};
 use afs_lab::caller::{Client, Credentials, Error, FileServer, Heard};
 use afs_wire::Uuid;
 use afs_wire::abort::VNOVNODE;
@@ -368,7 +368,7 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let (kills, seed) = (number("AFAR_KILLS").unwrap_or(50), number("AFAR_SEED").unwrap_or(1));
     println!("{kills} kills, seed {seed}");
-    let state = StateFolder::new("killed");
+    let state = Folder::new("killed");
     let mut server = ServerProcess::start(&state, &["--cell", "killed.test"]);
     let address = server.address;
     let uuid = uuid_of_server(&state);
@@ -514,7 +514,7 @@ async fn has_no_quota(files: &FileServer) {
 }
 
 /// The UUID in the state folder's `sysid`: behind two words, in the machine's own byte order.
-fn uuid_of_server(state: &StateFolder) -> Uuid {
+fn uuid_of_server(state: &Folder) -> Uuid {
     let bytes = std::fs::read(state.path().join("sysid")).unwrap();
     let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     Uuid {
@@ -528,8 +528,8 @@ fn uuid_of_server(state: &StateFolder) -> Uuid {
 }
 
 /// A copy of the partition as it is now. Opening one changes what is at its top, not what is in the files of data.
-fn copy_of_partition(state: &StateFolder) -> StateFolder {
-    let copy = StateFolder::new("killed-copy");
+fn copy_of_partition(state: &Folder) -> Folder {
+    let copy = Folder::new("killed-copy");
     let script = "cd \"$0/vicepa\" && for name in *; do \
                   if [ -d \"$name\" ]; then cp -al \"$name\" \"$1\"; else cp -a \"$name\" \"$1\"; fi || exit; done";
     let status = Command::new("sh").args(["-c", script]).args([state.path(), copy.path()]).status().unwrap();
@@ -538,7 +538,7 @@ fn copy_of_partition(state: &StateFolder) -> StateFolder {
 }
 
 /// Starts `afar fsck` on a folder.
-fn start_fsck(folder: &StateFolder) -> Child {
+fn start_fsck(folder: &Folder) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
     command.arg("fsck").arg(folder.path()).arg("-json").stdout(Stdio::piped()).stdin(Stdio::null());
     command.spawn().unwrap()

@@ -2,7 +2,7 @@
 
 use crate::mounted;
 use crate::mounted::cell::{self, Cell};
-use crate::mounted::{Folder, Process, can_mount, needs, own_address, script, skip};
+use crate::mounted::{Folder, can_mount, needs, own_address, script, skip};
 use afs_lab::cpu::cpu;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ fn a_full_quota_is_told_by_close_and_fsync_and_what_was_stored_before_stays() {
         return;
     }
     let folder = Folder::new("quota");
-    let process = Process::up(&folder, own_address());
+    let process = mounted::start_up(&folder, own_address());
     let scratch = folder.join("mnt/afar.local/scratch");
     let set_quota = |kib: &str| {
         let mut command = mounted::afar(["fs", "setquota"]);

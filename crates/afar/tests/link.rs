@@ -20,7 +20,7 @@ fn mount(end: &linkem::Namespace, folder: &Folder, name: &str) -> (Process, Path
     let mount = folder.join(name);
     let mut command = afar_at(end, &["mount"]);
     command.arg(&mount).arg("--config").arg(folder.join("state/etc"));
-    command.arg("--cache").arg(folder.join(&format!("cache-{name}")));
+    command.arg("--cache").arg(folder.join(format!("cache-{name}")));
     (Process::start(command, Some(mount.clone())), mount.join("afar.local/scratch"))
 }
 

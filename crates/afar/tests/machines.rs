@@ -88,7 +88,7 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
 
     // What a client shows that has nothing in its cache: it comes from a machine that is there.
     let fresh = |name: &str| {
-        let (mount, cache) = (folder.join(&format!("mnt-{name}")), folder.join(&format!("cache-{name}")));
+        let (mount, cache) = (folder.join(format!("mnt-{name}")), folder.join(format!("cache-{name}")));
         let mut command = afar(["mount"]);
         command.arg(&mount).arg("--config").arg(folder.join("state/etc")).arg("--cache").arg(cache);
         let process = Process::start(command, Some(mount.clone()));

@@ -1,15 +1,15 @@
 //! The memory of an `afar up` and of a mount: each cache stays within its share, and work that leaves nothing behind leaves no memory
 //! behind either. AFAR_MEMORY_ROUNDS says how many rounds of work (default 12).
 
-use crate::mounted::{Folder, Process, TIMEOUT, afar, can_mount, number, own_address, up};
+use crate::mounted::{Folder, Process, afar, can_mount, number, own_address, up};
 use afs_lab::cpu::cpu;
+use afs_lab::until;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// What a node is counted as; half of 64 MiB is the client's, of which 6 of 64 parts are for nodes.
 const NODE_BYTES: u64 = 768;
@@ -67,11 +67,7 @@ fn watched_up(folder: &Folder, memory: &str) -> (Watched, PathBuf) {
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until!(is_so(), "{what}");
 }
 
 fn path_of(scratch: &Path, number: u64) -> PathBuf {

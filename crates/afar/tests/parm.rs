@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::process::{Command, Output};
 
-use crate::server_process::{ServerProcess, StateFolder, command, own_address};
+use crate::server_process::{Folder, ServerProcess, command, own_address};
 use afs_lab::caller::{Client, Credentials};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
@@ -17,13 +17,13 @@ const READ_ONLY: i32 = 49733405;
 
 /// A server and its state.
 struct Cell {
-    state: StateFolder,
+    state: Folder,
     server: ServerProcess,
 }
 
 impl Cell {
-    fn start(name: &str, prepare: impl Fn(&StateFolder, &mut Command)) -> Self {
-        let state = StateFolder::new(name);
+    fn start(name: &str, prepare: impl Fn(&Folder, &mut Command)) -> Self {
+        let state = Folder::new(name);
         let address = own_address();
         let folder = state.path().display().to_string();
         let mut command = command(["--bind", &address.to_string(), "--state", &folder, "--cell", CELL]);
@@ -84,7 +84,7 @@ impl Cell {
 }
 
 /// The file, with the options.
-fn write_bos_config(state: &StateFolder) -> String {
+fn write_bos_config(state: &Folder) -> String {
     let folder = state.path().display();
     let text = format!(
         "restrictmode 0\nrestarttime 16 0 0 0 0\ncheckbintime 16 0 0 0 0\n\

@@ -3,7 +3,7 @@
 //! them.
 
 use crate::mounted;
-use crate::mounted::{Folder, Process, can_mount, is_root, own_address, skip};
+use crate::mounted::{Folder, can_mount, is_root, own_address, skip};
 use afs_lab::cpu::cpu;
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ fn random_operations_on_a_file_give_what_they_must() {
         return;
     }
     let folder = Folder::new("fsx");
-    let process = Process::up(&folder, own_address());
+    let process = mounted::start_up(&folder, own_address());
     mounted::program("fsx", &folder.join("mnt/afar.local/scratch"), &folder.join("."));
     assert!(process.stop().success());
 }
@@ -45,7 +45,7 @@ fn what_posix_wants_and_afs_can_do_is_done() {
     // What is on another file system, for links and renames.
     let elsewhere = folder.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
-    let process = Process::up(&folder, own_address());
+    let process = mounted::start_up(&folder, own_address());
     let config = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/posix/pjdfstest.toml");
     let output = Command::new(pjdfstest)
         .arg("-c")

@@ -1,14 +1,15 @@
 //! `vos restore` against a server: what was dumped is there again, and a dump that is damaged changes nothing.
 
+use afs_lab::until;
 use std::fs;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::server_process::{ServerProcess, StateFolder};
+use crate::server_process::{Folder, ServerProcess};
 use afs_lab::caller::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
@@ -18,7 +19,7 @@ const CELL: &str = "restore.test";
 
 /// A server, and somebody who may write to all of it.
 struct Cell {
-    state: StateFolder,
+    state: Folder,
     server: ServerProcess,
     /// The files are those of its connections.
     _client: Client,
@@ -27,7 +28,7 @@ struct Cell {
 
 impl Cell {
     fn new() -> Self {
-        let state = StateFolder::new("restore");
+        let state = Folder::new("restore");
         let server = ServerProcess::start(&state, &["--cell", CELL]);
         let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
         let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -105,11 +106,7 @@ impl Cell {
         let mut pipe = child.stdin.take().unwrap();
         pipe.write_all(begin).unwrap();
         // The last of them are in the pipe and in vos; the file that is cut off is longer than that.
-        let until = Instant::now() + Duration::from_secs(60);
-        while self.bytes_received() < before + begin.len() as u64 - 256 * 1024 {
-            assert!(Instant::now() < until, "they do not arrive");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until!(self.bytes_received() >= before + begin.len() as u64 - 256 * 1024, "they do not arrive");
         std::thread::sleep(Duration::from_millis(500));
         drop(pipe);
         child.wait_with_output().unwrap()

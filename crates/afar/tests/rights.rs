@@ -33,7 +33,7 @@ impl Up {
         }
         let folder = Folder::new(name);
         fs::set_permissions(folder.join("."), fs::Permissions::from_mode(0o755)).unwrap();
-        let process = Process::up(&folder, own_address());
+        let process = mounted::start_up(&folder, own_address());
         let home = folder.join("mnt/afar.local/user/admin");
         Some(Self { folder, process, home })
     }

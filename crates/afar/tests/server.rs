@@ -1,5 +1,6 @@
 //! `afar server` as a process: it starts, stops, starts again, and says what to do when it cannot.
 
+use afs_lab::until;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
@@ -9,7 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::server_process::{ServerProcess, StateFolder, command, own_address, run};
+use crate::server_process::{Folder, ServerProcess, command, own_address, run};
 use afs_lab::caller::{AccessList, Client, Credentials};
 use afs_wire::abort::{PRPERM, VL_NOENT, VL_PERM, VOLSERBAD_ACCESS};
 use afs_wire::afsvol::{AfsVol, Monitor, NukeVolume};
@@ -35,7 +36,7 @@ fn client() -> Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_makes_a_cell_and_a_second_one_goes_on_with_it() {
-    let state = StateFolder::new("first");
+    let state = Folder::new("first");
     let server = ServerProcess::start(&state, &["--cell", "first.test"]);
     let address = server.address;
     for role in ["file", "vol", "vl", "pt", "bos"] {
@@ -104,7 +105,7 @@ async fn id_of(address: Ipv4Addr, name: &str) -> i32 {
 /// OpenAFS failed between the two, and the second start left the cell without an administrator.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_that_fails_half_way_is_finished_by_the_next() {
-    let state = StateFolder::new("half");
+    let state = Folder::new("half");
     let address = own_address();
     let folder = state.path().display().to_string();
     let taken = UdpSocket::bind((address, 7002)).unwrap();
@@ -125,7 +126,7 @@ async fn a_first_start_that_is_killed_anywhere_is_finished_by_the_next() {
     let address = own_address();
     let (mut before, mut between) = (0, 0);
     for kill in 0..24_u32 {
-        let state = StateFolder::new("killed-first");
+        let state = Folder::new("killed-first");
         let mut command = command([std::ffi::OsStr::new("--state"), state.path().as_os_str()]);
         // Most with the database alone, so that the kills come where it is made.
         let roles = if kill % 4 == 3 { "file,vol,vl,pt,bos" } else { "pt" };
@@ -154,7 +155,7 @@ async fn a_first_start_that_is_killed_anywhere_is_finished_by_the_next() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overseer_says_what_runs() {
-    let state = StateFolder::new("overseer");
+    let state = Folder::new("overseer");
     let server = ServerProcess::start(&state, &[]);
     let client = client();
     let bos = client.server::<afs_wire::bos::Bozo>(server.address, &Credentials::Anonymous);
@@ -173,7 +174,7 @@ async fn the_overseer_says_what_runs() {
 
 #[test]
 fn a_server_that_was_killed_starts_again() {
-    let state = StateFolder::new("again");
+    let state = Folder::new("again");
     let mut server = ServerProcess::start(&state, &[]);
     let address = server.address;
     server.kill();
@@ -182,7 +183,7 @@ fn a_server_that_was_killed_starts_again() {
 
 #[test]
 fn the_service_manager_is_told_and_signals_are_heard() {
-    let state = StateFolder::new("notify");
+    let state = Folder::new("notify");
     let path = state.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -201,18 +202,14 @@ fn the_service_manager_is_told_and_signals_are_heard() {
     let audit = state.path().join("audit.log");
     fs::rename(&audit, state.path().join("audit.log.1")).unwrap();
     server.signal("HUP");
-    let until = Instant::now() + Duration::from_secs(20);
-    while !audit.exists() {
-        assert!(Instant::now() < until, "the audit log is not opened anew");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until!(audit.exists(), "the audit log is not opened anew");
     assert!(server.stop().success());
     assert_eq!(told(), "STOPPING=1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_can_be_fetched_when_asked_for() {
-    let state = StateFolder::new("metrics");
+    let state = Folder::new("metrics");
     let address = own_address();
     let text = format!(
         "[server]\nstate = \"{}\"\nbind = \"{address}\"\nroles = [\"pt\"]\n[metrics]\nbind = \"{address}:9160\"\n",
@@ -280,7 +277,7 @@ async fn code_of<I: Interface, R: Rpc>(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_level_below_the_configured_one_is_refused_by_every_service() {
     for (least, refused) in [("auth", &[Level::Clear][..]), ("crypt", &[Level::Clear, Level::Auth])] {
-        let state = StateFolder::new("level");
+        let state = Folder::new("level");
         let address = own_address();
         let text = format!(
             "[server]\nstate = \"{}\"\nbind = \"{address}\"\ncell = \"level.test\"\n[security]\nmin_level = \"{least}\"\n",
@@ -316,7 +313,7 @@ async fn a_level_below_the_configured_one_is_refused_by_every_service() {
 }
 
 /// The lines of the audit log, each with all its fields.
-fn audit_lines(state: &StateFolder) -> Vec<Value> {
+fn audit_lines(state: &Folder) -> Vec<Value> {
     let text = fs::read_to_string(state.path().join("audit.log")).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     for line in &lines {
@@ -337,7 +334,7 @@ fn audit_lines(state: &StateFolder) -> Vec<Value> {
 
 /// Changes of every kind, done and refused: procedure, caller and code of the lines that they leave, with a part of `what`;
 /// first those that are always written down, then those of files.
-async fn change_everything(state: &StateFolder, address: Ipv4Addr, cell: &str) -> [Vec<AuditLine>; 2] {
+async fn change_everything(state: &Folder, address: Ipv4Addr, cell: &str) -> [Vec<AuditLine>; 2] {
     let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
     let (client, superuser) = (client(), Credentials::superuser(&keys).unwrap());
     let admin = Credentials::user("admin", cell, &keys).unwrap();
@@ -397,7 +394,7 @@ type AuditLine = (&'static str, &'static str, i32, &'static str);
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_log_has_every_change_with_who_and_what_came_of_it() {
     for has_files in [true, false] {
-        let state = StateFolder::new("audit");
+        let state = Folder::new("audit");
         let address = own_address();
         let text = format!(
             "[server]\nstate = \"{}\"\nbind = \"{address}\"\ncell = \"audit.test\"\n[audit]\nfiles = {has_files}\n",
@@ -428,7 +425,7 @@ async fn the_audit_log_has_every_change_with_who_and_what_came_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_json_has_a_value_with_the_same_fields_on_each_line() {
-    let state = StateFolder::new("json");
+    let state = Folder::new("json");
     let address = own_address();
     let text = format!(
         "[server]\nstate = \"{}\"\nbind = \"{address}\"\ncell = \"json.test\"\n\
@@ -448,11 +445,10 @@ async fn a_log_of_json_has_a_value_with_the_same_fields_on_each_line() {
     let files = client.file_server(address, &Credentials::Anonymous);
     files.create_file(AfsFid::root_of(VolumeId(4711)), name).await.unwrap_err();
     server.signal("HUP");
-    let until = Instant::now() + Duration::from_secs(20);
-    while !fs::read_to_string(&path).unwrap().contains("the keys were read anew") {
-        assert!(Instant::now() < until, "nothing is said of the signal");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until!(
+        fs::read_to_string(&path).unwrap().contains("the keys were read anew"),
+        "nothing is said of the signal"
+    );
     assert!(server.stop().success());
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
@@ -472,7 +468,7 @@ async fn a_log_of_json_has_a_value_with_the_same_fields_on_each_line() {
 
 #[test]
 fn a_start_warns_where_other_servers_do_not_share_the_databases() {
-    let state = StateFolder::new("unshared");
+    let state = Folder::new("unshared");
     let (address, other) = (own_address(), own_address());
     let text = format!(
         "[server]\nstate = \"{}\"\nbind = \"{address}\"\n[databases]\nservers = [\"{address}\", \"{other}\"]\n",
@@ -500,7 +496,7 @@ fn fails(args: &[&str], parts: &[&str]) {
 
 #[test]
 fn what_keeps_a_server_from_starting_is_said_with_what_to_do() {
-    let state = StateFolder::new("fails");
+    let state = Folder::new("fails");
     let folder = state.path().display().to_string();
     let address = own_address();
     let bind = address.to_string();
@@ -544,7 +540,7 @@ fn what_keeps_a_server_from_starting_is_said_with_what_to_do() {
 
 #[test]
 fn two_servers_do_not_share_a_state_folder() {
-    let state = StateFolder::new("shared");
+    let state = Folder::new("shared");
     let _server = ServerProcess::start(&state, &[]);
     let folder = state.path().display().to_string();
     fails(&["--state", &folder, "--bind", &own_address().to_string()], &["cell.redb"]);
@@ -552,7 +548,7 @@ fn two_servers_do_not_share_a_state_folder() {
 
 #[test]
 fn a_stock_bos_config_is_checked_and_its_options_noted() {
-    let state = StateFolder::new("check");
+    let state = Folder::new("check");
     let bos = state.write(
         "BosConfig",
         "bnode dafs dafs 1\nparm /usr/lib/openafs/dafileserver -p 23 -busyat 600\nparm /usr/lib/openafs/davolserver\n\

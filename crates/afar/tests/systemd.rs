@@ -2,7 +2,7 @@
 //! soon, and users have their tokens. And the mount of a line of fstab. It takes root.
 
 use crate::mounted;
-use crate::mounted::Running;
+use crate::mounted::Process;
 use afs_lab::peers::systemd::Machine;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -103,12 +103,12 @@ impl Scene {
     }
 
     /// A process of somebody's, in a folder.
-    fn process_in(&self, who: Who, folder: &str) -> Running {
+    fn process_in(&self, who: Who, folder: &str) -> Process {
         let mut command =
             self.command(who, &["sh", "-c", "cd \"$1\" && echo there && exec sleep 1000", "sh", folder]);
-        let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut running = Process::of(command.stdout(Stdio::piped()));
         let mut said = [0; 5];
-        std::io::Read::read_exact(running.0.stdout.as_mut().unwrap(), &mut said).unwrap();
+        std::io::Read::read_exact(running.child.stdout.as_mut().unwrap(), &mut said).unwrap();
         running
     }
 

@@ -6,6 +6,7 @@
 use crate::mounted;
 use crate::mounted::TIMEOUT;
 use crate::mounted::realm::{ALICE, Scene};
+use afs_lab::until;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -69,18 +70,12 @@ impl Build {
         let mut command = self.scene.afar(ALICE, &["aklog"]);
         self.scene.means(&mut command, "second");
         mounted::succeed(command);
-        let until = Instant::now() + TIMEOUT;
-        loop {
+        let seen = || {
             let mut command = self.scene.command(ALICE, Path::new("cat"));
             command.arg(second.join("scratch/alice/log"));
-            let seen = String::from_utf8_lossy(&mounted::run(command).stdout).into_owned();
-            if seen == expected {
-                return;
-            }
-            let log = self.scene.cell.log("mnt");
-            assert!(Instant::now() < until, "{seen:?} and not {expected:?}: {log}");
-            thread::sleep(Duration::from_millis(200));
-        }
+            String::from_utf8_lossy(&mounted::run(command).stdout).into_owned()
+        };
+        until!(seen() == expected, "{:?} and not {expected:?}: {}", seen(), self.scene.cell.log("mnt"));
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::server_process::{ServerProcess, StateFolder, own_address};
+use crate::server_process::{Folder, ServerProcess, own_address};
 use afs_lab::caller::{Client, Credentials};
 use afs_lab::skipped;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
@@ -55,7 +55,7 @@ fn skip<T>(test: &str, reason: &str) -> Option<T> {
 }
 
 /// The program, where the user can reach it.
-fn program(state: &StateFolder, as_user: &Command) -> PathBuf {
+fn program(state: &Folder, as_user: &Command) -> PathBuf {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_afar"));
     let mut probe = Command::new(as_user.get_program());
     let reaches = probe.args(as_user.get_args()).args(["test", "-x"]).arg(&built).status().unwrap().success();
@@ -70,7 +70,7 @@ fn program(state: &StateFolder, as_user: &Command) -> PathBuf {
 }
 
 /// A server as the user; its log goes to where the test's does.
-fn start(state: &StateFolder, address: Ipv4Addr, mut command: Command) -> ServerProcess {
+fn start(state: &Folder, address: Ipv4Addr, mut command: Command) -> ServerProcess {
     chown(state.path(), Some(UID), Some(UID)).unwrap();
     let program = program(state, &command);
     let text = format!(
@@ -94,7 +94,7 @@ fn metric(address: Ipv4Addr, name: &str) -> u64 {
 }
 
 /// A volume is made, written, and read again after the server was started again.
-async fn works(state: &StateFolder, address: Ipv4Addr, server: ServerProcess, again: Command) {
+async fn works(state: &Folder, address: Ipv4Addr, server: ServerProcess, again: Command) {
     let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let superuser = Credentials::superuser(&keys).unwrap();
@@ -115,7 +115,7 @@ async fn works(state: &StateFolder, address: Ipv4Addr, server: ServerProcess, ag
 async fn a_server_with_the_units_user_and_capabilities_works_and_has_large_buffers() {
     let test = "with capabilities";
     let Some(command) = as_user(test, Some(UNITS_CAPABILITIES)) else { return };
-    let (state, address) = (StateFolder::new("user"), own_address());
+    let (state, address) = (Folder::new("user"), own_address());
     let server = start(&state, address, command);
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = |name: &str| {
@@ -135,7 +135,7 @@ async fn a_server_with_the_units_user_and_capabilities_works_and_has_large_buffe
 async fn a_server_without_any_capability_works_too() {
     let test = "without capabilities";
     let Some(command) = as_user(test, None) else { return };
-    let (state, address) = (StateFolder::new("nobody"), own_address());
+    let (state, address) = (Folder::new("nobody"), own_address());
     let server = start(&state, address, command);
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
@@ -148,7 +148,7 @@ fn the_unit_is_one_that_systemd_takes() {
     if !available.is_ok_and(|status| status.success()) {
         return skip("unit", "there is no systemd-analyze").unwrap_or(());
     }
-    let folder = StateFolder::new("unit");
+    let folder = Folder::new("unit");
     let text = fs::read_to_string(unit()).unwrap();
     // The program is not installed where the test runs.
     let text = text.replace("/usr/bin/afar", env!("CARGO_BIN_EXE_afar"));

@@ -3,12 +3,12 @@
 
 use crate::mounted;
 use crate::mounted::{Folder, Process, afar, can_mount, is_root, own_address, run, script, skip, up};
+use afs_lab::until;
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// Somebody without rights.
 const NOBODY: u32 = 65534;
@@ -27,7 +27,7 @@ fn the_first_run_makes_a_cell_and_the_next_goes_on_with_it() {
     let address = own_address();
     let command = up(&folder, address, &["--no-mount", "--cell", "first.test"]);
     let process = Process::start(command, None);
-    assert_eq!(process.ready, "ready cell=first.test mount=- scratch=-\n");
+    assert_eq!(process.ready, "ready cell=first.test mount=- scratch=-");
     let listed = vos(&folder, &["listvldb"]);
     let own = if is_root() { "user.admin" } else { "user." };
     for name in ["root.afs", "root.cell", "scratch", own] {
@@ -46,7 +46,7 @@ fn the_first_run_makes_a_cell_and_the_next_goes_on_with_it() {
     assert!(process.stop().success());
 
     let process = Process::start(up(&folder, address, &["--no-mount"]), None);
-    assert_eq!(process.ready, "ready cell=first.test mount=- scratch=-\n");
+    assert_eq!(process.ready, "ready cell=first.test mount=- scratch=-");
     assert_eq!(vos(&folder, &["listvldb"]), listed, "nothing is made twice");
     assert!(process.stop().success());
 }
@@ -97,11 +97,10 @@ fn a_cell_moves_to_another_address() {
     assert!(first.stop().success());
     let address = own_address();
     let second = Process::start(up(&folder, address, &["--no-mount"]), None);
-    let until = std::time::Instant::now() + mounted::TIMEOUT;
-    while !vos(&folder, &["listvldb", "-name", "root.cell"]).contains(&address.to_string()) {
-        assert!(std::time::Instant::now() < until, "the VLDB has the old address");
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
+    until!(
+        vos(&folder, &["listvldb", "-name", "root.cell"]).contains(&address.to_string()),
+        "the VLDB has the old address"
+    );
     assert!(second.stop().success());
 }
 
@@ -139,12 +138,12 @@ fn a_cell_is_mounted_and_unmounted() {
         return;
     }
     let folder = Folder::new("mounted");
-    let process = Process::up(&folder, own_address());
+    let process = mounted::start_up(&folder, own_address());
     let mount = folder.join("mnt");
     let shown = mount.display();
     assert_eq!(
         process.ready,
-        format!("ready cell=afar.local mount={shown} scratch={shown}/afar.local/scratch\n")
+        format!("ready cell=afar.local mount={shown} scratch={shown}/afar.local/scratch")
     );
     let scratch = mount.join("afar.local/scratch");
     assert_eq!(script(&mount, "ls"), "afar.local\n");
@@ -155,7 +154,7 @@ fn a_cell_is_mounted_and_unmounted() {
     assert!(process.stop().success());
     assert_eq!(fs::read_dir(&mount).unwrap().count(), 0, "it is unmounted");
 
-    let process = Process::up(&folder, own_address());
+    let process = mounted::start_up(&folder, own_address());
     assert_eq!(fs::read(scratch.join("file")).unwrap(), b"text", "it is there the next time");
     assert!(process.stop().success());
 }
@@ -167,13 +166,13 @@ fn what_a_crash_has_left_is_removed_and_nothing_is_lost() {
     }
     let folder = Folder::new("crash");
     let address = own_address();
-    let mut process = Process::up(&folder, address);
+    let mut process = mounted::start_up(&folder, address);
     let scratch = folder.join("mnt/afar.local/scratch");
     fs::write(scratch.join("file"), "text").unwrap();
     process.kill();
     let error = fs::metadata(folder.join("mnt")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN");
-    let next = Process::up(&folder, address);
+    let next = mounted::start_up(&folder, address);
     assert_eq!(fs::read(scratch.join("file")).unwrap(), b"text");
     assert!(next.stop().success());
 }
@@ -199,12 +198,8 @@ fn a_cell_whose_mount_is_cut_is_mounted_again_and_its_servers_go_on() {
         fs::write(scratch.join("file"), format!("text {round}")).unwrap();
         let refused = Command::new("umount").arg("-f").arg(&mount).output().unwrap();
         assert!(!refused.status.success(), "it is in use");
-        let until = Instant::now() + mounted::TIMEOUT;
         let said = || fs::read_to_string(&log).unwrap();
-        while said().matches("is mounted again").count() <= round {
-            assert!(Instant::now() < until, "{}", said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until!(said().matches("is mounted again").count() > round, "{}", said());
         drop(file);
         assert_eq!(fs::read_to_string(scratch.join("file")).unwrap(), format!("text {round}"));
         assert_eq!(
@@ -224,7 +219,7 @@ fn programs_that_use_it_do_not_keep_it_from_ending() {
         return;
     }
     let folder = Folder::new("busy");
-    let process = Process::up(&folder, own_address());
+    let process = mounted::start_up(&folder, own_address());
     let scratch = folder.join("mnt/afar.local/scratch");
     let mut shell = std::process::Command::new("sleep").arg("60").current_dir(&scratch).spawn().unwrap();
     let file = fs::File::create(scratch.join("open")).unwrap();
@@ -292,7 +287,7 @@ fn doctor_tells_database_servers_that_answer_from_those_that_do_not() {
     }
     let folder = Folder::new("doctor-cells");
     let (answers, silent) = (own_address(), own_address());
-    let process = Process::up(&folder, answers);
+    let process = mounted::start_up(&folder, answers);
     let mut beside = afar(["doctor", "-json", "-bind", &answers.to_string()]);
     beside.env("HOME", folder.join("."));
     let beside = Report::of(beside);
@@ -346,7 +341,7 @@ fn doctor_knows_a_dead_mount_a_living_one_and_folders() {
         (grade.to_owned(), text.to_owned())
     };
     assert_eq!(look(), ("ok".to_owned(), format!("{shown} will be made")));
-    let mut process = Process::up(&folder, own_address());
+    let mut process = mounted::start_up(&folder, own_address());
     let (grade, text) = look();
     assert!(grade == "ok" && text.starts_with(&format!("{shown} is mounted by afar: ")), "{grade} {text}");
     process.kill();
@@ -416,7 +411,7 @@ fn closing_the_terminal_unmounts_and_stops() {
         return;
     }
     let folder = Folder::new("hangup");
-    let mut process = Process::up(&folder, own_address());
+    let mut process = mounted::start_up(&folder, own_address());
     let mount = folder.join("mnt");
     fs::write(mount.join("afar.local/scratch/file"), "text").unwrap();
     process.signal("HUP");

@@ -4,6 +4,7 @@ use crate::mounted;
 use crate::mounted::{Folder, Process, can_mount, is_root, needs, own_address, script, wait_for};
 use afs_lab::cpu::cpu;
 use afs_lab::skipped::begun_anew;
+use afs_lab::until;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -11,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A mounted cell, and a folder in it that anybody may write.
 struct Cell {
@@ -23,7 +24,7 @@ struct Cell {
 impl Cell {
     fn new(name: &str) -> Self {
         let folder = Folder::new(name);
-        let process = Process::up(&folder, own_address());
+        let process = mounted::start_up(&folder, own_address());
         let scratch = folder.join("mnt/afar.local/scratch");
         Self { folder, scratch, process }
     }
@@ -121,11 +122,7 @@ fn a_file_outlives_its_name_while_it_is_open() {
     removed.read_to_string(&mut text).unwrap();
     assert_eq!((text.as_str(), removed.metadata().unwrap().nlink()), ("NEWER and newer", 0));
     drop((open, removed));
-    let until = Instant::now() + mounted::TIMEOUT;
-    while fs::read_dir(dir).unwrap().count() > 0 {
-        assert!(Instant::now() < until, "what was kept for open files goes with them");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until!(fs::read_dir(dir).unwrap().count() == 0, "what was kept for open files goes with them");
     cell.end();
 }
 

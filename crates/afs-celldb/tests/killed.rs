@@ -1,7 +1,7 @@
 //! What the embedded store has reported is there after the process was killed, again and again.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use afs_celldb::Database;
 use afs_celldb::store::embedded::EmbeddedStore;
 use afs_celldb::store::{CellStore, Outcome, Transaction};
 use afs_celldb::vldb::{NewEntry, NewSite, VlError, Vldb};
+use afs_lab::real::folder::Folder;
 
 /// Names the file in a process that is to be killed.
 const FILE: &str = "AFAR_TEST_CELLDB_FILE";
@@ -16,24 +17,6 @@ const FILE: &str = "AFAR_TEST_CELLDB_FILE";
 /// How often the process is killed, and what it has reported before that.
 const KILLS: usize = 10;
 const REPORTS: usize = 20;
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("afar-celldb-{name}-{}", std::process::id()));
-        // Left by an earlier process of this number.
-        drop(std::fs::remove_dir_all(&folder));
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
 
 async fn open(file: &Path) -> Database<Vldb> {
     let store: Arc<dyn CellStore> = Arc::new(EmbeddedStore::open(file).unwrap());
@@ -60,7 +43,7 @@ async fn a_killed_process_has_what_it_reported_and_gives_no_id_twice() {
         return write(Path::new(&file)).await;
     }
     let folder = Folder::new("killed");
-    let file = folder.0.join("cell.redb");
+    let file = folder.join("cell.redb");
     let (mut taken, mut made) = (Vec::<u32>::new(), Vec::<u32>::new());
     for kill in 0..KILLS {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -101,7 +84,7 @@ async fn a_killed_process_has_what_it_reported_and_gives_no_id_twice() {
 #[tokio::test]
 async fn transactions_hold_whole_or_not_at_all_and_scans_are_in_order() {
     let folder = Folder::new("rows");
-    let file = folder.0.join("cell.redb");
+    let file = folder.join("cell.redb");
     let store = EmbeddedStore::open(&file).unwrap();
     let row = |key: &str, value: Option<&str>| {
         (key.as_bytes().to_vec(), value.map(|value| value.as_bytes().to_vec()))

@@ -3,13 +3,14 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use afs_client::users::Holder;
 use afs_client::{Client, Config, Pag, User};
 use afs_config::{CellName, CellServDb};
+use afs_lab::real::folder::Folder;
 use rx_security::ticket::SessionKey;
 use rx_security::{Token, UnixTime};
 use tracing::span::{Attributes, Id, Record};
@@ -18,15 +19,14 @@ use tracing::{Event, Level, Metadata, Subscriber};
 const ALICE: User = User::of(1);
 const CAROL: User = User::of(3);
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
+/// A folder of tokens.
+struct Kept(Folder);
 
-impl Folder {
+impl Kept {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("afs-kept-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
-        Self(path)
+        let folder = Folder::new(name);
+        fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();
+        Self(folder)
     }
 
     fn names(&self) -> Vec<String> {
@@ -47,12 +47,6 @@ impl Folder {
     fn keep(&self, client: &Client, alive: &[Pag]) -> io::Result<()> {
         let owner = fs::metadata(&self.0).unwrap().uid();
         client.keep_tokens(&self.0, owner, &alive.iter().copied().collect())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
     }
 }
 
@@ -87,7 +81,7 @@ fn held(client: &Client, user: User, cell: &str) -> Option<(String, Token)> {
 /// Each start of the client took everybody's tokens away.
 #[tokio::test]
 async fn users_have_their_tokens_again_after_the_client_was_killed() {
-    let folder = Folder::new("again");
+    let folder = Kept::new("again");
     let first = folder.client("one.test two.test", &[]).await;
     let [open, over] = [(), ()].map(|()| first.make_pag(2).unwrap());
     let [open_s, over_s] = [open, over].map(|pag| User { uid: 2, pag: Some(pag) });
@@ -123,7 +117,7 @@ async fn users_have_their_tokens_again_after_the_client_was_killed() {
 
 #[tokio::test]
 async fn a_token_for_a_cell_that_is_not_known_yet_can_be_thrown_away() {
-    let folder = Folder::new("unknown");
+    let folder = Kept::new("unknown");
     let first = folder.client("one.test two.test", &[]).await;
     for user in [ALICE, CAROL] {
         log_in(&first, user, "two.test", "name", 1000);
@@ -138,7 +132,7 @@ async fn a_token_for_a_cell_that_is_not_known_yet_can_be_thrown_away() {
 
 #[tokio::test]
 async fn a_file_that_others_can_have_written_gives_nobody_a_token() {
-    let folder = Folder::new("others");
+    let folder = Kept::new("others");
     let first = folder.client("one.test", &[]).await;
     log_in(&first, ALICE, "one.test", "alice", 1000);
     drop(first);
@@ -176,7 +170,7 @@ async fn a_file_that_others_can_have_written_gives_nobody_a_token() {
 
 #[tokio::test]
 async fn a_user_with_very_many_tokens_fills_no_folder() {
-    let folder = Folder::new("many");
+    let folder = Kept::new("many");
     let client = folder.client("one.test", &[]).await;
     log_in(&client, ALICE, "one.test", "alice", 1000);
     let sessions: Vec<_> =

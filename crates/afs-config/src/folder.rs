@@ -90,27 +90,8 @@ fn optional<T: Default>(read: Result<T, ConfigError>) -> Result<T, ConfigError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
     use std::fs;
-
-    /// A folder that goes with the test.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let path = std::env::temp_dir().join(format!("afs-config-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            for (file, text) in files {
-                fs::write(path.join(file), text).unwrap();
-            }
-            Self(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
 
     #[test]
     fn a_servers_folder_needs_its_cell_and_where_it_is() {
@@ -119,23 +100,23 @@ mod tests {
             ("CellServDB", ">lab.test #\n10.0.0.1 #a\n"),
             ("UserList", "admin\n"),
         ];
-        let folder = Folder::new("server", &files);
-        let read = ServerFolder::read(&folder.0).unwrap();
+        let folder = Folder::with("server", &files);
+        let read = ServerFolder::read(&folder).unwrap();
         assert_eq!(read.own().servers.len(), 1);
         assert!(read.users.contains("admin", None) && !read.has_no_auth);
-        fs::write(folder.0.join("CellServDB"), ">other.test #\n").unwrap();
-        let error = ServerFolder::read(&folder.0).unwrap_err().to_string();
+        fs::write(folder.join("CellServDB"), ">other.test #\n").unwrap();
+        let error = ServerFolder::read(&folder).unwrap_err().to_string();
         assert!(error.ends_with("CellServDB: cell lab.test, which ThisCell names, is not in it"), "{error}");
-        fs::remove_file(folder.0.join("CellServDB")).unwrap();
-        assert!(ServerFolder::read(&folder.0).unwrap_err().is_missing());
+        fs::remove_file(folder.join("CellServDB")).unwrap();
+        assert!(ServerFolder::read(&folder).unwrap_err().is_missing());
     }
 
     #[test]
     fn a_clients_folder_needs_its_cell_only() {
-        let folder = Folder::new("client", &[("ThisCell", "lab.test\n")]);
-        let read = ClientFolder::read(&folder.0).unwrap();
+        let folder = Folder::with("client", &[("ThisCell", "lab.test\n")]);
+        let read = ClientFolder::read(&folder).unwrap();
         assert_eq!((read.cell.as_str(), read.cells.cells.len()), ("lab.test", 0));
-        fs::write(folder.0.join("CellAlias"), "lab.test .x\n").unwrap();
-        assert_eq!(ClientFolder::read(&folder.0).unwrap_err().line, Some(1));
+        fs::write(folder.join("CellAlias"), "lab.test .x\n").unwrap();
+        assert_eq!(ClientFolder::read(&folder).unwrap_err().line, Some(1));
     }
 }

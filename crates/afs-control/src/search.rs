@@ -244,71 +244,55 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
     use rustix::net::{bind, listen};
     use rxgen::xdr::to_bytes;
-    use std::env;
     use std::io::{Read, Write};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixListener;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = env::temp_dir().join(format!("afs-control-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-
-        /// A socket that takes no connections, to which so many have connected as may.
-        fn full(&self, name: &str) -> (PathBuf, Vec<OwnedFd>) {
-            let path = self.0.join(name);
-            let address = SocketAddrUnix::new(&path).unwrap();
-            let make = || {
-                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
-            };
-            let listener = make();
-            bind(&listener, &address).unwrap();
-            listen(&listener, 1).unwrap();
-            let mut held = vec![listener];
-            loop {
-                let one = make();
-                match connect(&one, &address) {
-                    Ok(()) => held.push(one),
-                    Err(error) => {
-                        assert_eq!(error, Errno::AGAIN);
-                        return (path, held);
-                    }
+    /// A socket that takes no connections, to which so many have connected as may.
+    fn full(folder: &Folder, name: &str) -> (PathBuf, Vec<OwnedFd>) {
+        let path = folder.join(name);
+        let address = SocketAddrUnix::new(&path).unwrap();
+        let make = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+        };
+        let listener = make();
+        bind(&listener, &address).unwrap();
+        listen(&listener, 1).unwrap();
+        let mut held = vec![listener];
+        loop {
+            let one = make();
+            match connect(&one, &address) {
+                Ok(()) => held.push(one),
+                Err(error) => {
+                    assert_eq!(error, Errno::AGAIN);
+                    return (path, held);
                 }
             }
         }
-
-        /// A client that answers the first question: with a PAG, or as one that does not know it.
-        fn client(&self, name: &str, pag: Option<u32>) -> PathBuf {
-            let path = self.0.join(name);
-            let listener = UnixListener::bind(&path).unwrap();
-            thread::spawn(move || {
-                for stream in listener.incoming() {
-                    let mut stream = stream.unwrap();
-                    let mut request = vec![0; 4 + encode_request(&question()).len()];
-                    stream.read_exact(&mut request).unwrap();
-                    let answer = match pag {
-                        Some(pag) => [&[0; 4][..], &to_bytes(&pag), &to_bytes(&false)].concat(),
-                        None => 38_u32.to_be_bytes().to_vec(),
-                    };
-                    stream.write_all(&afs_wire::control::framed(&answer)).unwrap();
-                    thread::spawn(move || stream.read_exact(&mut [0]));
-                }
-            });
-            path
-        }
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    /// A client that answers the first question: with a PAG, or as one that does not know it.
+    fn client(folder: &Folder, name: &str, pag: Option<u32>) -> PathBuf {
+        let path = folder.join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut request = vec![0; 4 + encode_request(&question()).len()];
+                stream.read_exact(&mut request).unwrap();
+                let answer = match pag {
+                    Some(pag) => [&[0; 4][..], &to_bytes(&pag), &to_bytes(&false)].concat(),
+                    None => 38_u32.to_be_bytes().to_vec(),
+                };
+                stream.write_all(&afs_wire::control::framed(&answer)).unwrap();
+                thread::spawn(move || stream.read_exact(&mut [0]));
+            }
+        });
+        path
     }
 
     fn search(trust: Trust, named: &[&PathBuf]) -> Search {
@@ -329,13 +313,13 @@ mod tests {
     #[test]
     fn what_does_not_answer_is_passed_over_and_told() {
         let folder = Folder::new("passed-over");
-        let (full, _held) = folder.full("full");
-        let hangs = folder.0.join("hangs");
+        let (full, _held) = full(&folder, "full");
+        let hangs = folder.join("hangs");
         let _listener = UnixListener::bind(&hangs).unwrap();
-        let dead = folder.0.join("dead");
+        let dead = folder.join("dead");
         drop(UnixListener::bind(&dead).unwrap());
-        let missing = folder.0.join("missing");
-        let (good, old) = (folder.client("good", Some(0x4100_0007)), folder.client("old", None));
+        let missing = folder.join("missing");
+        let (good, old) = (client(&folder, "good", Some(0x4100_0007)), client(&folder, "old", None));
         // Those that hang have had the time by then that the others are given in any case.
         let all = [&good, &full, &hangs, &dead, &missing, &old];
         let patience = Duration::from_secs(2);
@@ -354,7 +338,7 @@ mod tests {
     #[test]
     fn a_client_of_somebody_who_is_not_trusted_is_asked_nothing() {
         let folder = Folder::new("trust");
-        let good = folder.client("good", Some(0));
+        let good = client(&folder, "good", Some(0));
         let own = rustix::process::geteuid();
         if own.is_root() {
             return;

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::support::client::{Client, Kind};
-use crate::support::{Folder, People, ROOT, VOLUME, make_volume};
+use crate::support::{People, ROOT, VOLUME, make_volume};
 use afs_fileserver::{Config, FileServer, Volumes};
+use afs_lab::real::folder::Folder;
 use afs_volume::Partition;
 use afs_wire::Uuid;
 use afs_wire::ids::AfsFid;
@@ -18,7 +19,7 @@ fn bind() -> Endpoint {
 }
 
 fn serve(folder: &Folder) -> (Endpoint, FileServer) {
-    let partition = Partition::open(&folder.0.join("vicepa"), afs_volume::Config::default()).unwrap();
+    let partition = Partition::open(folder, afs_volume::Config::default()).unwrap();
     make_volume(&partition, VOLUME, "scratch");
     let endpoint = bind();
     let volumes: Arc<dyn Volumes> = Arc::new(vec![partition]);
@@ -39,7 +40,7 @@ fn data(length: usize, seed: usize) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_files_come_back_whole_while_others_are_stored() {
-    let folder = Folder::new();
+    let folder = Folder::new("loopback");
     let (endpoint, _server) = serve(&folder);
     let tasks: Vec<_> = (1..5)
         .map(|number| {
@@ -64,7 +65,7 @@ async fn large_files_come_back_whole_while_others_are_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_files_made_at_once_in_a_directory_are_all_there() {
-    let folder = Folder::new();
+    let folder = Folder::new("loopback");
     let (endpoint, _server) = serve(&folder);
     let client = Arc::new(client(&endpoint, 1));
     let tasks: Vec<_> = (0..64)

@@ -1,4 +1,6 @@
-//! The real machine: addresses of servers, programs that run.
+//! The real machine: addresses of servers, folders, programs that run.
 
 pub mod address;
+pub mod folder;
 pub mod process;
+pub mod wait;

@@ -1,6 +1,7 @@
 //! A process that is killed under load, again and again, on a real file system: what it said was done is there, opening
 //! takes less than a second of CPU time in the median, and all fits together.
 
+use afs_lab::real::folder::Folder;
 use afs_volume::{Config, Partition, SyncPolicy, VnodeId, VolumeError, fsck};
 use afs_wire::ids::VolumeId;
 use rustix::time::{ClockId, clock_gettime};
@@ -16,24 +17,6 @@ const THREADS: u32 = 4;
 const KILLS: u32 = 20;
 /// Files that a thread makes between two kills at most; numbers are not used twice.
 const NUMBERS_PER_ROUND: u32 = 1_000_000;
-
-/// A folder that goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("afs-volume-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
@@ -57,7 +40,7 @@ fn run_and_kill(folder: &Folder, round: u32, killed: Killed, said: &mut BTreeMap
         Killed::AfterFiles(files) => Some(files.to_string()),
     };
     let mut child = Command::new(env!("CARGO_BIN_EXE_afs-volume-load"))
-        .arg(&folder.0)
+        .arg(folder)
         .args([THREADS.to_string(), (round * NUMBERS_PER_ROUND).to_string()])
         .args(files)
         .stdout(Stdio::piped())
@@ -136,8 +119,7 @@ fn what_was_acknowledged_survives_kill_9() {
         run_and_kill(&folder, round, Killed::After(time), &mut said);
         total += said.len();
         let (begun, cpu) = (Instant::now(), cpu_time());
-        let partition =
-            Partition::open(&folder.0, Config { has_thread: false, ..Config::default() }).unwrap();
+        let partition = Partition::open(&folder, Config { has_thread: false, ..Config::default() }).unwrap();
         starts.push(cpu_time() - cpu);
         longest = longest.max(begun.elapsed());
         let when = format!("round {round}");
@@ -165,13 +147,13 @@ fn the_log_does_not_grow_with_each_kill() {
     for round in 0..10 {
         run_and_kill(&folder, round, Killed::AfterFiles(20), &mut said);
     }
-    let files = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap());
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap());
     let log = files.filter(|file| file.file_name().to_string_lossy().starts_with("log."));
     let lengths: Vec<u64> = log.map(|file| file.metadata().unwrap().len()).collect();
     println!("the log: {lengths:?}");
     // The last run's segment and the one that it has made in advance, and what there was in the others.
     assert!(lengths.iter().sum::<u64>() < 4 * LOG_BYTES, "{lengths:?}");
-    Partition::open(&folder.0, Config { has_thread: false, ..Config::default() }).unwrap();
+    Partition::open(&folder, Config { has_thread: false, ..Config::default() }).unwrap();
 }
 
 #[test]
@@ -179,10 +161,10 @@ fn a_partition_is_open_once() {
     let folder = Folder::new("lock");
     let config = Config { sync: SyncPolicy::Every(Duration::from_micros(100)), ..Config::default() };
     for round in 0..40 {
-        let first = Partition::open(&folder.0, config.clone());
+        let first = Partition::open(&folder, config.clone());
         let first =
             first.unwrap_or_else(|error| panic!("it is free when it was closed, round {round}: {error}"));
-        let error = Partition::open(&folder.0, config.clone()).unwrap_err();
+        let error = Partition::open(&folder, config.clone()).unwrap_err();
         assert!(matches!(error, VolumeError::Io { .. }), "{error}");
         // When its thread is at work, most of the time.
         std::thread::sleep(Duration::from_micros(100 * (round % 20)));
@@ -198,7 +180,7 @@ fn a_bit_that_flips_after_a_kill_is_told_or_harmless() {
     let (folder, copy) = (Folder::new("flips"), Folder::new("flipped"));
     let mut said = BTreeMap::new();
     run_and_kill(&folder, 0, Killed::AfterFiles(300), &mut said);
-    let names = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
+    let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> = names.filter(|path| path.is_file()).collect();
     files.sort();
     files.retain(|path| std::fs::read(path).unwrap().iter().any(|&byte| byte != 0));
@@ -208,17 +190,17 @@ fn a_bit_that_flips_after_a_kill_is_told_or_harmless() {
         (random >> 33) as usize % n
     };
     for _ in 0..flips {
-        std::fs::remove_dir_all(&copy.0).unwrap();
-        let copied = Command::new("cp").arg("-a").args([&folder.0, &copy.0]).status().unwrap();
+        std::fs::remove_dir_all(&copy).unwrap();
+        let copied = Command::new("cp").arg("-a").args([&folder, &copy]).status().unwrap();
         assert!(copied.success());
-        let file = copy.0.join(files[below(files.len())].file_name().unwrap());
+        let file = copy.join(files[below(files.len())].file_name().unwrap());
         let mut bytes = std::fs::read(&file).unwrap();
         let used: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
         let at = used[below(used.len())];
         bytes[at] ^= 1 << below(8);
         std::fs::write(&file, bytes).unwrap();
         let when = format!("byte {at} of {}", file.display());
-        match Partition::open(&copy.0, Config { has_thread: false, ..Config::default() }) {
+        match Partition::open(&copy, Config { has_thread: false, ..Config::default() }) {
             Err(error) => {
                 assert!(
                     matches!(error, VolumeError::Damaged { .. }) && error.to_string().contains("rows."),

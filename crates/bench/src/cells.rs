@@ -10,12 +10,13 @@ use linkem::Namespace;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::Lab;
 use crate::process::{Process, cpu_seconds_of};
 use crate::record::Run;
 use crate::tools::{Invocation, Place, Stack};
 use crate::workers::files;
+use afs_lab::real::folder::Folder;
 
 /// dafileserver's flags, for many calls at once: its largest set of defaults, as many threads as it can have, large buffers, and
 /// caches as large sites have them, which hold all that is asked for here. By default it has 9 threads and 400 vnodes.
@@ -96,7 +97,7 @@ impl Cells {
 impl Served {
     fn start(lab: &Lab, who: Stack) -> Result<Served, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let folder = Folder::new(who.name()).map_err(|error| error.to_string())?;
+        let folder = folder(who.name());
         let (servers, program) = servers_of(lab, who);
         let flags = match who {
             Stack::Afar => "",

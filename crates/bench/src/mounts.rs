@@ -29,13 +29,14 @@ use serde_json::Value;
 
 use crate::cells::servers_of;
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::Lab;
 use crate::network::LinkSpec;
 use crate::process::Process;
 use crate::record::Summary;
 use crate::tools::{Invocation, Place, Stack};
 use crate::workers::{files, mirror, paths};
+use afs_lab::real::folder::Folder;
 
 /// The time within which servers or a mount must be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,7 +64,7 @@ pub(crate) struct OurCell {
 impl OurCell {
     /// One that is made by the first start of its servers.
     pub(crate) fn new() -> Result<OurCell, Error> {
-        Ok(OurCell { folder: Folder::new("cell")? })
+        Ok(OurCell { folder: folder("cell") })
     }
 
     pub(crate) fn state(&self) -> PathBuf {
@@ -183,9 +184,9 @@ impl CellScene {
         cell::available().map_err(Error::Setup)?;
         cell::can_mount().map_err(Error::Setup)?;
         lab.interrupt.check()?;
-        let folder = Folder::new("vice")?;
+        let folder = folder("vice");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let vice = folder.inner("a")?;
+        let vice = folder.inner("a");
         let (servers, program) = servers_of(lab, who);
         let machine = Machine { servers, flags: flags.to_string(), partition: Some(vice) };
         let cell = Cell::up(&root, &machine).map_err(Error::Run)?;
@@ -342,8 +343,8 @@ impl Mount {
         of: &ClientOf,
         core: Option<usize>,
     ) -> Result<Mount, Error> {
-        let folder = Folder::new("client")?;
-        let (at, cache) = (folder.inner("mnt")?, folder.inner("cache")?);
+        let folder = folder("client");
+        let (at, cache) = (folder.inner("mnt"), folder.inner("cache"));
         let words = [
             "mount".to_owned(),
             at.display().to_string(),
@@ -387,8 +388,8 @@ impl Mount {
         core: Option<usize>,
         sizes: &[&str],
     ) -> Result<Mount, Error> {
-        let folder = Folder::new("afsd")?;
-        let (at, cache, config) = (folder.inner("mnt")?, folder.inner("cache")?, folder.inner("conf")?);
+        let folder = folder("afsd");
+        let (at, cache, config) = (folder.inner("mnt"), folder.inner("cache"), folder.inner("conf"));
         let failed = |e| Error::setup(format!("the configuration of afsd.fuse: {e}"));
         for name in ["ThisCell", "CellServDB"] {
             fs::copy(of.config.join(name), config.join(name)).map_err(failed)?;
@@ -413,8 +414,8 @@ impl Mount {
 
     /// An empty FUSE mount of a local folder (`workers/mirror.rs`).
     pub(crate) fn mirror(lab: &Lab, of: &Path, core: Option<usize>) -> Result<Mount, Error> {
-        let folder = Folder::new("mirror")?;
-        let at = folder.inner("mnt")?;
+        let folder = folder("mirror");
+        let at = folder.inner("mnt");
         let words = [mirror::NAME.to_owned(), of.display().to_string(), at.display().to_string()];
         let mount = lab.tools.bench().on_core(core).and(words);
         let process = mount.start(Place::Here, &lab.interrupt)?;

@@ -1,6 +1,9 @@
 //! A file system of one directory, mounted: what the kernel asks, what it keeps, what it forgets when it is told, and that a call that
 //! waits can be given up.
 
+use afs_lab::real::folder::Folder;
+use afs_lab::skipped::skip;
+use afs_lab::until;
 use fuse_dev::{
     Attributes, Entries, Entry, Features, Handle, Handler, Kind, MountOptions, Mounted, NodeId, OpenFlags,
     Operation, Reply, Request, Session, Settings, Unique,
@@ -8,13 +11,12 @@ use fuse_dev::{
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -114,8 +116,9 @@ impl Handler for Small {
 }
 
 struct Test {
-    path: PathBuf,
+    // Before the folder in which it is mounted.
     mounted: Option<Mounted>,
+    path: Folder,
     session: Option<Session>,
     fs: Arc<Small>,
 }
@@ -123,15 +126,13 @@ struct Test {
 impl Test {
     /// `None`: nothing can be mounted here.
     fn new(name: &str) -> Option<Self> {
-        let path = std::env::temp_dir().join(format!("fuse-dev-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
+        let path = Folder::new(name);
         let options =
             MountOptions { source: "a, source".to_owned(), kind: "small".to_owned(), allow_other: false };
         let mounted = match Mounted::mount(&path, &options) {
             Ok(mounted) => mounted,
             Err(error) => {
-                fs::remove_dir(&path).unwrap();
-                skip(name, &error.to_string());
+                skip(&format!("fuse-dev/{name}"), &error.to_string());
                 return None;
             }
         };
@@ -151,21 +152,6 @@ impl Test {
     fn end(mut self) {
         assert!(self.mounted.take().unwrap().unmount().unwrap(), "nobody uses it");
         self.session.take().unwrap().wait().unwrap();
-    }
-}
-
-impl Drop for Test {
-    fn drop(&mut self) {
-        drop(self.mounted.take());
-        drop(fs::remove_dir(&self.path));
-    }
-}
-
-fn skip(test: &str, reason: &str) {
-    println!("SKIPPED: {reason}");
-    if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
-        let file = fs::OpenOptions::new().append(true).create(true).open(log);
-        writeln!(file.unwrap(), "fuse-dev/{test}: {reason}").unwrap();
     }
 }
 
@@ -207,11 +193,7 @@ fn a_node_that_nobody_uses_is_let_go_when_told() {
     let (file, fs) = (test.path.join("greeting"), &test.fs);
     let notifier = test.session.as_ref().unwrap().notifier();
     let forgotten = |at_least: u64| {
-        let until = Instant::now() + Duration::from_secs(20);
-        while fs.forgotten.load(Ordering::SeqCst) < at_least {
-            assert!(Instant::now() < until, "the kernel lets go of it");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        until!(fs.forgotten.load(Ordering::SeqCst) >= at_least, "the kernel lets go of it");
     };
     assert_eq!(stat(&file), Some(1002));
     notifier.drop_name(NodeId::ROOT, OsStr::new("greeting")).unwrap();
@@ -226,12 +208,11 @@ fn a_node_that_nobody_uses_is_let_go_when_told() {
     assert_eq!((stat(&file), fs.lookups.load(Ordering::SeqCst)), (Some(1002), 2), "it is open, and stays");
     drop(open);
     // The last use ends a moment after the close.
-    let until = Instant::now() + Duration::from_secs(20);
-    while fs.forgotten.load(Ordering::SeqCst) < 2 {
-        assert!(Instant::now() < until, "the kernel lets go of it");
+    let is_forgotten = || {
         notifier.prune(&[NodeId(2)]).unwrap();
-        std::thread::sleep(Duration::from_millis(2));
-    }
+        fs.forgotten.load(Ordering::SeqCst) >= 2
+    };
+    until!(is_forgotten(), "the kernel lets go of it");
     assert_eq!((stat(&file), fs.lookups.load(Ordering::SeqCst)), (Some(1002), 3));
     test.end();
 }
@@ -253,11 +234,7 @@ fn a_call_that_waits_can_be_given_up() {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", "cat"]).arg(test.path.join("never")).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
-    while test.fs.waiting.lock().unwrap().is_empty() {
-        assert!(Instant::now() < until, "the look-up has come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until!(!test.fs.waiting.lock().unwrap().is_empty(), "the look-up has come");
     assert!(child.try_wait().unwrap().is_none());
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     assert!(!child.wait().unwrap().success());
@@ -268,7 +245,7 @@ fn a_call_that_waits_can_be_given_up() {
 #[test]
 fn that_somebody_else_has_unmounted_it_is_no_error() {
     let Some(mut test) = Test::new("unmounted") else { return };
-    let path = test.path.clone();
+    let path = test.path.to_path_buf();
     assert!(stat(&path.join("greeting")).is_some());
     fuse_dev::mount::unmount(&path, true).unwrap();
     assert!(test.mounted.take().unwrap().unmount().unwrap());

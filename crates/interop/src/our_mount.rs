@@ -2,28 +2,22 @@
 //! in a mount what programs do. What the cell is, is left to `cell`.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use afs_lab::real::folder::Folder;
+use afs_lab::real::process::Process;
 
 use crate::cell::Cell;
 use crate::process;
 
-/// The longest time that a mount may take to come up, or to go with all that is not stored.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The time between two looks whether it has gone.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
 /// `afar mount`; dropped, it is unmounted and its cache is gone.
 #[derive(Debug)]
 pub struct OurMount {
-    folder: PathBuf,
-    child: Child,
+    // Before the folder in which it is mounted.
+    process: Process,
+    folder: Folder,
 }
 
 impl OurMount {
@@ -33,32 +27,18 @@ impl OurMount {
     ///
     /// When it is not mounted, with what it said.
     pub fn start(cell: &Cell, afar: &Command, options: &[&str]) -> Result<Self, String> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("afar-mount-{}-{number}", std::process::id()));
-        let at = |name: &str| folder.join(name);
-        for name in ["mnt", "cache"] {
-            fs::create_dir_all(at(name)).map_err(|error| format!("{}: {error}", at(name).display()))?;
-        }
+        let folder = Folder::new("mount");
+        let (at, cache, log) = (folder.inner("mnt"), folder.inner("cache"), folder.write("log", ""));
+        let log = fs::File::options().append(true).open(log).map_err(|error| format!("its log: {error}"))?;
         let network = cell.clients()?;
         let mut command = network.command(afar.get_program());
-        command.arg("mount").arg(at("mnt")).arg("--config").arg(cell.folder("srv").join("etc"));
-        command.arg("--cache").arg(at("cache")).args(options);
-        let log = fs::File::create(at("log")).map_err(|error| format!("{}: {error}", at("log").display()))?;
-        command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let child = command.spawn().map_err(|error| format!("afar mount cannot be started: {error}"))?;
-        let mut mount = Self { folder, child };
-        let stdout = mount.child.stdout.take();
-        let (tell, told) = mpsc::channel();
-        thread::spawn(move || {
-            let lines = stdout.map(|stdout| BufReader::new(stdout).lines().map_while(Result::ok));
-            // Nobody listens behind the first line.
-            lines.into_iter().flatten().for_each(|line| drop(tell.send(line)));
-        });
-        match told.recv_timeout(TIMEOUT) {
-            Ok(line) if line.starts_with("ready ") => Ok(mount),
-            _ => Err(format!("afar mount is not ready: {}", mount.said())),
-        }
+        command.arg("mount").arg(&at).arg("--config").arg(cell.folder("srv").join("etc"));
+        command.arg("--cache").arg(cache).args(options);
+        command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stderr(log);
+        let said =
+            |problem| format!("{problem}: {}", fs::read_to_string(folder.join("log")).unwrap_or_default());
+        let process = Process::saying(&mut command, "ready ").map_err(said)?.mounting(at);
+        Ok(Self { process, folder })
     }
 
     /// The mount point; a folder in it for each cell.
@@ -75,38 +55,16 @@ impl OurMount {
     ///
     /// # Errors
     ///
-    /// When it does not end, or ends with a failure.
-    pub fn stop(mut self) -> Result<(), String> {
-        self.end()?;
-        match self.child.wait() {
-            Ok(status) if status.success() => Ok(()),
-            status => Err(format!("afar mount ended with {status:?}: {}", self.said())),
+    /// When it ends with a failure.
+    pub fn stop(self) -> Result<(), String> {
+        let Self { process, folder } = self;
+        match process.stop() {
+            status if status.success() => Ok(()),
+            status => Err(format!(
+                "afar mount ended with {status}: {}",
+                fs::read_to_string(folder.join("log")).unwrap_or_default()
+            )),
         }
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        let pid = self.child.id().to_string();
-        process::run(Command::new("kill").args(["-s", "TERM", &pid]), TIMEOUT)?;
-        let until = Instant::now() + TIMEOUT;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                return Err(format!("afar mount does not end: {}", self.said()));
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for OurMount {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) && self.end().is_err() {
-            // What hangs is ended by force, and what is mounted goes with the last who uses it.
-            drop(self.child.kill());
-            drop(self.child.wait());
-        }
-        drop(process::run(Command::new("umount").arg("-lq").arg(self.path()), TIMEOUT));
-        drop(process::run(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.folder), TIMEOUT));
     }
 }
 

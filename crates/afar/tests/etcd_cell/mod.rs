@@ -20,7 +20,7 @@ use rxgen::xdr::CharVec;
 
 use ways::Way;
 
-use crate::server_process::{ServerProcess, StateFolder, own_address};
+use crate::server_process::{Folder, ServerProcess, own_address};
 
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -117,7 +117,7 @@ pub(crate) fn volume_entry(name: &str, id: VolumeId) -> NvldbEntry {
 pub(crate) struct EtcdCell {
     pub(crate) etcd: Etcd,
     pub(crate) addresses: Vec<Ipv4Addr>,
-    pub(crate) states: Vec<StateFolder>,
+    pub(crate) states: Vec<Folder>,
     pub(crate) servers: Vec<Option<ServerProcess>>,
     /// The ways of each server to each member, if they can be cut.
     ways: Vec<Vec<Way>>,
@@ -165,7 +165,7 @@ impl EtcdCell {
         let mut cell = Self {
             etcd,
             addresses: (0..servers).map(|_| own_address()).collect(),
-            states: (0..servers).map(|_| StateFolder::new(name)).collect(),
+            states: (0..servers).map(|_| Folder::new(name)).collect(),
             servers: (0..servers).map(|_| None).collect(),
             ways,
             name,

@@ -1,8 +1,9 @@
 //! The servers of a cell, which can be killed and started again, and mounts of it in processes of their own.
 
-use super::{Folder, Process, SERVERS_LOG, TIMEOUT, afar, open, own_address, up};
+use super::{Folder, Process, SERVERS_LOG, afar, open, own_address, up};
 use afs_lab::cpu::cpu;
 use afs_lab::skipped::begun_anew;
+use afs_lab::until;
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::net::Ipv4Addr;
@@ -47,7 +48,7 @@ pub(crate) fn at_once(name: &str, work: impl Fn(&mut Cell)) {
     look_at_panics();
     for round in 1..=3 {
         let mut cell = Cell::new(name);
-        TRIED.set(Some(cell.folder.0.clone()));
+        TRIED.set(Some(cell.folder.to_path_buf()));
         WAS_LATE.set(false);
         let tried = catch_unwind(AssertUnwindSafe(|| work(&mut cell)));
         TRIED.set(None);
@@ -71,7 +72,7 @@ pub(crate) fn at_once(name: &str, work: impl Fn(&mut Cell)) {
 pub(crate) fn answers_in_time(name: &str, work: impl Fn(&mut Cell)) {
     at_once(name, |cell| {
         work(cell);
-        let logs = all_logs(&cell.folder.0);
+        let logs = all_logs(&cell.folder);
         assert!(!logs.contains(LATE), "{logs}");
     });
 }
@@ -110,7 +111,7 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn new(name: &str) -> Self {
-        let folder = Folder::new(name);
+        let folder = Folder::new(name).showing(SERVERS_LOG);
         let address = own_address();
         let servers = servers(&folder, address);
         Self { folder, address, servers }
@@ -147,11 +148,11 @@ impl Cell {
 
     /// The folder of a mount's cache.
     pub(crate) fn cache(&self, name: &str) -> PathBuf {
-        self.folder.join(&format!("cache-{name}"))
+        self.folder.join(format!("cache-{name}"))
     }
 
     fn log_file(&self, name: &str) -> PathBuf {
-        self.folder.join(&format!("log-{name}"))
+        self.folder.join(format!("log-{name}"))
     }
 
     /// What a mount has logged.
@@ -161,21 +162,21 @@ impl Cell {
 
     /// How often a mount was late until now.
     pub(crate) fn lateness(&self) -> usize {
-        lateness(&self.folder.0)
+        lateness(&self.folder)
     }
 
     /// Whether a mount was late more often than that. Its mounts still have to be there: who is killed does not answer either.
     pub(crate) fn has_been_late(&self, before: usize) -> bool {
-        has_been_late(&self.folder.0, before)
+        has_been_late(&self.folder, before)
     }
 
     /// Waits for a line of a mount's log with all of these in it.
     pub(crate) fn logs(&self, name: &str, parts: &[&str]) {
-        let until = Instant::now() + TIMEOUT;
-        while !self.log(name).lines().any(|line| parts.iter().all(|part| line.contains(part))) {
-            assert!(Instant::now() < until, "no line with {parts:?} in:\n{}", self.log(name));
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        until!(
+            self.log(name).lines().any(|line| parts.iter().all(|part| line.contains(part))),
+            "no line with {parts:?} in:\n{}",
+            self.log(name)
+        );
     }
 
     pub(crate) fn kill_servers(&mut self) {

@@ -4,18 +4,18 @@ pub(crate) mod cell;
 pub(crate) mod proxy;
 pub(crate) mod realm;
 
+use afs_lab::until;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
 pub(crate) use afs_lab::real::address::own_address;
-use afs_lab::real::process;
+pub(crate) use afs_lab::real::folder::Folder;
+pub(crate) use afs_lab::real::process::{self, Process, signal};
 pub(crate) use afs_lab::skipped::skip;
 
 /// How long something may take that takes a moment, on slow machines.
@@ -23,34 +23,6 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where the servers of a [`cell::Cell`] log.
 const SERVERS_LOG: &str = "log-servers";
-
-/// A folder that is removed with it.
-#[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("afar-up-{name}-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let (true, Ok(log)) = (std::thread::panicking(), fs::read_to_string(self.join(SERVERS_LOG))) {
-            println!("its servers have logged:\n{log}");
-        }
-        // A test that failed has more to say than that its folder is still in use. Nothing that is mounted in it is removed.
-        drop(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.0).status());
-    }
-}
 
 /// Whether file systems can be mounted here, which `afar doctor` tries; else the test is counted as skipped.
 pub(crate) fn can_mount(test: &str) -> bool {
@@ -98,16 +70,6 @@ pub(crate) fn is_root() -> bool {
 /// A number that the environment may give: how often, for how long, from which seed.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
-
-/// A running `afar up` or `afar mount`. Killed when it is dropped, and what it has mounted is unmounted.
-#[derive(Debug)]
-pub(crate) struct Process {
-    /// What it printed when it was ready.
-    pub(crate) ready: String,
-    mount: Option<PathBuf>,
-    child: Child,
-    _stdout: BufReader<ChildStdout>,
 }
 
 pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
@@ -187,70 +149,12 @@ pub(crate) fn up(folder: &Folder, address: Ipv4Addr, more: &[&str]) -> Command {
     command
 }
 
-impl Process {
-    /// `afar up`, mounted in the folder's `mnt`.
-    pub(crate) fn up(folder: &Folder, address: Ipv4Addr) -> Self {
-        let mount = folder.join("mnt");
-        let mut command = up(folder, address, &["--mount"]);
-        command.arg(&mount);
-        Self::start(command, Some(mount))
-    }
-
-    pub(crate) fn start(mut command: Command, mount: Option<PathBuf>) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut ready = String::new();
-        stdout.read_line(&mut ready).unwrap();
-        assert!(ready.starts_with("ready "), "it did not start: {ready:?}, {:?}", child.wait());
-        Self { ready, mount, child, _stdout: stdout }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Ends it as `kill -9` does; what it has mounted stays, dead.
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    pub(crate) fn signal(&self, name: &str) {
-        signal(self.pid(), name);
-    }
-
-    /// Waits for it to end by itself.
-    pub(crate) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
-        wait_for(&mut self.child, patience)
-    }
-
-    /// Ends it as a service manager does.
-    pub(crate) fn stop(mut self) -> ExitStatus {
-        self.signal("TERM");
-        wait(&mut self.child)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.child.kill());
-        drop(self.child.wait());
-        if let Some(mount) = &self.mount {
-            let program = if is_root() { ("umount", "-l") } else { ("fusermount3", "-uz") };
-            drop(Command::new(program.0).arg(program.1).arg(mount).stderr(Stdio::null()).status());
-        }
-    }
-}
-
-/// A process that ends with this.
-pub(crate) struct Running(pub(crate) Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
+/// Starts `afar up`, mounted in the folder's `mnt`.
+pub(crate) fn start_up(folder: &Folder, address: Ipv4Addr) -> Process {
+    let mount = folder.join("mnt");
+    let mut command = up(folder, address, &["--mount"]);
+    command.arg(&mount);
+    Process::start(command, Some(mount))
 }
 
 /// A program that Ctrl-C ends, even if the tests run where it is ignored: in the background of a script.
@@ -262,11 +166,10 @@ pub(crate) fn interruptible(program: &str) -> Command {
 
 /// Waits until a program of [`interruptible`] runs, and no longer `env`.
 pub(crate) fn has_begun(child: &Child) {
-    let until = Instant::now() + TIMEOUT;
-    while fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name == "env\n") {
-        assert!(Instant::now() < until, "it does not begin");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until!(
+        !fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name == "env\n"),
+        "it does not begin"
+    );
 }
 
 /// A file with a key of the cell's servers, as `kadmin` writes it.
@@ -286,23 +189,6 @@ pub(crate) fn keytab() -> Vec<u8> {
     ]
     .concat();
     [&[5, 2][..], &(entry.len() as u32).to_be_bytes(), &entry].concat()
-}
-
-/// Sends a signal from this process: a child would close the test's files as it begins, and a mount that is stopped hears of each close.
-pub(crate) fn signal(pid: u32, name: &str) {
-    use rustix::process::{Pid, Signal, kill_process};
-    let signal = match name {
-        "ALRM" => Signal::ALARM,
-        "CHLD" => Signal::CHILD,
-        "CONT" => Signal::CONT,
-        "HUP" => Signal::HUP,
-        "INT" => Signal::INT,
-        "KILL" => Signal::KILL,
-        "STOP" => Signal::STOP,
-        "TERM" => Signal::TERM,
-        _ => panic!("no signal of these tests: {name}"),
-    };
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {

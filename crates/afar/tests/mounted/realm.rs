@@ -1,15 +1,15 @@
 //! A cell with a real KDC, mounted for all users of the machine, and users of it. What is tried there is for the tests.
 
 use super::cell::Cell;
-use super::{Folder, Process, TIMEOUT, can_mount, is_root, open, own_address, succeed};
+use super::{Folder, Process, can_mount, is_root, open, own_address, succeed};
 use afs_lab::peers::kdc::{self, Kdc, Realm};
+use afs_lab::until;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// The realm of the cell that `afar up` makes.
 pub(crate) const REALM: &str = "AFAR.LOCAL";
@@ -121,7 +121,7 @@ impl Scene {
 
     /// In a folder of the user's: the library makes a new file when a ticket is renewed.
     pub(crate) fn cache(&self, user: Local) -> PathBuf {
-        let folder = self.realm.join(&format!("of-{}", user.name));
+        let folder = self.realm.join(format!("of-{}", user.name));
         fs::create_dir_all(&folder).unwrap();
         chown(&folder, Some(user.uid), Some(user.uid)).unwrap();
         folder.join("ccache")
@@ -162,16 +162,12 @@ impl Scene {
 
     /// Waits until a user can do something, or cannot.
     pub(crate) fn until(&self, user: Local, text: &str, can: bool) {
-        let until = Instant::now() + TIMEOUT;
-        while self.can(user, text) != can {
-            assert!(
-                Instant::now() < until,
-                "{text}: still {can:?} as {}; {}",
-                user.name,
-                self.cell.log("mnt")
-            );
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        until!(
+            self.can(user, text) == can,
+            "{text}: still {can:?} as {}; {}",
+            user.name,
+            self.cell.log("mnt")
+        );
     }
 
     pub(crate) fn tokens(&self, user: Local) -> Vec<Value> {

@@ -1,7 +1,8 @@
 //! Several clients on one machine: which of them a command, a token and a PAG are for, and a client of somebody who wants more than is theirs.
 
 use super::{ALICE, Identity, NOBODY, ROOT, Scene, who};
-use crate::mounted::{self, LOOKS, Running, socket_of, succeed};
+use crate::mounted::{self, LOOKS, Process, socket_of, succeed};
+use afs_lab::until;
 use rustix::process::{Gid, Uid};
 use std::fs;
 use std::io::{Read, Write};
@@ -130,10 +131,10 @@ fn a_token_reaches_all_clients_of_roots_and_a_session_is_one_in_all() {
 
     // A session is one to all clients that root has: what was set in it is in it alone.
     let text = format!("id -G && '{}' {}; exec sleep 1000", scene.program.display(), words.join(" "));
-    let mut session = Running(pagsh(&scene, ALICE, &text).stdout(Stdio::piped()).spawn().unwrap());
+    let mut session = Process::of(pagsh(&scene, ALICE, &text).stdout(Stdio::piped()));
     let mut groups = String::new();
     std::io::BufRead::read_line(
-        &mut std::io::BufReader::new(session.0.stdout.as_mut().unwrap()),
+        &mut std::io::BufReader::new(session.child.stdout.as_mut().unwrap()),
         &mut groups,
     )
     .unwrap();
@@ -141,11 +142,7 @@ fn a_token_reaches_all_clients_of_roots_and_a_session_is_one_in_all() {
         .split_whitespace()
         .find_map(|group| group.parse().ok().filter(|group: &u32| group >> 24 == 0x41));
     let inside = who(ALICE, Some(pag.expect(&groups)), "alice");
-    let until = std::time::Instant::now() + mounted::TIMEOUT;
-    while held(inside) != [1, 1, 0] {
-        assert!(std::time::Instant::now() < until, "{:?}", held(inside));
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    until!(held(inside) == [1, 1, 0], "{:?}", held(inside));
     assert_eq!(held(alice), [0, 0, 0]);
     for mount in ["mnt", "other"] {
         let shown = |who: Identity| {

@@ -1,6 +1,6 @@
 //! Logins by PAM, at a terminal and by ssh: each has a PAG and tokens of its own.
 
-use crate::mounted::{Running, open, succeed};
+use crate::mounted::{Process, open, succeed};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -96,7 +96,7 @@ fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     command.arg(tools.join("usr/sbin/sshd"));
     command.env("LD_LIBRARY_PATH", tools.join("usr/lib/x86_64-linux-gnu"));
     let log = fs::File::create(at("sshd.log")).unwrap();
-    let _server = Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let _server = Process::of(command.stdout(Stdio::null()).stderr(log));
     let begin = std::time::Instant::now();
     while std::net::TcpStream::connect((address, 2222)).is_err() {
         assert!(begin.elapsed() < mounted::TIMEOUT, "{}", fs::read_to_string(at("sshd.log")).unwrap());

@@ -6,7 +6,8 @@ mod logins;
 
 use crate::mounted;
 use crate::mounted::cell::Cell;
-use crate::mounted::{LOOKS, Process, Running, can_mount, is_root, keytab, open, succeed};
+use crate::mounted::{LOOKS, Process, can_mount, is_root, keytab, open, succeed};
+use afs_lab::until;
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -182,12 +183,12 @@ impl Scene {
     }
 
     /// Somebody looks at all of it, so that the kernel and the cache have it, and keeps a large file open meanwhile.
-    fn look(&self, who: Identity, folder: &Path) -> Running {
+    fn look(&self, who: Identity, folder: &Path) -> Process {
         self.look_with_rights(who, folder).unwrap_or_else(|| panic!("{who:?}"))
     }
 
     /// The same, if they may.
-    fn look_with_rights(&self, who: Identity, folder: &Path) -> Option<Running> {
+    fn look_with_rights(&self, who: Identity, folder: &Path) -> Option<Process> {
         let text = "{ ls -lR \"$1\" && cat \"$1\"/small \"$1\"/large && readlink \"$1\"/link; } > /dev/null";
         if !self.shell(who, text, folder).status.success() {
             return None;
@@ -195,9 +196,9 @@ impl Scene {
         let mut command = self.command(who, Path::new("bash"));
         command.args(["-c", "exec 3< \"$1/large\" && echo open && exec sleep 1000", "bash"]).arg(folder);
         command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut running = Running(command.spawn().unwrap());
+        let mut running = Process::of(&mut command);
         let mut said = [0; 5];
-        running.0.stdout.as_mut().unwrap().read_exact(&mut said).ok()?;
+        running.child.stdout.as_mut().unwrap().read_exact(&mut said).ok()?;
         Some(running)
     }
 
@@ -267,11 +268,7 @@ fn a_session_whose_token_has_ended_is_not_shown_what_it_has_cached_until_the_nex
         held
     });
     let held = looked.expect("time to look at all of it");
-    let until = std::time::Instant::now() + mounted::TIMEOUT;
-    while !has_ended() {
-        assert!(std::time::Instant::now() < until, "{}", scene.cell.log("mnt"));
-        std::thread::sleep(std::time::Duration::from_millis(500));
-    }
+    until!(has_ended(), "{}", scene.cell.log("mnt"));
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert_eq!(scene.shown(session, &folder), Vec::<&str>::new());
     assert_eq!(scene.shown(outside, &folder).len(), attempts().count(), "another session of hers goes on");
@@ -411,10 +408,9 @@ fn a_shell_in_a_pag_has_no_privilege_and_one_number() {
     assert_eq!(outer.split(' ').count(), inner.split(' ').count());
     // The helper is for nothing else: another command of it has no more than the user.
     let mut command = scene.command(bob, &helper);
-    let mut serving =
-        command.args(["rxperf", "server", "-p", "0"]).stdout(Stdio::null()).spawn().map(Running).unwrap();
+    let mut serving = Process::of(command.args(["rxperf", "server", "-p", "0"]).stdout(Stdio::null()));
     let capabilities = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", serving.0.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", serving.pid())).unwrap();
         let is_running = status.contains("afar-pagsh");
         let of = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap().trim().to_owned();
         (is_running, u64::from_str_radix(&of, 16).unwrap())
@@ -423,7 +419,7 @@ fn a_shell_in_a_pag_has_no_privilege_and_one_number() {
     while capabilities() != (true, 0) {
         assert!(begin.elapsed() < mounted::TIMEOUT, "{:?}", capabilities());
     }
-    assert!(serving.0.try_wait().unwrap().is_none(), "it serves");
+    assert!(serving.child.try_wait().unwrap().is_none(), "it serves");
     drop(serving);
     fs::remove_file(&helper).unwrap();
     let refused = mounted::run(scene.afar(bob, &["pagsh", "-c", "echo ran"]));
@@ -437,7 +433,7 @@ fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
     const NAME: &str = "a_session_that_outlives_its_client_does_not_get_its_users_tokens";
     let Some(scene) = Scene::new(NAME) else { return };
     let old = who(ALICE, Some(scene.new_pag(ALICE)), "");
-    let _session = scene.command(old, Path::new("sleep")).arg("1000").spawn().map(Running).unwrap();
+    let _session = Process::of(scene.command(old, Path::new("sleep")).arg("1000"));
     let (_other, _) = scene.cell.mount("other");
     let mount = scene.cell.folder.join("other/afar.local");
     let alice = who(ALICE, None, "alice");

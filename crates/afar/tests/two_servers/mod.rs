@@ -12,7 +12,7 @@ use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 use serde_json::Value;
 
-use crate::server_process::{ServerProcess, StateFolder, own_address};
+use crate::server_process::{Folder, ServerProcess, own_address};
 
 const CELL: &str = "two.test";
 
@@ -20,7 +20,7 @@ const CELL: &str = "two.test";
 pub(crate) const DATABASES: usize = 2;
 
 pub(crate) struct TwoServers {
-    states: Vec<StateFolder>,
+    states: Vec<Folder>,
     addresses: Vec<Ipv4Addr>,
     pub(crate) servers: Vec<Option<ServerProcess>>,
     client: Client,
@@ -39,7 +39,7 @@ impl TwoServers {
     }
 
     fn with_roles(name: &str, roles: &[&[&str]]) -> Self {
-        let states: Vec<StateFolder> = roles.iter().map(|_| StateFolder::new(name)).collect();
+        let states: Vec<Folder> = roles.iter().map(|_| Folder::new(name)).collect();
         let addresses: Vec<Ipv4Addr> = roles.iter().map(|_| own_address()).collect();
         for (n, state) in states.iter().enumerate() {
             let (folder, address, roles) = (state.path().display(), addresses[n], roles[n]);
@@ -241,7 +241,7 @@ impl TwoServers {
     }
 }
 
-fn start(state: &StateFolder, address: Ipv4Addr) -> ServerProcess {
+fn start(state: &Folder, address: Ipv4Addr) -> ServerProcess {
     let config = state.path().join("server.toml");
     ServerProcess::of(crate::server_process::command([Path::new("--config"), &config]), address)
 }

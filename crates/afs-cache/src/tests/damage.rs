@@ -2,10 +2,11 @@
 //! begins anew. It never fails to start, and never gives out what the server did not send. (But for the bytes in backing files: of
 //! these there is no checksum, as the kernel reads and writes them by itself.)
 
-use super::start::{Folder, key};
+use super::start::key;
 use super::{by, bytes, config, current};
 use crate::backing::SLOT;
 use crate::{Cache, Config, FORMAT, Held};
+use afs_lab::real::folder::Folder;
 use afs_store::disk::SimulatedDisk;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -94,8 +95,8 @@ fn bits_that_flip_in_the_index_cost_what_they_are_about_and_no_more() {
     for seed in 0..30 {
         let mut random = StdRng::seed_from_u64(seed);
         let folder = Folder::new("flips");
-        let contents = make(&folder.0, &mut random, LENGTH, seed % 2 == 0);
-        let files = index_files(&folder.0);
+        let contents = make(&folder, &mut random, LENGTH, seed % 2 == 0);
+        let files = index_files(&folder);
         let file = &files[random.random_range(0..files.len())];
         let mut all = fs::read(file).unwrap();
         // Where something is: most of a file is zeros.
@@ -108,9 +109,9 @@ fn bits_that_flip_in_the_index_cost_what_they_are_about_and_no_more() {
             all[used[random.random_range(0..used.len())]] ^= 1 << random.random_range(0..8);
         }
         fs::write(file, all).unwrap();
-        let has_all = check(&folder.0, &contents, &format!("seed {seed}, {}", file.display()));
+        let has_all = check(&folder, &contents, &format!("seed {seed}, {}", file.display()));
         whole += usize::from(has_all);
-        anew += usize::from(folder.0.join("damaged.1").exists());
+        anew += usize::from(folder.join("damaged.1").exists());
     }
     println!("{whole} lost nothing, {anew} began anew");
     assert!(whole > 0 && whole < 30, "{whole} of 30 lost nothing");
@@ -180,19 +181,19 @@ fn an_index_that_is_cut_off_or_garbage_is_put_aside_and_a_new_one_begun() {
     for length in [0, 9, 5000] {
         let mut random = StdRng::seed_from_u64(length);
         let folder = Folder::new("cut");
-        let contents = make(&folder.0, &mut random, LENGTH, true);
-        let file = folder.0.join("rows.redb");
+        let contents = make(&folder, &mut random, LENGTH, true);
+        let file = folder.join("rows.redb");
         let all = fs::read(&file).unwrap();
         fs::write(&file, &all[..all.len().min(length as usize)]).unwrap();
         // The log may still have all of it.
-        check(&folder.0, &contents, &format!("cut to {length}"));
-        fs::remove_dir_all(&folder.0).unwrap();
-        let contents = make(&folder.0, &mut random, LENGTH, true);
+        check(&folder, &contents, &format!("cut to {length}"));
+        fs::remove_dir_all(&folder).unwrap();
+        let contents = make(&folder, &mut random, LENGTH, true);
         fs::write(&file, bytes(&mut random, 1000 + length as usize)).unwrap();
-        assert!(!check(&folder.0, &contents, &format!("{length} bytes of garbage")));
+        assert!(!check(&folder, &contents, &format!("{length} bytes of garbage")));
         // What was written may be found by hand.
-        assert!(folder.0.join("damaged.1/data").exists());
-        assert!(check_twice(&folder.0), "the new one is a cache like others");
+        assert!(folder.join("damaged.1/data").exists());
+        assert!(check_twice(&folder), "the new one is a cache like others");
     }
 }
 
@@ -216,8 +217,8 @@ fn check_twice(folder: &Path) -> bool {
 fn a_backing_file_that_is_gone_or_cut_is_fetched_again() {
     let mut random = StdRng::seed_from_u64(1);
     let folder = Folder::new("backing");
-    let contents = make(&folder.0, &mut random, LARGE, true);
-    let data = folder.0.join("data/0");
+    let contents = make(&folder, &mut random, LARGE, true);
+    let data = folder.join("data/0");
     let mut files: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| !path.ends_with("small"));
     files.sort();
@@ -227,28 +228,28 @@ fn a_backing_file_that_is_gone_or_cut_is_fetched_again() {
     // Longer: what is behind is nobody's.
     fs::OpenOptions::new().write(true).open(&files[3]).unwrap().set_len(1 << 20).unwrap();
     for _ in 0..2 {
-        assert!(!check(&folder.0, &contents, "one is gone, one cut, one longer"));
+        assert!(!check(&folder, &contents, "one is gone, one cut, one longer"));
     }
-    let cache = Cache::open(&folder.0, config()).unwrap();
+    let cache = Cache::open(&folder, config()).unwrap();
     assert_eq!(cache.dirty_files().len(), 1, "the others are as they were");
-    assert!(!folder.0.join("damaged.1").exists());
+    assert!(!folder.join("damaged.1").exists());
 }
 
 #[test]
 fn a_slab_that_is_gone_or_cut_is_fetched_again() {
     for left in [None, Some(0), Some(5000), Some(2 * SLOT + 3000)] {
         let folder = Folder::new("slab");
-        let contents = make(&folder.0, &mut StdRng::seed_from_u64(1), LENGTH, true);
-        let slab = folder.0.join("data/0/small");
-        assert_eq!(fs::read_dir(folder.0.join("data/0")).unwrap().count(), 1, "all are in it");
+        let contents = make(&folder, &mut StdRng::seed_from_u64(1), LENGTH, true);
+        let slab = folder.join("data/0/small");
+        assert_eq!(fs::read_dir(folder.join("data/0")).unwrap().count(), 1, "all are in it");
         match left {
             None => fs::remove_file(&slab).unwrap(),
             Some(left) => fs::OpenOptions::new().write(true).open(&slab).unwrap().set_len(left).unwrap(),
         }
         for _ in 0..2 {
-            assert!(!check(&folder.0, &contents, &format!("{left:?} is left")));
+            assert!(!check(&folder, &contents, &format!("{left:?} is left")));
         }
-        assert!(check_twice(&folder.0));
+        assert!(check_twice(&folder));
     }
 }
 
@@ -256,19 +257,19 @@ fn a_slab_that_is_gone_or_cut_is_fetched_again() {
 fn a_cache_without_slots_is_taken_over() {
     let folder = Folder::new("taken");
     // But for the number, one with large files only is as it was then.
-    let contents = make(&folder.0, &mut StdRng::seed_from_u64(1), LARGE, true);
-    fs::write(folder.0.join("VERSION"), "afar cache 2\n").unwrap();
-    assert!(check(&folder.0, &contents, "taken over"));
-    assert_eq!(fs::read_to_string(folder.0.join("VERSION")).unwrap(), format!("afar cache {FORMAT}\n"));
-    assert!(!folder.0.join("damaged.1").exists());
+    let contents = make(&folder, &mut StdRng::seed_from_u64(1), LARGE, true);
+    fs::write(folder.join("VERSION"), "afar cache 2\n").unwrap();
+    assert!(check(&folder, &contents, "taken over"));
+    assert_eq!(fs::read_to_string(folder.join("VERSION")).unwrap(), format!("afar cache {FORMAT}\n"));
+    assert!(!folder.join("damaged.1").exists());
 }
 
 #[test]
 fn a_cache_of_an_older_version_is_put_aside() {
     let folder = Folder::new("older");
-    let contents = make(&folder.0, &mut StdRng::seed_from_u64(1), LENGTH, true);
-    fs::write(folder.0.join("VERSION"), "afar cache 1\n").unwrap();
-    assert!(!check(&folder.0, &contents, "older"));
-    assert!(folder.0.join("damaged.1/rows.redb").exists());
-    assert!(check_twice(&folder.0));
+    let contents = make(&folder, &mut StdRng::seed_from_u64(1), LENGTH, true);
+    fs::write(folder.join("VERSION"), "afar cache 1\n").unwrap();
+    assert!(!check(&folder, &contents, "older"));
+    assert!(folder.join("damaged.1/rows.redb").exists());
+    assert!(check_twice(&folder));
 }

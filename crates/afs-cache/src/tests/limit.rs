@@ -1,9 +1,10 @@
 //! Tests of what goes when there is too much, and of a full disk.
 
-use super::start::{Folder, key};
+use super::start::key;
 use super::{DISK, by, config, current, open};
 use crate::backing::SLOT;
 use crate::{Cache, CacheError, CacheFile, Config};
+use afs_lab::real::folder::Folder;
 use afs_store::disk::{Cut, Disk, SimulatedDisk};
 use std::sync::Arc;
 
@@ -234,7 +235,7 @@ fn a_file_that_is_larger_than_the_caches_disk_can_be_written() {
 #[test]
 fn what_the_kernel_reads_by_itself_is_not_let_go() {
     let folder = Folder::new("held");
-    let cache = Cache::open(&folder.0, config()).unwrap();
+    let cache = Cache::open(&folder, config()).unwrap();
     fill(&cache, 1, 4 << 20);
     let file = cache.held(key(1)).unwrap().unwrap();
     let kernel = file.backing().unwrap();

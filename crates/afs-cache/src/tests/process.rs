@@ -1,8 +1,10 @@
 //! The death of a real process: what it said to have written is there.
 
 use super::config;
-use super::start::{Folder, key, skipped};
+use super::start::key;
 use crate::Cache;
+use afs_lab::real::folder::Folder;
+use afs_lab::skipped::skip;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -21,12 +23,12 @@ fn program() -> PathBuf {
 fn what_a_killed_process_said_to_have_written_is_there() {
     let program = program();
     if !program.exists() {
-        return skipped("what_a_killed_process_said_to_have_written_is_there: afs-cache-load is not built");
+        return skip("what_a_killed_process_said_to_have_written_is_there", "afs-cache-load is not built");
     }
     let folder = Folder::new("killed");
     for round in 0..5u64 {
         let mut child = Command::new(&program)
-            .arg(&folder.0)
+            .arg(&folder)
             .arg(round.to_string())
             .stdout(Stdio::piped())
             .spawn()
@@ -42,7 +44,7 @@ fn what_a_killed_process_said_to_have_written_is_there() {
         child.wait().expect("it was started");
         // Of what it said after that nobody has heard; it may be there too.
         let last = last.expect("it has written");
-        let cache = Cache::open(&folder.0, config()).unwrap();
+        let cache = Cache::open(&folder, config()).unwrap();
         let file = cache.held(key(2 * round as u32 + 2)).unwrap().expect("it was written to");
         for n in 0..=last {
             let mut out = [0; 100];

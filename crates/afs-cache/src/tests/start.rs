@@ -3,36 +3,11 @@
 use super::{by, config, current, open};
 use crate::backing::SLOT;
 use crate::{Cache, CacheError, CellNumber, FORMAT, FileKey};
+use afs_lab::real::folder::Folder;
+use afs_lab::skipped::skip;
 use afs_store::disk::SimulatedDisk;
 use rustix::fs::{IFlags, ioctl_getflags};
 use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
-
-pub(super) struct Folder(pub(super) PathBuf);
-
-impl Folder {
-    pub(super) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("afs-cache-test-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Says that a test cannot run here: its name, and why.
-pub(super) fn skipped(line: &str) {
-    println!("SKIPPED: afs-cache {line}");
-    if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
-        let log = fs::OpenOptions::new().append(true).create(true).open(log);
-        writeln!(log.expect("the log of skipped tests"), "afs-cache {line}").expect("it can be written");
-    }
-}
 
 pub(super) fn key(vnode: u32) -> FileKey {
     FileKey { cell: CellNumber(1), volume: 7, vnode, unique: 3 }
@@ -41,14 +16,14 @@ pub(super) fn key(vnode: u32) -> FileKey {
 #[test]
 fn a_folder_is_made_used_and_found_again() {
     let folder = Folder::new("again");
-    let cache = Cache::open(&folder.0.join("deep/down"), config()).unwrap();
+    let cache = Cache::open(&folder.join("deep/down"), config()).unwrap();
     let cell = cache.cell("a.cell").unwrap();
     let file = current(&cache, key(2), 5, 10).unwrap();
     file.fill(0, b"0123456789").unwrap();
     file.confirm(0..10);
     drop(file);
     drop(cache);
-    let cache = Cache::open(&folder.0.join("deep/down"), config()).unwrap();
+    let cache = Cache::open(&folder.join("deep/down"), config()).unwrap();
     assert_eq!(cache.cell("a.cell").unwrap(), cell);
     assert_eq!(cache.cell_name(cell).as_deref(), Some("a.cell"));
     let file = current(&cache, key(2), 5, 10).unwrap();
@@ -109,62 +84,59 @@ fn another_version_replaces_the_first_and_who_has_that_open_reads_on() {
 #[test]
 fn a_folder_of_a_newer_version_is_refused_and_left_alone() {
     let folder = Folder::new("newer");
-    drop(Cache::open(&folder.0, config()).unwrap());
+    drop(Cache::open(&folder, config()).unwrap());
     let text = format!("afar cache {}\n", FORMAT + 1);
-    fs::write(folder.0.join("VERSION"), &text).unwrap();
-    let error = Cache::open(&folder.0, config()).unwrap_err();
+    fs::write(folder.join("VERSION"), &text).unwrap();
+    let error = Cache::open(&folder, config()).unwrap_err();
     assert!(matches!(error, CacheError::Newer { .. }), "{error}");
     let said = error.to_string();
-    assert!(said.contains(folder.0.to_str().unwrap()) && said.contains("newer program"), "{said}");
-    assert_eq!(fs::read_to_string(folder.0.join("VERSION")).unwrap(), text);
+    assert!(said.contains(folder.to_str().unwrap()) && said.contains("newer program"), "{said}");
+    assert_eq!(fs::read_to_string(folder.join("VERSION")).unwrap(), text);
 }
 
 #[test]
 fn a_folder_with_anothers_files_is_refused() {
     let folder = Folder::new("foreign");
-    fs::create_dir_all(folder.0.join("data")).unwrap();
-    fs::write(folder.0.join("data/precious"), b"!").unwrap();
-    let error = Cache::open(&folder.0, config()).unwrap_err();
+    fs::create_dir_all(folder.join("data")).unwrap();
+    fs::write(folder.join("data/precious"), b"!").unwrap();
+    let error = Cache::open(&folder, config()).unwrap_err();
     assert!(matches!(error, CacheError::Foreign { .. }), "{error}");
-    assert_eq!(fs::read(folder.0.join("data/precious")).unwrap(), b"!");
+    assert_eq!(fs::read(folder.join("data/precious")).unwrap(), b"!");
 }
 
 #[test]
 fn a_folder_is_used_by_one_process_at_a_time() {
     let folder = Folder::new("locked");
-    let _cache = Cache::open(&folder.0, config()).unwrap();
-    let error = Cache::open(&folder.0, config()).unwrap_err();
+    let _cache = Cache::open(&folder, config()).unwrap();
+    let error = Cache::open(&folder, config()).unwrap_err();
     assert!(matches!(error, CacheError::InUse { .. }), "{error}");
 }
 
 #[test]
 fn what_was_put_aside_is_found_with_a_text_and_no_longer_in_the_way() {
     let folder = Folder::new("aside");
-    let cache = Cache::open(&folder.0, config()).unwrap();
+    let cache = Cache::open(&folder, config()).unwrap();
     let cell = cache.cell("a.cell").unwrap();
     let key = FileKey { cell, volume: 7, vnode: 2, unique: 3 };
     let file = current(&cache, key, 5, 3).unwrap();
     file.write(3, b"mine", &by(1000)).unwrap();
     let conflict = cache.put_aside(&file, "the file was changed by others").unwrap();
     drop(file);
-    let data = fs::read(folder.0.join(conflict.data_name())).unwrap();
+    let data = fs::read(folder.join(conflict.data_name())).unwrap();
     assert_eq!(data, b"\0\0\0mine");
-    let text = fs::read_to_string(folder.0.join(conflict.text_name())).unwrap();
+    let text = fs::read_to_string(folder.join(conflict.text_name())).unwrap();
     assert!(text.contains("user 1000") && text.contains("a.cell") && text.contains("3 to 7"), "{text}");
     assert!(cache.held(key).unwrap().is_none());
     drop(cache);
-    let cache = Cache::open(&folder.0, config()).unwrap();
+    let cache = Cache::open(&folder, config()).unwrap();
     assert_eq!(cache.conflicts(), vec![conflict.clone()]);
     assert!(cache.dirty_files().is_empty());
     drop(cache);
-    fs::remove_file(folder.0.join(conflict.data_name())).unwrap();
-    let cache = Cache::open(&folder.0, config()).unwrap();
-    assert!(
-        !folder.0.join(conflict.data_name()).exists(),
-        "it was taken away, and nothing comes in its place"
-    );
+    fs::remove_file(folder.join(conflict.data_name())).unwrap();
+    let cache = Cache::open(&folder, config()).unwrap();
+    assert!(!folder.join(conflict.data_name()).exists(), "it was taken away, and nothing comes in its place");
     cache.remove_conflict(&conflict).unwrap();
-    assert!(fs::read_dir(folder.0.join("conflicts")).unwrap().next().is_none());
+    assert!(fs::read_dir(folder.join("conflicts")).unwrap().next().is_none());
 }
 
 #[test]
@@ -173,19 +145,19 @@ fn what_an_earlier_conflict_has_left_does_not_pass_for_a_later_ones() {
         let mut names = None;
         for round in ["learns the names", "finds them taken"] {
             let folder = Folder::new("taken");
-            let cache = Cache::open(&folder.0, config()).unwrap();
+            let cache = Cache::open(&folder, config()).unwrap();
             let file = current(&cache, key(2), 5, 0).unwrap();
             file.write(0, &vec![b'x'; length], &by(1000)).unwrap();
             if let Some((data, text)) = &names {
-                fs::create_dir_all(folder.0.join("conflicts")).unwrap();
-                fs::write(folder.0.join(data), "an earlier one's").unwrap();
-                fs::write(folder.0.join(text), "an earlier one's").unwrap();
+                fs::create_dir_all(folder.join("conflicts")).unwrap();
+                fs::write(folder.join(data), "an earlier one's").unwrap();
+                fs::write(folder.join(text), "an earlier one's").unwrap();
             }
             let conflict = cache.put_aside(&file, "the file was changed by others").unwrap();
             drop(file);
-            let data = fs::read(folder.0.join(conflict.data_name())).unwrap();
+            let data = fs::read(folder.join(conflict.data_name())).unwrap();
             assert_eq!((data.len(), data.first()), (length, Some(&b'x')), "{round}");
-            let text = fs::read_to_string(folder.0.join(conflict.text_name())).unwrap();
+            let text = fs::read_to_string(folder.join(conflict.text_name())).unwrap();
             assert!(text.contains("user 1000"), "{round}: {text}");
             names = Some((conflict.data_name(), conflict.text_name()));
         }
@@ -220,10 +192,10 @@ fn what_is_laid_out_is_not_there_and_what_is_there_stays() {
 #[test]
 fn files_have_no_times_of_access() {
     if let Err(error) = ioctl_getflags(fs::File::open(std::env::temp_dir()).unwrap()) {
-        return skipped(&format!("files_have_no_times_of_access: the file system has no such flag: {error}"));
+        return skip("files_have_no_times_of_access", &format!("the file system has no such flag: {error}"));
     }
     let folder = Folder::new("times");
-    let cache = Cache::open(&folder.0, config()).unwrap();
+    let cache = Cache::open(&folder, config()).unwrap();
     let length = SLOT + 1;
     let file = current(&cache, key(2), 5, length).unwrap();
     file.fill(0, &vec![1; length as usize]).unwrap();

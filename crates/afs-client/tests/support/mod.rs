@@ -8,7 +8,6 @@ pub(crate) mod moving;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -32,6 +31,7 @@ use rx_security::{KeySet, UnixTime, rxkad};
 use rxgen::Interface;
 use rxgen::xdr::{CharVec, XdrArray};
 
+use afs_lab::real::folder::Folder;
 use afs_sim::Sim;
 
 use databases::{AsksPr, Databases};
@@ -101,27 +101,6 @@ impl Protection for People {
 
     fn is_superuser(&self, _: &str) -> bool {
         false
-    }
-}
-
-/// A folder that goes with its owner.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("afs-client-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        // Left by an earlier process of this number.
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -216,7 +195,7 @@ impl World {
     ) -> Self {
         let sim = Sim::new(Duration::from_millis(5));
         // Names of files are in messages, which are the same in each run of a world that has only simulated disks.
-        let folder = (0..count).any(|number| disk_of(number).is_none()).then(Folder::new);
+        let folder = (0..count).any(|number| disk_of(number).is_none()).then(|| Folder::new("client"));
         let keys = KeySet::of([Key::rxkad_krb5(1, EncType::AES256, &[7; 32])]).unwrap();
         let bind = |address| Endpoint::bind_with(Arc::new(sim.clone()), address, options()).unwrap();
         let setup = bind(socket(200, 7001));
@@ -504,7 +483,7 @@ impl World {
 }
 
 fn in_folder(folder: Option<&Folder>, name: &str) -> PathBuf {
-    folder.map_or(Path::new(NOWHERE), |folder| &folder.0).join(name)
+    folder.map_or(Path::new(NOWHERE), |folder| folder.path()).join(name)
 }
 
 /// The holders in a list of promises, each with a volume.

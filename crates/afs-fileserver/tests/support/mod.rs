@@ -3,9 +3,9 @@
 pub(crate) mod client;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes, WallClock};
@@ -19,6 +19,7 @@ use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::security::Null;
 
 use afs_lab::caller::named::NamedServer;
+use afs_lab::real::folder::Folder;
 use afs_sim::Sim;
 use client::Client;
 
@@ -123,27 +124,6 @@ pub(crate) struct Cell {
     starts: u8,
 }
 
-/// A folder that goes with its owner.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("afar-fileserver-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        // Left by an earlier process of this number.
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(path.join("vicepa")).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Cell {
     /// A server with [`VOLUME`], in which everybody may do everything.
     pub(crate) fn new() -> Self {
@@ -165,8 +145,8 @@ impl Cell {
     }
 
     fn on(open: impl FnOnce(&Path) -> Partition, configure: impl FnOnce(&mut Config)) -> Self {
-        let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new());
-        let partition = open(&folder.0.join("vicepa"));
+        let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new("fileserver"));
+        let partition = open(&folder);
         make_volume(&partition, VOLUME, "scratch");
         let (people, state) = (People::default(), SimulatedDisk::new(1 << 20));
         let (server, endpoint) = start(&sim, &partition, &state, &people, configure);

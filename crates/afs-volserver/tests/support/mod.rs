@@ -2,11 +2,12 @@
 pub(crate) mod dumps;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use afs_lab::real::folder::Folder;
 use afs_volserver::{Authority, Config, Partitions, Peers, VolumeService, Watcher};
 use afs_volume::{Partition, VolumeState};
 use afs_wire::afsvol::{
@@ -61,15 +62,6 @@ impl Peers for Anonymous {
     }
 }
 
-/// A folder that goes with its owner.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
-
 pub(crate) struct Lab {
     pub(crate) connection: Connection,
     pub(crate) partitions: Partitions,
@@ -93,13 +85,9 @@ impl Lab {
     }
 
     pub(crate) fn on(change: impl FnOnce(&mut Config), open: impl Fn(&Path) -> Partition) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("afs-volserver-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = Folder(std::env::temp_dir().join(name));
-        // Left by an earlier process of this number.
-        let _ = std::fs::remove_dir_all(&folder.0);
+        let folder = Folder::new("volserver");
         let open = |id: PartitionId| {
-            let path = folder.0.join(format!("{}", id.0));
+            let path = folder.join(format!("{}", id.0));
             std::fs::create_dir_all(&path).unwrap();
             (id, open(&path))
         };

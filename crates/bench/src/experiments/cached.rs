@@ -2,11 +2,12 @@
 //! FUSE mount, with and without PAGs.
 
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{Mount, OurCell, Scene, work, work_in_pag};
 use crate::network::LinkSpec;
 use crate::record::{Record, Run, short};
+use afs_lab::real::folder::Folder;
 
 /// All processes that are measured are here.
 const CORE: Option<usize> = Some(0);
@@ -53,7 +54,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
          '{BESIDE_PAGS}' is a second mount in which somebody has a PAG, '{IN_PAG}' the same mount, read in another PAG. Before that they are read once. Repetitions in turns; 'again' is the same measured twice, so that the difference is noise.",
         files * FOLDERS
     );
-    let local = Folder::new("local")?;
+    let local = folder("local");
     let cell = OurCell::new()?;
     let scene = Scene::open_on(lab, &cell, &LinkSpec::none(), SERVER_CORE)?;
     let mount = Mount::afar(lab, scene.near(), &cell.client(), CORE)?;

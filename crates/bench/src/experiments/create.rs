@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{Mount, OurCell, Scene, work};
 use crate::network::{Ends, LinkSpec};
@@ -47,7 +47,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     lab.interrupt.sleep(lab.choose(FREED_FOR, Duration::ZERO))?;
     let cell = OurCell::new()?;
     let scene = Scene::open_on(lab, &cell, &LinkSpec::none(), SERVER_CORE)?;
-    let local = Folder::new("local")?;
+    let local = folder("local");
     let mount = Mount::afar(lab, scene.near(), &cell.client(), CORE)?;
     let mirror = Mount::mirror(lab, local.path(), CORE)?;
     let (scene, mount, mirror, files) = (&scene, &mount, &mirror, &files);

@@ -13,7 +13,7 @@ use super::rtt_text;
 use crate::cells::STOCK_FLAGS;
 use crate::distribution::Distribution;
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{AFSD_SIZES, CellScene, ClientOf, Mount, OurCell, Scene};
 use crate::network::LinkSpec;
@@ -65,7 +65,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let near = Mount::afar(lab, scene.near(), &client, None)?;
     prepare(lab, &near, bytes)?;
     near.stop()?;
-    let local = Folder::new("meanwhile")?;
+    let local = folder("meanwhile");
     make_small(lab, &local.path().join(SMALL))?;
     let stock = open_stock(lab, bytes).map_err(|error| error.to_string());
     let measure = |record: &mut Record, scene: &Scene, wanted: &[(&'static str, &'static str)]| {

@@ -10,7 +10,7 @@ use afar_interop::cell::ADDRESS;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{CellScene, Mount, OurCell, Scene};
 use crate::network::{Ends, LINK_TEXT, LinkSpec, add_addresses};
@@ -18,6 +18,7 @@ use crate::process::Process;
 use crate::record::{Record, Run, short};
 use crate::tools::{Invocation, Place, Stack};
 use crate::transfer::{self, Window};
+use afs_lab::real::folder::Folder;
 
 const RTT: Duration = Duration::from_millis(50);
 /// The part of rxperf's rate in the same run that is the goal.
@@ -121,13 +122,13 @@ struct Far {
 impl Far {
     fn start(lab: &Lab, cell: &OurCell) -> Result<Far, Error> {
         let scene = Scene::open(lab, cell, &LinkSpec::wan(RTT))?;
-        let folder = Folder::new("far")?;
+        let folder = folder("far");
         let keys = cell.state().join("etc/server");
         let Place::In(namespace) = scene.far() else { unreachable!("the scene is on a link") };
         add_addresses(namespace, MORE_SERVERS[0], MORE_SERVERS.len() as u32)?;
         let mut servers = Vec::new();
         for (n, address) in [linkem::ADDRESS_A].into_iter().chain(MORE_SERVERS).enumerate() {
-            let state = folder.inner(&format!("state{n}"))?;
+            let state = folder.inner(&format!("state{n}"));
             let own = state.join("etc/server");
             let copied = fs::create_dir_all(&own).and_then(|()| {
                 for entry in fs::read_dir(&keys)? {

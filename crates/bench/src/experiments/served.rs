@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::far::work;
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{Mount, OurCell, Scene};
 use crate::network::LinkSpec;
@@ -41,7 +41,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
          mount's cache, or the latter through 'empty mount', a FUSE file system on our fuse-dev that serves a local folder with the same flags as the client's mount. `ab` asks {AT_ONCE} at a time with keepalive for one document again and again for {seconds} s, after 1 s that does not count: all of it is in the cache and in memory. \
          Repetitions in turns; 'local again' is the same as 'local', so that the difference is noise."
     );
-    let local = Folder::new("local")?;
+    let local = folder("local");
     let cell = OurCell::new()?;
     let scene = Scene::open(lab, &cell, &LinkSpec::none())?;
     let mount = Mount::afar(lab, scene.near(), &cell.client(), None)?;
@@ -91,7 +91,7 @@ fn file_of(document: &str) -> String {
 }
 
 fn once(lab: &Lab, server: &str, document: &str, root: &Path, seconds: u64) -> Result<Run, Error> {
-    let work = Folder::new(server)?;
+    let work = folder(server);
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = port.map_err(|e| Error::run(format!("a free port: {e}")))?.port();
     let serve = match server {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::far::{number, work};
 use crate::cells::STOCK_FLAGS;
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{AFSD_SIZES, CellScene, ClientOf, Mount, OurCell, Scene};
 use crate::network::LinkSpec;
@@ -137,7 +137,7 @@ fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Erro
         work(lab, &[stream::NAME, "write", &file, &bytes.to_string()], TIMEOUT)?;
     }
     let (count, bytes) = (size.photographs, size.photograph_bytes);
-    let source = Folder::new("photographs")?;
+    let source = folder("photographs");
     for number in 0..count {
         let path = source.path().join(format!("{number}.raw")).display().to_string();
         work(lab, &[paths::NAME, "make-file", &path, &bytes.to_string()], TIMEOUT)?;
@@ -152,7 +152,7 @@ fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Erro
         return shell(&format!("cp -r '{}' '{}'", source.path().display(), to.display()));
     }
     // A bare repository in the cell has the contents. It is made here and copied: afsd.fuse sets no times, which git wants to.
-    let bare = Folder::new("bare")?;
+    let bare = folder("bare");
     shell(&format!(
         "set -e; cd '{source}'; {GIT}; git init -q; git annex init -q one; git annex add -q .; git commit -q -m photographs; \
          git clone -q --bare . '{bare}'; cd '{bare}'; git annex init -q cell; cd -; git remote add cell '{bare}'; git annex copy -q --to cell .; \
@@ -193,7 +193,7 @@ fn three(
         Kind::Stock => Mount::afsd(lab, far, client, None),
     };
     let (first, second, third) = (mount()?, mount()?, mount()?);
-    let here = Folder::new("third")?;
+    let here = folder("third");
     let seconds = size.film_s.to_string();
     let film =
         lab.tools.bench().and([stream::NAME, "film", &first.file(FILM), &FILM_MBIT.to_string(), &seconds]);

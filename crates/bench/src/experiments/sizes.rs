@@ -13,13 +13,14 @@ use super::far::{number, until_quiet, work};
 use super::rtt_text;
 use crate::cells::STOCK_FLAGS;
 use crate::error::Error;
-use crate::folder::Folder;
+use crate::folder::folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{AFSD_SIZES, AFSD_SIZES_MANY, CellScene, Mount, OurCell, Scene};
 use crate::network::{LinkSpec, NetworkBytes};
 use crate::record::{Record, Run, short};
 use crate::tools::{Place, Stack};
 use crate::workers::{paths, stream};
+use afs_lab::real::folder::Folder;
 
 const RTT: Duration = Duration::from_micros(12_500);
 /// Files of two pages.
@@ -95,7 +96,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     describe(lab, record, huge_bytes);
     let stages = Stages {
         huge_bytes,
-        local: Folder::new("local")?,
+        local: folder("local"),
         ours: OurCell::new()?,
         our: OnceCell::new(),
         stock: OnceCell::new(),

@@ -33,10 +33,11 @@ use rx_proto::security::{Null, SecurityClass, ServerSecurity};
 use rxgen::xdr::{CharVec, Uuid, XdrArray, XdrString};
 use rxgen::{Interface, Rpc, RpcInfo};
 
-use super::file_service::{Folder, bind, put_online};
+use super::file_service::{bind, put_online};
 use crate::engine::Bound;
 use crate::shape::Shape;
 use afs_lab::caller::named::{Named, NamedServer};
+use afs_lab::real::folder::Folder;
 use afs_sim::Sim;
 
 /// The first input of a thread makes the servers, with the caches of their stores.
@@ -117,7 +118,7 @@ impl World {
     fn new() -> Self {
         let folder = Folder::new("admin");
         let open = |id: PartitionId| {
-            let path = folder.0.join(id.0.to_string());
+            let path = folder.join(id.0.to_string());
             std::fs::create_dir_all(&path).expect("there is room for a partition");
             let partition = Partition::open(&path, afs_volume::Config::default());
             (id, partition.expect("a new partition opens"))
@@ -133,7 +134,7 @@ impl World {
             client.connect(server.local_addr(), ServiceId(service), security)
         };
         let connections = CALLERS.map(|name| SERVICES.map(|(service, _)| connect(name, service))).into();
-        let etc = folder.0.join("etc");
+        let etc = folder.join("etc");
         std::fs::create_dir_all(&etc).expect("there is room for a configuration");
         std::fs::write(etc.join("UserList"), "admin\n").expect("there is room for a configuration");
         server.add_service(afs_server::fuzzing::overseer(&etc, security()));

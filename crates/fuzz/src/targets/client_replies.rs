@@ -19,6 +19,7 @@ use afs_celldb::{Database, rx_service};
 use afs_client::{Client, Error, Fid, OpenFlags, SetStatus, User};
 use afs_config::{CellName, CellServDb};
 use afs_fileserver::{FileServer, Volumes, WallClock};
+use afs_lab::real::folder::Folder;
 use afs_volume::{NewVolume, Partition, SetStatus as VolumeStatus, Stamp, VnodeId, Volume, VolumeKind};
 use afs_wire::Uuid;
 use afs_wire::acl::Acl;
@@ -35,7 +36,7 @@ use rx_proto::security::Null;
 use rxgen::xdr::{CharVec, XdrArray};
 use rxgen::{Abort, Interface};
 
-use super::file_service::{Folder, Nobody, put_online};
+use super::file_service::{Nobody, put_online};
 use crate::engine::Bound;
 use crate::shape::Shape;
 use afs_sim::Sim;
@@ -102,7 +103,7 @@ fn stamp() -> Stamp {
 impl World {
     fn new() -> Self {
         let folder = Folder::new("client");
-        let partition = Partition::open(&folder.0, afs_volume::Config::default()).expect("there is room");
+        let partition = Partition::open(&folder, afs_volume::Config::default()).expect("there is room");
         let volume = make_volume(&partition);
         let sim = Sim::new(Duration::from_micros(100));
         let endpoint = bind(&sim, socket(1, 7000));

@@ -9,7 +9,6 @@
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +28,7 @@ use rxgen::Interface;
 use crate::engine::Bound;
 use crate::shape::Shape;
 use afs_lab::caller::named::{Named, NamedServer};
+use afs_lab::real::folder::Folder;
 use afs_sim::Sim;
 
 /// The first input of a thread makes a server, with the caches of its store.
@@ -72,26 +72,6 @@ pub(super) fn bind(sim: &Sim, machine: u8) -> Endpoint {
     let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
     let address = SocketAddr::from(([10, 0, 0, machine], 7000));
     Endpoint::bind_with(Arc::new(sim.clone()), address, options).expect("nobody is there")
-}
-
-/// A folder that goes with its owner.
-pub(super) struct Folder(pub(super) PathBuf);
-
-impl Folder {
-    pub(super) fn new(what: &str) -> Self {
-        let name = format!("afar-fuzz-{what}-{}-{:?}", std::process::id(), std::thread::current().id());
-        let path = std::env::temp_dir().join(name);
-        // Left by an earlier process of this number.
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("there is room for a partition");
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Everybody is nobody, but for the administrator.
@@ -141,7 +121,7 @@ impl World {
     fn new() -> Self {
         let folder = Folder::new("server");
         let partition =
-            Partition::open(&folder.0, afs_volume::Config::default()).expect("a new partition opens");
+            Partition::open(&folder, afs_volume::Config::default()).expect("a new partition opens");
         let volume = make_volume(&partition);
         let sim = Sim::new(Duration::from_micros(100));
         let (endpoint, client) = (bind(&sim, 1), bind(&sim, 2));
