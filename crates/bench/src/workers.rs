@@ -8,7 +8,6 @@ mod hosts;
 pub(crate) mod idle;
 pub(crate) mod load;
 pub(crate) mod mirror;
-mod named;
 pub(crate) mod named_server;
 pub(crate) mod paths;
 pub(crate) mod probe;

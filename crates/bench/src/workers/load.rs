@@ -28,9 +28,9 @@ use tokio::runtime::Builder;
 use super::calling::{self, Callee, Service, Watch};
 use super::file_host::{self, FileHost};
 use super::hosts::Hosts;
-use super::named::Named;
 use super::{Failure, hear, print};
 use crate::network;
+use afs_lab::caller::named::Named;
 
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "load-worker";
@@ -193,7 +193,7 @@ fn rxperf_peer(
     let user = options.user.clone();
     let security = move || -> Box<dyn SecurityClass> {
         match &user {
-            Some(name) => Named::client(name),
+            Some(name) => Box::new(Named { name: Some(name.clone()) }),
             None => Box::new(Null),
         }
     };
@@ -302,7 +302,7 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workers::named::NamedServer;
+    use afs_lab::caller::named::NamedServer;
 
     #[test]
     fn sizes_are_spread_over_all_orders_of_magnitude_and_the_same_for_a_seed() {

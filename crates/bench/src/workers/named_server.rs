@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rx::{Endpoint, EndpointConfig};
 use tokio::runtime::Builder;
 
-use super::named::NamedServer;
 use super::{Failure, hear, print};
+use afs_lab::caller::named::NamedServer;
 
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "named-server";
