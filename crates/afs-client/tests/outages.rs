@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, make, open, random_bytes, read_all};
-use crate::support::{NOBODY, World, cell_root, content, names};
+use crate::support::{Cell, NOBODY, World, cell_root, content, names};
 use afs_client::{Client, Error, OpenFile};
 use afs_sim::{Fate, Sim};
 use bytes::Bytes;
@@ -345,4 +345,18 @@ fn a_server_that_never_was_there_is_told_of_within_a_minute() {
         assert!(matches!(error, Error::Unreachable { .. }), "{error}");
         assert!(sim.now().since(begin) < Duration::from_secs(60), "{:?}", sim.now().since(begin));
     });
+}
+
+/// The newcomer's test of CONTRIBUTING.md.
+#[test]
+fn a_mount_that_was_cut_off_is_told_later_what_was_written_meanwhile() {
+    let cell = Cell::new();
+    let (here, away) = (cell.client(1), cell.client(2));
+    cell.write(&here, "notes", "old");
+    assert_eq!(cell.read(&away, "notes"), "old");
+    cell.cut_off(&away);
+    cell.write(&here, "notes", "new");
+    cell.let_in();
+    cell.pass(Duration::from_secs(200));
+    assert_eq!(cell.read(&away, "notes"), "new");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::support::client::{Client, Kind};
-use crate::support::{People, ROOT, VOLUME, make_volume};
+use crate::support::{ROOT, VOLUME, make_volume, people};
 use afs_fileserver::{Config, FileServer, Volumes};
 use afs_lab::real::folder::Folder;
 use afs_volume::Partition;
@@ -20,11 +20,11 @@ fn bind() -> Endpoint {
 
 fn serve(folder: &Folder) -> (Endpoint, FileServer) {
     let partition = Partition::open(folder, afs_volume::Config::default()).unwrap();
-    make_volume(&partition, VOLUME, "scratch");
+    make_volume(&partition, "scratch", VOLUME);
     let endpoint = bind();
     let volumes: Arc<dyn Volumes> = Arc::new(vec![partition]);
     let config = Config::new(Uuid { time_low: 7000, ..Uuid::default() });
-    let server = FileServer::new(config, &endpoint, volumes, Arc::new(People::default())).unwrap();
+    let server = FileServer::new(config, &endpoint, volumes, Arc::new(people())).unwrap();
     endpoint.add_service(server.service(vec![Arc::new(Null)]));
     (endpoint, server)
 }

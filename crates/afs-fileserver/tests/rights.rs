@@ -1,8 +1,6 @@
 //! What access lists, owners, administrators and groups allow at the procedures of the file service, and with which code the rest is
 //! refused.
 
-use std::sync::atomic::Ordering;
-
 use crate::support::client::{mode, owner, text};
 use crate::support::{ADMIN, ALL, Cell, FRIENDS, OTHER, READ, ROOT, USER, VOLUME, stamp};
 use afs_volume::{SetStatus, VnodeId};
@@ -177,7 +175,7 @@ fn groups_are_asked_again_when_an_administrator_says_so() {
             spare1: 0,
         };
         assert_eq!(user.status(file).await.unwrap_err(), ACCESS);
-        people.user_is_friend.store(true, Ordering::Relaxed);
+        people.add(USER, FRIENDS);
         assert_eq!(user.status(file).await.unwrap_err(), ACCESS, "his groups are remembered");
         for who in [&client, &user] {
             assert_eq!(who.call(flush(&[USER], &[])).await.unwrap_err(), 1, "EPERM, not translated");
@@ -188,7 +186,7 @@ fn groups_are_asked_again_when_an_administrator_says_so() {
         user.status(file).await.unwrap();
 
         assert_eq!(client.status(file).await.unwrap_err(), ACCESS);
-        people.hosts_are_friends.store(true, Ordering::Relaxed);
+        people.add_hosts(FRIENDS);
         assert_eq!(client.status(file).await.unwrap_err(), ACCESS, "the host's groups are remembered");
         admin.call(flush(&[], &[HostAddr(0x0a00_0163)])).await.unwrap();
         assert_eq!(client.status(file).await.unwrap_err(), ACCESS, "that was about another host");

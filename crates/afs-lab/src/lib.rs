@@ -4,6 +4,7 @@
 //!
 //! - What a test may say to servers: [`caller`], a feature of this crate.
 //! - Folders, processes and addresses that go with their test: [`real`].
+//! - A cell in one process and in virtual time, and its pieces: [`sim`], the features `sim` and `cell`.
 //! - What we did not write: the KDC, etcd, a machine with systemd: [`peers`].
 //! - How a test is skipped, and takes its turn at a processor: [`skipped`], [`cpu`](mod@cpu).
 
@@ -14,4 +15,6 @@ pub mod caller;
 pub mod cpu;
 pub mod peers;
 pub mod real;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod skipped;

@@ -10,7 +10,7 @@ use afs_wire::rxafs::{self, CapabilityWords, Rxafs, reply};
 use afs_wire::rxafscb::{self, InterfaceAddr, Rxafscb};
 use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
 use bytes::Bytes;
-use rx::{CallError, Connection, Endpoint, EndpointConfig, Peer, PeerLimits, RpcError, ServiceConfig};
+use rx::{CallError, Connection, Endpoint, Peer, PeerLimits, RpcError, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
@@ -19,6 +19,7 @@ use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
 use rxgen::{Abort, Interface, Rpc, Serve, ServerCall};
 
 use afs_lab::caller::named::Named;
+use afs_lab::sim::bind;
 use afs_sim::Sim;
 
 /// What the server has said to a client.
@@ -64,8 +65,7 @@ impl Client {
 
     pub(crate) fn of_kind(sim: &Sim, server: &Endpoint, number: u8, kind: Kind) -> Self {
         let address = SocketAddr::from(([10, 0, 1, number], 7001));
-        let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
-        let endpoint = Endpoint::bind_with(Arc::new(sim.clone()), address, options).unwrap();
+        let endpoint = bind(sim, address);
         Self::at(endpoint, server.local_addr(), kind.uuid.unwrap_or(number.into()), &kind)
     }
 

@@ -19,7 +19,7 @@ use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service};
 use afs_volserver::{Partitions, Peers, VolumeService, Watcher};
-use afs_volume::{NewClone, NewVolume, Partition, Stamp, VolumeKind};
+use afs_volume::{NewClone, Partition, VolumeKind};
 use afs_wire::afsvol::AfsVol;
 use afs_wire::bos::Bozo;
 use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
@@ -33,11 +33,12 @@ use rx_proto::security::{Null, SecurityClass, ServerSecurity};
 use rxgen::xdr::{CharVec, Uuid, XdrArray, XdrString};
 use rxgen::{Interface, Rpc, RpcInfo};
 
-use super::file_service::{bind, put_online};
+use super::file_service::bind;
 use crate::engine::Bound;
 use crate::shape::Shape;
 use afs_lab::caller::named::{Named, NamedServer};
 use afs_lab::real::folder::Folder;
+use afs_lab::sim::{make_volume, put_online, stamp};
 use afs_sim::Sim;
 
 /// The first input of a thread makes the servers, with the caches of their stores.
@@ -205,18 +206,11 @@ impl World {
             }
         }
         let partition = self.partitions.get(A).expect("it is one of them");
-        let new = NewVolume {
-            id: RW,
-            name: "fuzz".to_owned(),
-            kind: VolumeKind::ReadWrite,
-            parent: RW,
-            max_quota_kib: 5000,
-            with_root: true,
-        };
-        let stamp = Stamp { who: ViceId::ANONYMOUS, now: AfsTime(NOW) };
-        put_online(&partition.create_volume(&new, stamp).expect("there is none"));
+        make_volume(partition, "fuzz", RW)
+            .change_info(|info| info.max_quota_kib = 5000)
+            .expect("it is there");
         let new = NewClone { id: RO, name: "fuzz.readonly".to_owned(), kind: VolumeKind::ReadOnly };
-        put_online(&partition.clone_volume(RW, &new, stamp).expect("there is none"));
+        put_online(&partition.clone_volume(RW, &new, stamp()).expect("there is none"));
     }
 
     /// Asks for all that the databases tell of volumes, servers, users and groups.

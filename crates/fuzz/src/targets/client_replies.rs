@@ -18,17 +18,16 @@ use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Database, rx_service};
 use afs_client::{Client, Error, Fid, OpenFlags, SetStatus, User};
 use afs_config::{CellName, CellServDb};
-use afs_fileserver::{FileServer, Volumes, WallClock};
+use afs_fileserver::{FileServer, Volumes};
 use afs_lab::real::folder::Folder;
-use afs_volume::{NewVolume, Partition, SetStatus as VolumeStatus, Stamp, VnodeId, Volume, VolumeKind};
+use afs_volume::{Partition, SetStatus as VolumeStatus, Stamp, VnodeId, Volume};
 use afs_wire::Uuid;
-use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::Rxafs;
 use afs_wire::vl::{self, EntryFlags, SiteFlags};
 use bytes::Bytes;
-use rx::{Connection, Endpoint, EndpointConfig, ServerCall, ServiceConfig};
+use rx::{Connection, Endpoint, ServerCall, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
@@ -36,9 +35,10 @@ use rx_proto::security::Null;
 use rxgen::xdr::{CharVec, XdrArray};
 use rxgen::{Abort, Interface};
 
-use super::file_service::{Nobody, put_online};
+use super::file_service::Nobody;
 use crate::engine::Bound;
 use crate::shape::Shape;
+use afs_lab::sim::{bind, file_server_config, grant, make_volume};
 use afs_sim::Sim;
 
 /// The first input of a thread makes the servers, with the caches of their stores; each makes a client, with a cache of its own.
@@ -91,11 +91,6 @@ fn socket(net: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, net, 1], port))
 }
 
-fn bind(sim: &Sim, address: SocketAddr) -> Endpoint {
-    let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
-    Endpoint::bind_with(Arc::new(sim.clone()), address, options).expect("nobody is there")
-}
-
 fn stamp() -> Stamp {
     Stamp { who: ViceId::ANONYMOUS, now: AfsTime(1) }
 }
@@ -104,14 +99,12 @@ impl World {
     fn new() -> Self {
         let folder = Folder::new("client");
         let partition = Partition::open(&folder, afs_volume::Config::default()).expect("there is room");
-        let volume = make_volume(&partition);
+        let volume = make_volume(&partition, "root.cell", VOLUME);
         let sim = Sim::new(Duration::from_micros(100));
         let endpoint = bind(&sim, socket(1, 7000));
-        let mut config = afs_fileserver::Config::new(Uuid { time_low: 7, ..Uuid::default() });
+        let mut config = file_server_config(&sim, Uuid { time_low: 7, ..Uuid::default() });
         // The client is behind who passes calls on, where nobody answers.
         (config.introduction_wait, config.break_wait) = (Duration::from_millis(1), Duration::from_millis(1));
-        let clock = sim.clone();
-        config.clock = WallClock::new(move || Duration::from_nanos(rx::Runtime::now(&clock).as_nanos()));
         let volumes: Arc<dyn Volumes> = Arc::new(vec![partition]);
         let server = FileServer::new(config, &endpoint, volumes, Arc::new(Nobody))
             .expect("it has no files of its own");
@@ -181,23 +174,8 @@ impl World {
             volume.make_dir(VnodeId::ROOT, b"dir", &set, stamp).expect("there is room");
             volume.symlink(VnodeId::ROOT, b"link", b"dir", &set, stamp).expect("there is room");
         }
-        let list = Acl { positive: vec![(ViceId::SYSTEM_ANYUSER, Rights(127))], negative: Vec::new() };
-        volume.set_acl(VnodeId::ROOT, &list, stamp).expect("the root is a directory");
+        grant(volume, &[(ViceId::SYSTEM_ANYUSER, Rights::ALL)]);
     }
-}
-
-fn make_volume(partition: &Partition) -> Arc<Volume> {
-    let new = NewVolume {
-        id: VOLUME,
-        name: "root.cell".to_owned(),
-        kind: VolumeKind::ReadWrite,
-        parent: VOLUME,
-        max_quota_kib: 0,
-        with_root: true,
-    };
-    let volume = partition.create_volume(&new, stamp()).expect("there is none yet");
-    put_online(&volume);
-    volume
 }
 
 /// The server that the database tells of is who passes calls on.

@@ -12,15 +12,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes, WallClock};
-use afs_volume::{NewVolume, Partition, SetStatus, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
+use afs_fileserver::{Answer, FileServer, Membership, Protection, Volumes};
+use afs_volume::{Partition, SetStatus, Stamp, VnodeId, Volume};
 use afs_wire::Uuid;
-use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, Rxafs};
 use bytes::Bytes;
-use rx::{Connection, Endpoint, EndpointConfig, Runtime};
+use rx::{Connection, Endpoint};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::{Null, SecurityClass};
 use rxgen::Interface;
@@ -29,6 +28,7 @@ use crate::engine::Bound;
 use crate::shape::Shape;
 use afs_lab::caller::named::{Named, NamedServer};
 use afs_lab::real::folder::Folder;
+use afs_lab::sim;
 use afs_sim::Sim;
 
 /// The first input of a thread makes a server, with the caches of its store.
@@ -69,9 +69,7 @@ struct World {
 
 /// An endpoint in virtual time, of the machine of this number.
 pub(super) fn bind(sim: &Sim, machine: u8) -> Endpoint {
-    let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
-    let address = SocketAddr::from(([10, 0, 0, machine], 7000));
-    Endpoint::bind_with(Arc::new(sim.clone()), address, options).expect("nobody is there")
+    sim::bind(sim, SocketAddr::from(([10, 0, 0, machine], 7000)))
 }
 
 /// Everybody is nobody, but for the administrator.
@@ -122,14 +120,12 @@ impl World {
         let folder = Folder::new("server");
         let partition =
             Partition::open(&folder, afs_volume::Config::default()).expect("a new partition opens");
-        let volume = make_volume(&partition);
+        let volume = sim::make_volume(&partition, "fuzz", VOLUME);
         let sim = Sim::new(Duration::from_micros(100));
         let (endpoint, client) = (bind(&sim, 1), bind(&sim, 2));
-        let mut config = Config::new(Uuid::default());
+        let mut config = sim::file_server_config(&sim, Uuid::default());
         // The client answers nothing, and is not waited for.
         (config.introduction_wait, config.break_wait) = (Duration::from_millis(1), Duration::from_millis(1));
-        let clock = sim.clone();
-        config.clock = WallClock::new(move || Duration::from_nanos(clock.now().as_nanos()));
         let volumes: Arc<dyn Volumes> = Arc::new(vec![partition]);
         let server = FileServer::new(config, &endpoint, volumes, Arc::new(Nobody))
             .expect("it has no files of its own");
@@ -165,12 +161,10 @@ impl World {
 
     fn run(&self, input: &[u8]) -> u64 {
         let vnodes = self.vnodes();
-        let list = Acl { positive: vec![(ViceId::SYSTEM_ANYUSER, Rights(127))], negative: Vec::new() };
-        let stamp = Stamp { who: ViceId::ANONYMOUS, now: AfsTime(1) };
-        self.volume.set_acl(VnodeId::ROOT, &list, stamp).expect("the root is a directory");
+        sim::grant(&self.volume, &[(ViceId::SYSTEM_ANYUSER, Rights::ALL)]);
         // Administrators have given it another quota, and taken it out of service.
         self.volume.change_info(|info| info.max_quota_kib = QUOTA_KIB).expect("it is there");
-        put_online(&self.volume);
+        sim::put_online(&self.volume);
         let mut shape = Shape::EMPTY;
         let mut rest = input;
         for _ in 0..MAX_CALLS {
@@ -201,28 +195,6 @@ impl World {
             result.await.map_or_else(|error| error.code().0, |_| 0)
         })
     }
-}
-
-fn make_volume(partition: &Partition) -> Arc<Volume> {
-    let new = NewVolume {
-        id: VOLUME,
-        name: "fuzz".to_owned(),
-        kind: VolumeKind::ReadWrite,
-        parent: VOLUME,
-        max_quota_kib: QUOTA_KIB,
-        with_root: true,
-    };
-    let stamp = Stamp { who: ViceId::ANONYMOUS, now: AfsTime(1) };
-    let volume = partition.create_volume(&new, stamp).expect("there is none yet");
-    put_online(&volume);
-    volume
-}
-
-/// Puts a new volume into service.
-pub(super) fn put_online(volume: &Volume) {
-    let in_service = volume.change_info(|info| (info.in_service, info.destroy_me) = (true, false));
-    in_service.expect("it was just made");
-    volume.set_state(VolumeState::Online);
 }
 
 /// A request of a procedure, whose first fid is this one.

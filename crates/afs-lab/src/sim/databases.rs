@@ -1,4 +1,4 @@
-//! The database server of a world: volumes' locations and, where it has a disk, the people too. The disk is a simulated one, which
+//! The database server of a cell: volumes' locations and, where it has a disk, the people too. The disk is a simulated one, which
 //! loses power and fails.
 
 use std::net::{IpAddr, SocketAddr};
@@ -24,18 +24,19 @@ use rx_proto::security::Null;
 use rxgen::Interface;
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 
-use super::{ALICE_ID, BOB_ID, LOCATION, options, seconds};
+use super::cell::{ALICE_ID, BOB_ID, LOCATION};
+use super::{bind, seconds};
 
 const VL_PORT: u16 = 7003;
 const PR_PORT: u16 = 7002;
 const FILE: &str = "cell.redb";
 
 /// The group of those who may change names in the whole cell's tests.
-pub(crate) const WRITERS: &str = "system:writers";
+pub const WRITERS: &str = "system:writers";
 const WRITERS_ID: ViceId = ViceId(-300);
 
 /// The server, which may be dead.
-pub(crate) struct Databases {
+pub struct Databases {
     sim: Sim,
     /// The disk. If there is none, there are only locations, in memory.
     disk: Option<SimulatedDisk>,
@@ -44,7 +45,7 @@ pub(crate) struct Databases {
 
 impl Databases {
     /// A server of empty databases, which runs.
-    pub(crate) fn new(sim: &Sim, disk: Option<SimulatedDisk>) -> Self {
+    pub fn new(sim: &Sim, disk: Option<SimulatedDisk>) -> Self {
         let mut databases = Self { sim: sim.clone(), disk, running: Vec::new() };
         if let Some(disk) = &databases.disk {
             disk.create(FILE).unwrap();
@@ -55,12 +56,12 @@ impl Databases {
     }
 
     /// The disk, of a server that has one.
-    pub(crate) fn disk(&self) -> &SimulatedDisk {
+    pub fn disk(&self) -> &SimulatedDisk {
         self.disk.as_ref().expect("a disk that can fail")
     }
 
     /// Whether users are asked for here.
-    pub(crate) fn has_people(&self) -> bool {
+    pub fn has_people(&self) -> bool {
         self.disk.is_some()
     }
 
@@ -73,19 +74,16 @@ impl Databases {
     }
 
     /// Starts the server on what its disk has.
-    pub(crate) fn start(&mut self) {
+    pub fn start(&mut self) {
         self.try_start().unwrap();
     }
 
     /// The same, where the disk may fail.
-    pub(crate) fn try_start(&mut self) -> Result<(), StoreError> {
+    pub fn try_start(&mut self) -> Result<(), StoreError> {
         let store = self.store()?;
         let sim = self.sim.clone();
         let clock: Clock = Arc::new(move || seconds(&sim));
-        let bind = |port| {
-            let address = SocketAddr::from((LOCATION, port));
-            Endpoint::bind_with(Arc::new(self.sim.clone()), address, options()).unwrap()
-        };
+        let bind = |port| bind(&self.sim, SocketAddr::from((LOCATION, port)));
         let vldb: Arc<Database<Vldb>> = open(Arc::clone(&store)).unwrap();
         let vl = VlService::new(vldb, Arc::new(NoAuth), Arc::clone(&clock), RestrictedQuery::AnyUser);
         let location = bind(VL_PORT);
@@ -106,7 +104,7 @@ impl Databases {
     }
 
     /// Makes the users of the tests and their group.
-    pub(crate) fn make_people(&self, from: &Endpoint) {
+    pub fn make_people(&self, from: &Endpoint) {
         let pr = connect(from);
         self.sim.block_on(async move {
             for (name, id) in [("alice", ALICE_ID), ("bob", BOB_ID), (WRITERS, WRITERS_ID)] {
@@ -120,7 +118,7 @@ impl Databases {
     }
 
     /// Ends it as a crash does: it says nothing to anybody.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         for endpoint in self.running.drain(..) {
             self.sim.cut_off(endpoint.local_addr());
             endpoint.shut_down();
@@ -128,7 +126,7 @@ impl Databases {
     }
 
     /// The process is gone at once, or the machine if there is a seed: the disk is as it is found then.
-    pub(crate) fn kill(&mut self, power_loss: Option<u64>) {
+    pub fn kill(&mut self, power_loss: Option<u64>) {
         self.stop();
         self.disk = Some(match power_loss {
             Some(seed) => self.disk().after_power_loss(seed),
@@ -151,11 +149,11 @@ fn open<I: afs_celldb::database::Image>(store: Arc<dyn CellStore>) -> Result<Arc
 }
 
 /// The users, as the database server tells them.
-pub(crate) struct AsksPr(Connection);
+pub struct AsksPr(Connection);
 
 impl AsksPr {
     /// Asked from this port.
-    pub(crate) fn from(endpoint: &Endpoint) -> Self {
+    pub fn from(endpoint: &Endpoint) -> Self {
         Self(connect(endpoint))
     }
 

@@ -9,22 +9,22 @@ use afs_sim::{Fate, Sim};
 use rx::{BoxFuture, Port, Runtime, SocketOptions};
 use rx_proto::time::Instant;
 
-use super::World;
+use super::cell::Cell;
 
 /// The runtime of a client whose machine sleeps now and then: nothing gets to it or from it meanwhile, and its timers wait. Its clock is
 /// one that goes on, as that of a process that is stopped.
 #[derive(Debug, Clone)]
-pub(crate) struct Laptop {
+pub struct Laptop {
     sim: Sim,
     naps: Arc<Mutex<Vec<(Instant, Instant)>>>,
 }
 
 impl Laptop {
     /// The machine at the address of a client.
-    pub(crate) fn new(world: &World, client: u8) -> Self {
-        let (address, naps) = (world.config(client).bind, Arc::<Mutex<Vec<_>>>::default());
-        let laptop = Self { sim: world.sim.clone(), naps: Arc::clone(&naps) };
-        world.sim.set_network(move |now, from, to, _| {
+    pub fn new(cell: &Cell, client: u8) -> Self {
+        let (address, naps) = (cell.config(client).bind, Arc::<Mutex<Vec<_>>>::default());
+        let laptop = Self { sim: cell.sim.clone(), naps: Arc::clone(&naps) };
+        cell.sim.set_network(move |now, from, to, _| {
             let sleeps = naps.lock().unwrap().iter().any(|&(began, ends)| (began..ends).contains(&now));
             if sleeps && [from, to].contains(&address) { Fate::Lost } else { Fate::Arrives(Duration::ZERO) }
         });
@@ -32,7 +32,7 @@ impl Laptop {
     }
 
     /// Falls asleep; tells when it will wake.
-    pub(crate) fn fall_asleep(&self, time: Duration) -> Instant {
+    pub fn fall_asleep(&self, time: Duration) -> Instant {
         let now = self.sim.now();
         self.naps.lock().unwrap().push((now, now + time));
         now + time

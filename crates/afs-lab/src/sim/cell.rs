@@ -1,29 +1,23 @@
-//! A cell in one process and in virtual time: a location server, file servers with volumes, and clients. What takes minutes of
-//! waiting takes none.
-pub(crate) mod data;
-pub(crate) mod databases;
-pub(crate) mod laptop;
-pub(crate) mod moving;
+//! A cell: a location server, file servers with volumes, and clients.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use afs_client::config::LocalUser;
-use afs_client::{Client, Config, Fid, User};
+use afs_client::{Client, Config, Fid, OpenFlags, User};
 use afs_config::{CellName, CellServDb};
 use afs_fileserver::remembered::{Holder, Remembered};
-use afs_fileserver::{Answer, FileServer, Membership, Protection, Volumes, WallClock};
+use afs_fileserver::{FileServer, Protection, Volumes};
 use afs_volume::disk::SimulatedDisk;
-use afs_volume::{NewClone, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
+use afs_volume::{NewClone, Partition, Volume, VolumeKind};
 use afs_wire::Uuid;
-use afs_wire::acl::Acl;
-use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
+use afs_wire::ids::{HostAddr, PartitionId, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::vl::{self, EntryFlags, SiteFlags};
-use rx::{Endpoint, EndpointConfig, Runtime};
+use rx::{Endpoint, Runtime};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 use rx_security::keys::{EncType, Key};
@@ -31,174 +25,117 @@ use rx_security::{KeySet, UnixTime, rxkad};
 use rxgen::Interface;
 use rxgen::xdr::{CharVec, XdrArray};
 
-use afs_lab::real::folder::Folder;
-use afs_sim::Sim;
+use afs_sim::{Fate, Sim};
 
-use databases::{AsksPr, Databases};
+use super::databases::{AsksPr, Databases};
+use super::files;
+use super::people::People;
+use super::{bind, file_server_config, open_partition, put_online, seconds, stamp};
+use crate::real::folder::Folder;
+use crate::sim;
 
-pub(crate) const CELL: &str = "one.test";
+/// Its name.
+pub const CELL: &str = "one.test";
 
 /// `root.cell`, in which everybody may do everything.
-pub(crate) const ROOT_CELL: VolumeId = VolumeId(0x2000_0000);
+pub const ROOT_CELL: VolumeId = VolumeId(0x2000_0000);
 /// Its read-only volume.
-pub(crate) const ROOT_CELL_RO: VolumeId = VolumeId(0x2000_0001);
+pub const ROOT_CELL_RO: VolumeId = VolumeId(0x2000_0001);
 /// `user`, another read-write volume, with no read-only one.
-pub(crate) const USER_VOLUME: VolumeId = VolumeId(0x2000_0010);
+pub const USER_VOLUME: VolumeId = VolumeId(0x2000_0010);
 
-/// The users: who calls without a ticket, and two who have one.
-pub(crate) const NOBODY: User = User::of(65534);
-pub(crate) const ALICE: User = User::of(1001);
-pub(crate) const BOB: User = User::of(1002);
+/// Somebody without a ticket.
+pub const NOBODY: User = User::of(65534);
+/// A user with a ticket.
+pub const ALICE: User = User::of(1001);
+/// Another one.
+pub const BOB: User = User::of(1002);
 
-const ALICE_ID: ViceId = ViceId(1001);
-const BOB_ID: ViceId = ViceId(1002);
+pub(super) const ALICE_ID: ViceId = ViceId(1001);
+pub(super) const BOB_ID: ViceId = ViceId(1002);
 
-/// Bytes of a segment of a log on a simulated disk.
-pub(crate) const SMALL_LOG: u64 = 256 << 10;
+/// The address of the database server.
+pub const LOCATION: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
 
-pub(crate) const LOCATION: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
-
-/// The protection database of the tests.
-struct People;
-
-impl Protection for People {
-    fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership> {
-        Box::pin(async move {
-            let id = match identity {
-                "alice" => ALICE_ID,
-                "bob" => BOB_ID,
-                _ => return Ok(Membership::anonymous()),
-            };
-            Ok(Membership { id, groups: vec![id, ViceId::SYSTEM_ANYUSER, ViceId::SYSTEM_AUTHUSER] })
-        })
-    }
-
-    fn host_groups(&self, _host: IpAddr) -> Answer<'_, Vec<ViceId>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>> {
-        let id = |name: &String| match name.as_str() {
-            "alice" => Some(ALICE_ID),
-            "bob" => Some(BOB_ID),
-            "system:anyuser" => Some(ViceId::SYSTEM_ANYUSER),
-            "system:authuser" => Some(ViceId::SYSTEM_AUTHUSER),
-            _ => None,
-        };
-        Box::pin(async move { Ok(names.iter().map(id).collect()) })
-    }
-
-    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>> {
-        let name = |id: &ViceId| match *id {
-            ALICE_ID => "alice".to_owned(),
-            BOB_ID => "bob".to_owned(),
-            ViceId::SYSTEM_ANYUSER => "system:anyuser".to_owned(),
-            ViceId::SYSTEM_AUTHUSER => "system:authuser".to_owned(),
-            other => other.to_string(),
-        };
-        Box::pin(async move { Ok(ids.iter().map(name).collect()) })
-    }
-
-    fn is_superuser(&self, _: &str) -> bool {
-        false
-    }
+/// The users, where no database has them.
+fn users() -> People {
+    People::new([("alice", ALICE_ID), ("bob", BOB_ID)])
 }
 
 /// A file server at an address of its own.
-pub(crate) struct Site {
-    pub(crate) address: SocketAddr,
-    pub(crate) partition: Partition,
+pub struct Site {
+    /// The address.
+    pub address: SocketAddr,
+    /// Its only partition.
+    pub partition: Partition,
     /// Where the partition is; a folder of the machine's if there is none.
     disk: Option<SimulatedDisk>,
     /// Where the list of promises is.
     state: SimulatedDisk,
     uuid: Uuid,
-    running: Option<(FileServer, Endpoint)>,
+    pub(super) running: Option<(FileServer, Endpoint)>,
 }
 
 /// The cell.
-pub(crate) struct World {
-    pub(crate) sim: Sim,
-    pub(crate) sites: Vec<Site>,
+pub struct Cell {
+    /// The network and the time.
+    pub sim: Sim,
+    /// The file servers.
+    pub sites: Vec<Site>,
     keys: KeySet,
-    pub(crate) databases: Databases,
+    /// The database server.
+    pub databases: Databases,
     setup: Endpoint,
     /// Dropped last: servers write when they end. None if there are simulated disks for everything.
     folder: Option<Folder>,
 }
 
-/// What the folders of a world are in that has none of the machine's.
+/// What the folders of a cell are in that has none of the machine's.
 const NOWHERE: &str = "/nowhere";
 
 /// Bytes of the disk on which a file server has its list of promises.
-pub(crate) const STATE_BYTES: u64 = 1 << 20;
+pub const STATE_BYTES: u64 = 1 << 20;
 
-fn options() -> EndpointConfig {
-    // What would happen every second for ever hides that nothing else is going to.
-    EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() }
-}
-
-/// The user who sets a cell up, and the time.
-pub(crate) fn stamp() -> Stamp {
-    Stamp { who: ViceId(1), now: AfsTime(seconds(&Sim::new(Duration::ZERO))) }
-}
-
-fn seconds(sim: &Sim) -> u32 {
-    UnixTime::of(sim.wall_clock()).0
-}
-
-fn open_partition(folder: &Path, disk: Option<&SimulatedDisk>) -> Partition {
-    let Some(disk) = disk else {
-        // What is still under way in virtual time when a test ends keeps the partition open, whose thread would make the folder anew.
-        let config = afs_volume::Config { has_thread: false, ..afs_volume::Config::default() };
-        return Partition::open(folder, config).unwrap();
-    };
-    // Small, so that there are checkpoints within a test, and as a simulated disk is copied at each sync.
-    let config = afs_volume::Config {
-        reserve_kib: 0,
-        cache_bytes: 1 << 20,
-        log_bytes: SMALL_LOG,
-        has_thread: false,
-        ..afs_volume::Config::default()
-    };
-    Partition::open_on(Arc::new(disk.clone()), folder, config).unwrap()
-}
-
-fn socket(last: u8, port: u16) -> SocketAddr {
+pub(super) fn socket(last: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], port))
 }
 
-impl World {
+impl Default for Cell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cell {
     /// A cell with one file server, which has `root.cell` and `user`, mounted at `user` in it.
-    pub(crate) fn new() -> Self {
-        let world = Self::with_sites(1);
-        world.make_volume(0, "root.cell", ROOT_CELL);
-        world.make_volume(0, "user", USER_VOLUME);
-        world
+    pub fn new() -> Self {
+        let cell = Self::with_sites(1);
+        cell.make_volume(0, "root.cell", ROOT_CELL);
+        cell.make_volume(0, "user", USER_VOLUME);
+        cell
     }
 
     /// A cell with so many file servers, and no volumes.
-    pub(crate) fn with_sites(count: u8) -> Self {
+    pub fn with_sites(count: u8) -> Self {
         Self::with_disks(count, |_| None)
     }
 
     /// The same, with partitions on these disks.
-    pub(crate) fn with_disks(count: u8, disk_of: impl Fn(u8) -> Option<SimulatedDisk>) -> Self {
+    pub fn with_disks(count: u8, disk_of: impl Fn(u8) -> Option<SimulatedDisk>) -> Self {
         Self::with_all_disks(count, disk_of, None)
     }
 
     /// The same, with the databases on a disk too. The users are in them then, and file servers ask there who users are.
-    pub(crate) fn with_all_disks(
+    pub fn with_all_disks(
         count: u8,
         disk_of: impl Fn(u8) -> Option<SimulatedDisk>,
         databases: Option<SimulatedDisk>,
     ) -> Self {
         let sim = Sim::new(Duration::from_millis(5));
-        // Names of files are in messages, which are the same in each run of a world that has only simulated disks.
+        // Names of files are in messages, which are the same in each run of a cell that has only simulated disks.
         let folder = (0..count).any(|number| disk_of(number).is_none()).then(|| Folder::new("client"));
         let keys = KeySet::of([Key::rxkad_krb5(1, EncType::AES256, &[7; 32])]).unwrap();
-        let bind = |address| Endpoint::bind_with(Arc::new(sim.clone()), address, options()).unwrap();
-        let setup = bind(socket(200, 7001));
+        let setup = bind(&sim, socket(200, 7001));
         let has_people = databases.is_some();
         let databases = Databases::new(&sim, databases);
         if has_people {
@@ -217,35 +154,32 @@ impl World {
                 Site { address, partition, disk, state, uuid, running: None }
             })
             .collect();
-        let mut world = Self { sim, sites, keys, folder, databases, setup };
+        let mut cell = Self { sim, sites, keys, folder, databases, setup };
         for number in 0..count {
-            world.start(number.into());
-            let site = &world.sites[usize::from(number)];
+            cell.start(number.into());
+            let site = &cell.sites[usize::from(number)];
             let IpAddr::V4(ip) = site.address.ip() else { unreachable!("made of IPv4 above") };
             let (uuid, addrs) = (site.uuid, XdrArray::new(vec![HostAddr::from(ip)]).unwrap());
-            world.ask_location(vl::RegisterAddrs { uuid, spare1: 0, addrs });
+            cell.ask_location(vl::RegisterAddrs { uuid, spare1: 0, addrs });
         }
-        world
+        cell
     }
 
     /// Starts the file server of a site.
-    pub(crate) fn start(&mut self, number: usize) {
+    pub fn start(&mut self, number: usize) {
         self.try_start(number).unwrap();
     }
 
     /// The same, where the disk of its list of promises may fail.
-    pub(crate) fn try_start(&mut self, number: usize) -> std::io::Result<()> {
+    pub fn try_start(&mut self, number: usize) -> std::io::Result<()> {
         let (sim, keys) = (self.sim.clone(), self.keys.clone());
         let site = &mut self.sites[number];
-        let endpoint = Endpoint::bind_with(Arc::new(sim.clone()), site.address, options()).unwrap();
-        let mut config = afs_fileserver::Config::new(site.uuid);
+        let endpoint = bind(&sim, site.address);
+        let mut config = file_server_config(&sim, site.uuid);
         config.promises = Some(Arc::new(site.state.clone()));
-        let clock = sim.clone();
-        config.clock =
-            WallClock::new(move || clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap());
         let volumes: Arc<dyn Volumes> = Arc::new(vec![site.partition.clone()]);
         let people: Arc<dyn Protection> =
-            if self.databases.has_people() { Arc::new(AsksPr::from(&endpoint)) } else { Arc::new(People) };
+            if self.databases.has_people() { Arc::new(AsksPr::from(&endpoint)) } else { Arc::new(users()) };
         let server = match FileServer::new(config, &endpoint, volumes, people) {
             Ok(server) => server,
             Err(error) => {
@@ -261,18 +195,17 @@ impl World {
     }
 
     /// Takes a site's port and serves nothing on it.
-    pub(crate) fn bind_without_service(&self, number: usize) -> Endpoint {
-        let runtime = Arc::new(self.sim.clone());
-        Endpoint::bind_with(runtime, self.sites[number].address, options()).unwrap()
+    pub fn bind_without_service(&self, number: usize) -> Endpoint {
+        bind(&self.sim, self.sites[number].address)
     }
 
     /// An address that nobody knows, with the port of a file server.
-    pub(crate) fn stranger(&self) -> Endpoint {
-        Endpoint::bind_with(Arc::new(self.sim.clone()), socket(66, 7000), options()).unwrap()
+    pub fn stranger(&self) -> Endpoint {
+        bind(&self.sim, socket(66, 7000))
     }
 
     /// Ends the file server of a site as a crash does: it says nothing to anybody.
-    pub(crate) fn stop(&mut self, number: usize) {
+    pub fn stop(&mut self, number: usize) {
         let site = &mut self.sites[number];
         self.sim.cut_off(site.address);
         if let Some((server, endpoint)) = site.running.take() {
@@ -283,7 +216,7 @@ impl World {
 
     /// The process of a site is gone at once, or its machine if there is a seed: its disks are as they are found then. Says whether
     /// all who may hold promises are still in its list.
-    pub(crate) fn kill(&mut self, number: usize, power_loss: Option<u64>) -> bool {
+    pub fn kill(&mut self, number: usize, power_loss: Option<u64>) -> bool {
         self.stop(number);
         let site = &mut self.sites[number];
         let found = |disk: &SimulatedDisk, salt: u64| match power_loss {
@@ -299,10 +232,10 @@ impl World {
     }
 
     /// Has everybody who holds promises for the volumes of a site ask again.
-    pub(crate) async fn tell_all(world: &Mutex<Self>, number: usize) {
+    pub async fn tell_all(cell: &Mutex<Self>, number: usize) {
         let (server, volumes) = {
-            let world = world.lock().unwrap();
-            let site = &world.sites[number];
+            let cell = cell.lock().unwrap();
+            let site = &cell.sites[number];
             (site.running.as_ref().map(|(server, _)| server.clone()), site.partition.volumes())
         };
         let Some(server) = server else { return };
@@ -312,17 +245,17 @@ impl World {
     }
 
     /// The disk of a site that has one of its own.
-    pub(crate) fn disk(&self, number: usize) -> &SimulatedDisk {
+    pub fn disk(&self, number: usize) -> &SimulatedDisk {
         self.sites[number].disk.as_ref().expect("a disk that can fail")
     }
 
     /// The disk on which a site has its list of promises.
-    pub(crate) fn state_disk(&self, number: usize) -> &SimulatedDisk {
+    pub fn state_disk(&self, number: usize) -> &SimulatedDisk {
         &self.sites[number].state
     }
 
     /// The administrator's connection to a service of the database server.
-    pub(crate) fn to_databases<I: Interface>(&self, port: u16) -> rx::Connection {
+    pub fn to_databases<I: Interface>(&self, port: u16) -> rx::Connection {
         self.setup.connect(SocketAddr::from((LOCATION, port)), ServiceId(I::SERVICE_ID), Box::new(Null))
     }
 
@@ -333,24 +266,14 @@ impl World {
     }
 
     /// Makes a volume at a site, whose root grants everything to everybody, and its entry.
-    pub(crate) fn make_volume(&self, site: usize, name: &str, id: VolumeId) -> Arc<Volume> {
-        let new = NewVolume {
-            id,
-            name: name.to_owned(),
-            kind: VolumeKind::ReadWrite,
-            parent: id,
-            max_quota_kib: 0,
-            with_root: true,
-        };
-        let volume = self.sites[site].partition.create_volume(&new, stamp()).unwrap();
-        put_online(&volume);
-        self.grant(site, id, &[(ViceId::SYSTEM_ANYUSER, Rights::ALL)]);
+    pub fn make_volume(&self, site: usize, name: &str, id: VolumeId) -> Arc<Volume> {
+        let volume = sim::make_volume(&self.sites[site].partition, name, id);
         self.set_entry(name, id, &[(site, SiteFlags::RW_VOL)]);
         volume
     }
 
     /// Has the VLDB say that a volume is at these sites; ids of read-only volumes are the next, of backup ones that after it.
-    pub(crate) fn set_entry(&self, name: &str, id: VolumeId, sites: &[(usize, SiteFlags)]) {
+    pub fn set_entry(&self, name: &str, id: VolumeId, sites: &[(usize, SiteFlags)]) {
         let mut entry = vl::NvldbEntry {
             name: CharVec::from_text(name).unwrap(),
             n_servers: sites.len() as i32,
@@ -390,7 +313,7 @@ impl World {
     }
 
     /// Makes the read-only volume of a volume at its site, or releases it anew.
-    pub(crate) fn release(&self, site: usize, name: &str, id: VolumeId) -> Arc<Volume> {
+    pub fn release(&self, site: usize, name: &str, id: VolumeId) -> Arc<Volume> {
         let partition = &self.sites[site].partition;
         let clone = VolumeId(id.0 + 1);
         let volume = if partition.volume(clone).is_ok() {
@@ -404,7 +327,7 @@ impl World {
     }
 
     /// Makes the backup volume of a volume at its site, and tells the VLDB.
-    pub(crate) fn back_up(&self, site: usize, name: &str, id: VolumeId) {
+    pub fn back_up(&self, site: usize, name: &str, id: VolumeId) {
         let backup = VolumeId(id.0 + 2);
         let new = NewClone { id: backup, name: format!("{name}.backup"), kind: VolumeKind::Backup };
         put_online(&self.sites[site].partition.clone_volume(id, &new, stamp()).unwrap());
@@ -412,13 +335,13 @@ impl World {
     }
 
     /// Has the VLDB know nothing of a volume any more.
-    pub(crate) fn remove_entry(&self, id: VolumeId) {
+    pub fn remove_entry(&self, id: VolumeId) {
         let kind = afs_wire::ids::VolumeType::READ_WRITE;
         self.ask_location(vl::DeleteEntry { volid: id, kind });
     }
 
     /// Gives something another name as a client does that asks only what the protocol allows.
-    pub(crate) fn rename_at_server(&self, site: usize, dir: Fid, from: &[u8], to: &[u8]) {
+    pub fn rename_at_server(&self, site: usize, dir: Fid, from: &[u8], to: &[u8]) {
         let (old_dir, new_dir) = (dir.in_cell(), dir.in_cell());
         let name = |name| afs_wire::ids::Name::new(name).unwrap();
         let args = afs_wire::rxafs::Rename { old_dir, old_name: name(from), new_dir, new_name: name(to) };
@@ -427,18 +350,18 @@ impl World {
         self.sim.block_on(async move { connection.rpc(&args).await }).unwrap();
     }
 
-    pub(crate) fn volume(&self, site: usize, id: VolumeId) -> Arc<Volume> {
+    /// A volume at a site.
+    pub fn volume(&self, site: usize, id: VolumeId) -> Arc<Volume> {
         self.sites[site].partition.volume(id).unwrap()
     }
 
     /// Sets what the root directory of a volume grants.
-    pub(crate) fn grant(&self, site: usize, id: VolumeId, entries: &[(ViceId, Rights)]) {
-        let list = Acl { positive: entries.to_vec(), negative: Vec::new() };
-        self.volume(site, id).set_acl(VnodeId::ROOT, &list, stamp()).unwrap();
+    pub fn grant(&self, site: usize, id: VolumeId, entries: &[(ViceId, Rights)]) {
+        sim::grant(&self.volume(site, id), entries);
     }
 
     /// How a client of the cell is set up, at an address of its own.
-    pub(crate) fn config(&self, number: u8) -> Config {
+    pub fn config(&self, number: u8) -> Config {
         let cell = CellName::new(CELL).unwrap();
         let text = format!(">{CELL} #\n{LOCATION} #db\n>two.test #\n10.0.9.9 #nobody\n");
         let cells = CellServDb::parse(&text, Path::new("CellServDB")).unwrap();
@@ -452,32 +375,77 @@ impl World {
     }
 
     /// The keys that the servers have.
-    pub(crate) fn keys(&self) -> &KeySet {
+    pub fn keys(&self) -> &KeySet {
         &self.keys
     }
 
     /// A client of the cell.
-    pub(crate) fn client(&self, number: u8) -> Client {
+    pub fn client(&self, number: u8) -> Client {
         self.client_with(self.config(number))
     }
 
     /// A client that is set up otherwise.
-    pub(crate) fn client_with(&self, config: Config) -> Client {
+    pub fn client_with(&self, config: Config) -> Client {
         self.client_on(Arc::new(self.sim.clone()), config)
     }
 
     /// A client on a machine of its own.
-    pub(crate) fn client_on(&self, runtime: Arc<dyn Runtime>, config: Config) -> Client {
+    pub fn client_on(&self, runtime: Arc<dyn Runtime>, config: Config) -> Client {
         self.sim.block_on(async move { Client::start_with(runtime, config).await }).unwrap()
     }
 
-    /// The path of a folder that goes with the world.
-    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+    /// The path of a folder that goes with the cell.
+    pub fn folder(&self, name: &str) -> PathBuf {
         in_folder(self.folder.as_ref(), name)
     }
 
+    /// Lets time pass.
+    pub fn pass(&self, time: Duration) {
+        let sim = self.sim.clone();
+        self.run(async move { sim.sleep_until(sim.now() + time).await });
+    }
+
+    /// Parts a client from the network: nothing gets to it or from it, until it is let in again.
+    pub fn cut_off(&self, client: &Client) {
+        let away = client.address();
+        self.sim.set_network(move |_, from, to, _| match [from, to].contains(&away) {
+            true => Fate::Lost,
+            false => Fate::Arrives(Duration::ZERO),
+        });
+    }
+
+    /// Lets all clients in again.
+    pub fn let_in(&self) {
+        self.sim.set_network(|_, _, _, _| Fate::Arrives(Duration::ZERO));
+    }
+
+    /// Writes a text as all of a file in the root directory of the cell, which is made if it is not there, and closes it.
+    pub fn write(&self, client: &Client, name: &'static str, text: &'static str) {
+        let client = client.clone();
+        self.run(async move {
+            let root = cell_root(&client).await;
+            let file = match client.lookup(NOBODY, root, name.as_bytes()).await {
+                Ok(found) => {
+                    let flags = OpenFlags { truncate: true, ..files::WRITE };
+                    client.open(NOBODY, found.fid, flags).await.unwrap()
+                }
+                Err(_) => files::make(&client, name).await,
+            };
+            file.write(0, text.into()).await.unwrap();
+            file.flush().await.unwrap();
+        });
+    }
+
+    /// Opens a file in the root directory of the cell, and reads all of it.
+    pub fn read(&self, client: &Client, name: &'static str) -> String {
+        let client = client.clone();
+        let bytes =
+            self.run(async move { files::read_all(&files::open(&client, name, files::READ).await).await });
+        String::from_utf8(bytes).expect("a text")
+    }
+
     /// Runs a test's work to its end, in virtual time.
-    pub(crate) fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+    pub fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         self.sim.block_on(work)
     }
 }
@@ -495,24 +463,14 @@ fn holders(state: &SimulatedDisk) -> BTreeSet<(Holder, VolumeId)> {
     pairs.collect()
 }
 
-fn put_online(volume: &Volume) {
-    volume
-        .change_info(|info| {
-            info.in_service = true;
-            info.destroy_me = false;
-        })
-        .unwrap();
-    volume.set_state(VolumeState::Online);
-}
-
 /// The read-write root directory of the cell, by its name in the dynamic root.
-pub(crate) async fn cell_root(client: &Client) -> Fid {
+pub async fn cell_root(client: &Client) -> Fid {
     let found = client.lookup(NOBODY, client.root(), format!(".{CELL}").as_bytes()).await.unwrap();
     client.target(NOBODY, found.fid).await.unwrap()
 }
 
 /// The names in a directory, sorted, without the dots.
-pub(crate) async fn names(client: &Client, user: User, dir: Fid) -> Vec<String> {
+pub async fn names(client: &Client, user: User, dir: Fid) -> Vec<String> {
     let listing = client.read_dir(user, dir).await.unwrap();
     let names = listing.entries_from(0).map(|entry| String::from_utf8_lossy(entry.name).into_owned());
     let mut names: Vec<_> = names.filter(|name| name != "." && name != "..").collect();
@@ -521,7 +479,7 @@ pub(crate) async fn names(client: &Client, user: User, dir: Fid) -> Vec<String> 
 }
 
 /// All bytes of a file.
-pub(crate) async fn content(client: &Client, user: User, fid: Fid) -> Vec<u8> {
+pub async fn content(client: &Client, user: User, fid: Fid) -> Vec<u8> {
     let mut fetch = client.fetch(user, fid, 0, 1 << 30).await.unwrap();
     let mut bytes = Vec::new();
     while let Some(piece) = fetch.next().await.unwrap() {
@@ -532,7 +490,7 @@ pub(crate) async fn content(client: &Client, user: User, fid: Fid) -> Vec<u8> {
 }
 
 /// Writes all of a file.
-pub(crate) async fn put(client: &Client, user: User, fid: Fid, bytes: &'static [u8]) {
+pub async fn put(client: &Client, user: User, fid: Fid, bytes: &'static [u8]) {
     use afs_client::remote::{InMemory, StoreRange};
     let length = bytes.len() as u64;
     let range = StoreRange { pos: 0, length, file_length: length, modified: None, sync: false };

@@ -1,4 +1,4 @@
-//! Volume servers beside a world's file servers, and what `vos move` and `vos release` ask of them, call by call (Volume
+//! Volume servers beside a cell's file servers, and what `vos move` and `vos release` ask of them, call by call (Volume
 //! service notes 6 and 7). Between the steps time passes, so that clients meet each state of the volume.
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,8 @@ use rx_proto::security::Null;
 use rxgen::xdr::{CharVec, XdrString};
 use rxgen::{Interface, Rpc};
 
-use super::{LOCATION, World, options, socket};
+use super::cell::{Cell, LOCATION, Site, socket};
+use super::{bind, seconds};
 
 const PARTITION: PartitionId = PartitionId(0);
 
@@ -57,7 +58,7 @@ impl Peers for Anonymous {
 }
 
 /// An administrator who moves volumes, with the volume servers.
-pub(crate) struct Mover {
+pub struct Mover {
     sim: Sim,
     services: Vec<(VolumeService, Endpoint)>,
     caller: Endpoint,
@@ -65,18 +66,17 @@ pub(crate) struct Mover {
     files: Vec<SocketAddr>,
     vldb: Connection,
     /// How long each state of a volume lasts.
-    pub(crate) pause: Duration,
+    pub pause: Duration,
 }
 
 impl Mover {
     /// The volume servers of all sites whose file servers run.
-    pub(crate) fn new(world: &World) -> Self {
-        let runtime = Arc::new(world.sim.clone());
-        let bind = |address| Endpoint::bind_with(runtime.clone(), address, options()).unwrap();
-        let service = |(number, site): (usize, &super::Site)| {
-            let endpoint = bind(socket(1 + number as u8, 7005));
-            let sim = world.sim.clone();
-            let config = Config::new(move || AfsTime(super::seconds(&sim)));
+    pub fn new(cell: &Cell) -> Self {
+        let runtime = Arc::new(cell.sim.clone());
+        let service = |(number, site): (usize, &Site)| {
+            let endpoint = bind(&cell.sim, socket(1 + number as u8, 7005));
+            let sim = cell.sim.clone();
+            let config = Config::new(move || AfsTime(seconds(&sim)));
             let partitions = Partitions::new([(PARTITION, site.partition.clone())]);
             let watcher = Arc::new(ClientsAreTold(site.running.as_ref().expect("it runs").0.clone()));
             let peers = Arc::new(Anonymous(endpoint.downgrade()));
@@ -86,14 +86,14 @@ impl Mover {
             endpoint.add_service(service.config(vec![Arc::new(Null)]));
             (service, endpoint)
         };
-        let services: Vec<_> = world.sites.iter().enumerate().map(service).collect();
-        let caller = bind(socket(201, 7009));
+        let services: Vec<_> = cell.sites.iter().enumerate().map(service).collect();
+        let caller = bind(&cell.sim, socket(201, 7009));
         let volume = ServiceId(AfsVol::SERVICE_ID);
         let servers = services.iter().map(|(_, at)| caller.connect(at.local_addr(), volume, Box::new(Null)));
         Self {
-            sim: world.sim.clone(),
+            sim: cell.sim.clone(),
             servers: servers.collect(),
-            files: world.sites.iter().map(|site| site.address).collect(),
+            files: cell.sites.iter().map(|site| site.address).collect(),
             vldb: caller.connect(
                 SocketAddr::from((LOCATION, 7003)),
                 ServiceId(Vl::SERVICE_ID),
@@ -106,7 +106,7 @@ impl Mover {
     }
 
     /// Ends the volume servers, so that others can be at their ports.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         for endpoint in self.services.iter().map(|(_, endpoint)| endpoint).chain([&self.caller]) {
             self.sim.cut_off(endpoint.local_addr());
             endpoint.shut_down();
@@ -141,7 +141,7 @@ impl Mover {
     fn host(&self, site: usize) -> HostAddr {
         match self.files[site].ip() {
             IpAddr::V4(ip) => HostAddr::from(ip),
-            IpAddr::V6(_) => unreachable!("the world has none"),
+            IpAddr::V6(_) => unreachable!("the cell has none"),
         }
     }
 
@@ -172,7 +172,7 @@ impl Mover {
     }
 
     /// Moves a read-write volume from one site to another.
-    pub(crate) async fn move_volume(&self, name: &str, id: VolumeId, from: usize, to: usize) {
+    pub async fn move_volume(&self, name: &str, id: VolumeId, from: usize, to: usize) {
         let kind = VolumeType::READ_WRITE;
         self.ask_vldb(vl::SetLock { volid: id, kind, operation: EntryFlags::OP_MOVE }).await;
         // A clone, which is sent while the volume is in use.
@@ -219,7 +219,7 @@ impl Mover {
     }
 
     /// Releases a volume at the first site to the others, one after the other. The first time, the read-only volumes are made.
-    pub(crate) async fn release(&self, name: &str, id: VolumeId, sites: &[usize]) {
+    pub async fn release(&self, name: &str, id: VolumeId, sites: &[usize]) {
         let kind = VolumeType::READ_WRITE;
         self.ask_vldb(vl::SetLock { volid: id, kind, operation: EntryFlags::OP_RELEASE }).await;
         let (clone, readonly) = (VolumeId(id.0 + 1), format!("{name}.readonly"));
