@@ -38,12 +38,12 @@ fn is_held(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, File};
+    use afs_lab::real::folder::Folder;
+    use std::fs::File;
 
     #[tokio::test]
     async fn a_cache_that_is_about_to_be_free_is_waited_for_and_another_is_not_for_ever() {
-        let folder = std::env::temp_dir().join(format!("afar-cache-lock-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("cache-lock");
         wait(&folder).await;
         let held = File::create(folder.join(LOCK)).unwrap();
         held.lock().unwrap();
@@ -55,6 +55,5 @@ mod tests {
         });
         wait(&folder).await;
         assert!(!is_held(&folder));
-        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -478,6 +478,7 @@ async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
 
     #[test]
     fn updatedb_that_looks_through_cells_is_found() {
@@ -499,12 +500,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_folder_without_a_cell_is_no_fault_and_one_with_a_damaged_list_is() {
-        let folder = std::env::temp_dir().join(format!("afar-doctor-test-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("doctor-test");
         let ask = || cells(folder.to_str(), false);
         assert_eq!(ask().await[0].grade, Grade::Good);
         fs::write(folder.join("ThisCell"), "a.test\n").unwrap();
         assert!(ask().await[0].text.contains("has no servers of a.test"));
-        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -245,6 +245,7 @@ fn remove(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
 
     #[test]
     fn keys_are_told_by_the_names_that_asetkey_and_kerberos_have() {
@@ -265,16 +266,14 @@ mod tests {
 
     #[test]
     fn two_who_change_the_keys_at_once_lose_none() {
-        let folder = std::env::temp_dir().join(format!("afar-keys-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("keys");
         let change = |kvno| {
             let printer = Printer::new("key");
-            let keys = Keys { folder: folder.clone(), printer: &printer };
+            let keys = Keys { folder: folder.to_path_buf(), printer: &printer };
             let key = Key::rxkad_krb5(kvno, EncType::AES256, &[7; 32]);
             change(&keys.folder, |own| own.insert(key).map_err(|error| error.to_string())).unwrap();
         };
         std::thread::scope(|scope| (1..=16).for_each(|kvno| drop(scope.spawn(move || change(kvno)))));
         assert_eq!(KeySet::load(&folder).unwrap().iter().count(), 16);
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,13 +1,14 @@
 //! What superusers change and order with `bos` at a server of ours: database servers, logs, which roles run, and that it starts
 //! again.
 
+use crate::mounted::our_program;
 use afs_lab::until;
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{Folder, ServerProcess};
+use crate::server_process::{Folder, ServerProcess, suite};
 use crate::two_servers::{DATABASES, TwoServers};
 use afs_lab::caller::{Client, Credentials};
 use afs_lab::real::process::Process;
@@ -32,10 +33,7 @@ impl Site {
 
     /// A verb of `bos`, with the arguments behind the server.
     fn command(&self, verb: &str, more: &str, who: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
-        command.args(["bos", verb, &self.address().to_string()]).args(more.split_whitespace()).arg(who);
-        command.arg("-config").arg(self.state.path().join("etc/server"));
-        command
+        suite(&self.state, &format!("bos {verb} SERVER {more}"), &[("SERVER", self.address())], who)
     }
 
     fn bos(&self, verb: &str, more: &str, who: &str) -> Output {
@@ -57,7 +55,7 @@ impl Site {
 
     /// A command about the cell.
     fn tool(&self, suite: &str, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        let mut command = our_program();
         command.arg(suite).args(args).arg("-config").arg(self.state.path().join("etc/server"));
         command.output().unwrap()
     }

@@ -3,11 +3,11 @@
 
 use crate::mounted;
 use crate::mounted::cell::Cell;
-use crate::mounted::{Process, TIMEOUT, can_mount, is_root, needs};
+use crate::mounted::{Process, can_mount, is_root, needs};
+use afs_lab::until;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// A program that has done something with files and keeps them open until it is dropped.
 ///
@@ -22,16 +22,9 @@ fn holder(text: &str, files: &[PathBuf]) -> Process {
 
 /// Waits until a mount shows this.
 fn shows(path: &Path, bytes: &[u8], what: &str) {
-    let until = Instant::now() + TIMEOUT;
-    loop {
-        let seen = fs::read(path);
-        if seen.as_ref().is_ok_and(|seen| seen == bytes) {
-            return;
-        }
-        let seen = seen.map(|seen| seen.len());
-        assert!(Instant::now() < until, "{what}: {} bytes are not there, but {seen:?}", bytes.len());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let length = || fs::read(path).map(|seen| seen.len());
+    let is_seen = || fs::read(path).is_ok_and(|seen| seen == bytes);
+    until!(is_seen(), "{what}: {} bytes are not there, but {:?}", bytes.len(), length());
 }
 
 /// What was put aside in the folder of a cache: the data, and the texts beside them.
@@ -150,16 +143,10 @@ os.write(removed, b'mine, too')",
     drop(one);
     let (one, here) = cell.mount("one");
     cell.logs("one", &["ERROR", "put aside"]);
-    let until = Instant::now() + TIMEOUT;
-    let (mut data, texts) = loop {
-        let (data, texts) = put_aside(&cell.cache("one"));
-        // The text beside the data comes last.
-        if texts.len() >= 2 {
-            break (data, texts);
-        }
-        assert!(Instant::now() < until, "only {data:?} is kept: {texts:?}\n{}", cell.log("one"));
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let kept = || put_aside(&cell.cache("one"));
+    // The text beside the data comes last.
+    until!(kept().1.len() >= 2, "only this is kept: {:?}\n{}", kept(), cell.log("one"));
+    let (mut data, texts) = kept();
     data.sort();
     assert_eq!(data, [b"before, mine".to_vec(), b"mine, too".to_vec()], "{texts:?}");
     assert_eq!(texts.len(), 2, "each has a text beside it: {texts:?}");

@@ -2,9 +2,10 @@
 //! that OpenAFS's servers take what is written, in `crates/interop`.
 
 use crate::mounted;
+use crate::mounted::our_program;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use afs_lab::real::folder::Folder;
 use serde_json::Value;
@@ -24,7 +25,7 @@ impl Files {
     }
 
     fn afar(&self, line: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        let mut command = our_program();
         command.args(line.split_whitespace()).current_dir(&self.0).output().unwrap()
     }
 

@@ -1,5 +1,6 @@
 //! Database servers over an etcd as processes: what they see of each other, what tools show, and what is refused.
 
+use crate::mounted::our_program;
 use afs_lab::until;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::etcd_cell::{
-    EtcdCell, NO_QUORUM, TIMEOUT, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
+    EtcdCell, NO_QUORUM, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
 };
 use crate::server_process::{Folder, ServerProcess, command, own_address, run};
 use afs_lab::caller::{Client, Credentials};
@@ -45,18 +46,14 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
         }
     }
     for address in &cell.addresses {
-        let until = Instant::now() + TIMEOUT;
-        loop {
-            let vote = client.server::<Vote>(*address, &Credentials::Anonymous);
+        let vote = client.server::<Vote>(*address, &Credentials::Anonymous);
+        let found = async || {
             let state = vote.rpc(&Debug {}).await.unwrap().db.state;
-            let found = (state.am_sync_site, state.n_servers, state.recovery_state);
-            let quorum = metrics(*address);
-            if found == (1, 1, 0x1f) && quorum.contains("afs_server_database_quorum{database=\"PTDB\"} 1\n") {
-                break;
-            }
-            assert!(Instant::now() < until, "{found:?} {quorum}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            (state.am_sync_site, state.n_servers, state.recovery_state)
+        };
+        until!(await found().await == (1, 1, 0x1f), "{:?}", found().await);
+        let quorum = "afs_server_database_quorum{database=\"PTDB\"} 1\n";
+        until!(await metrics(*address).contains(quorum), "{}", metrics(*address));
     }
 
     // What alerts and the dashboard ask for; afar/tests/monitoring.rs looks at all that needs no etcd.
@@ -210,7 +207,7 @@ fn a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are
     let (made, stops) = (AtomicU32::new(0), AtomicBool::new(false));
     let change = || {
         while !stops.load(Ordering::Relaxed) {
-            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+            let mut command = our_program();
             let name = format!("user{}", made.fetch_add(1, Ordering::Relaxed));
             command.args(["pts", "createuser", &name, "-localauth", "-config"]);
             command.arg(cell.states[0].path().join("etc/server"));
@@ -271,7 +268,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
         ServerProcess::of(command, address)
     };
     let copy = |more: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+        let mut command = our_program();
         command.args(["celldb", "copy", "--config"]).arg(&in_etcd).args(more);
         run(command)
     };
@@ -321,7 +318,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     assert!(server.stop().success());
 
     let files = [state.path().join("vldb.DB0"), state.path().join("prdb.DB0")];
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+    let mut command = our_program();
     command
         .arg("export")
         .arg("--config")
@@ -335,7 +332,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
 
     // An etcd that has nothing, as by a wrong address or prefix, replaces nothing.
     let prefixed = state.write("empty.toml", format!("{general}{members}etcd_prefix = \"another/cell\"\n"));
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+    let mut command = our_program();
     command.args(["celldb", "copy", "--to", "file", "--replace", "--config"]).arg(&prefixed);
     let refused = run(command);
     assert!(
@@ -376,7 +373,7 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
     };
     let file = cell.states[0].path().join("prdb.DB0");
     let afar = |verb: &str, more: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+        let mut command = our_program();
         command.arg(verb).arg("--config").arg(cell.config(0)).arg("--prdb").arg(&file).args(more);
         command
     };

@@ -1,14 +1,13 @@
 //! `afar fs` and `afar tokens` in a mount of `afar up`: what they print, line by line, and that it has happened.
 
-use crate::mounted::socket_of;
+use crate::mounted::{Process, afar, our_program, socket_of};
 use crate::server_process::{Folder, own_address};
 use afs_lab::skipped::skip;
 use afs_lab::until;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ const NOBODY: u32 = 65534;
 
 /// A whole cell, mounted; it ends with this.
 struct Up {
-    child: Child,
+    process: Process,
     mount: PathBuf,
     address: String,
     socket: PathBuf,
@@ -41,23 +40,12 @@ impl Up {
         let state = Folder::new(name);
         let mount = state.path().join("mount");
         let address = own_address().to_string();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_afar"))
-            .args(["up", "--cell", cell, "--bind", &address, "--state"])
-            .arg(state.path().join("state"))
-            .arg("--mount")
-            .arg(&mount)
-            .env_remove("SUDO_UID")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut ready = String::new();
-        stdout.read_line(&mut ready).unwrap();
-        let mut up = Self { child, mount, address, socket: PathBuf::new(), _state: state };
-        assert!(ready.starts_with(&format!("ready cell={cell} ")), "it did not start: {ready:?}");
-        up.socket = socket_of(&up.mount);
-        Some(up)
+        let mut command = afar(["up", "--cell", cell, "--bind", &address, "--state"]);
+        command.arg(state.join("state")).arg("--mount").arg(&mount);
+        let process = Process::start(command, Some(mount.clone()));
+        assert!(process.ready.starts_with(&format!("ready cell={cell} ")), "{}", process.ready);
+        let socket = socket_of(&mount);
+        Some(Self { process, mount, address, socket, _state: state })
     }
 
     fn path(&self, name: &str) -> String {
@@ -66,7 +54,7 @@ impl Up {
 
     /// A command to this client, whatever others the machine has.
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        let mut command = our_program();
         command.args(words).current_dir(&self.mount).env("AFAR_SOCKET", &self.socket).env("TZ", "UTC");
         command
     }
@@ -85,24 +73,6 @@ impl Up {
         let told = self.command(&["fs", "getcacheparms", "-json"]).output().unwrap();
         let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
         told[of].as_u64().unwrap()
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let pid = self.child.id().to_string();
-        // One that a test has stopped goes on, to end.
-        for signal in ["TERM", "CONT"] {
-            drop(Command::new("kill").args(["-s", signal, &pid]).status());
-        }
-        drop(self.child.wait());
-        // Where it has been killed, say.
-        drop(Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status());
     }
 }
 
@@ -406,7 +376,7 @@ fn the_cache_is_flushed_while_programs_open_files() {
         ends.store(true, Ordering::Relaxed);
         if !is_flushed {
             // It does not end otherwise, nor do those who read.
-            up.signal("KILL");
+            up.process.signal("KILL");
         }
         is_flushed
     });
@@ -450,7 +420,7 @@ fn a_server_that_is_down_is_told_of_until_it_is_back() {
     up.says(&["newcell", "other.test", &other.address], "");
     assert!(fs::read_dir(&mounted).unwrap().count() > 0);
     up.says(&["checkservers", "-cell", "other.test"], "All servers are running.\n");
-    other.signal("STOP");
+    other.process.signal("STOP");
     let down = format!("These servers unavailable due to network or server problems:  {}.\n", other.address);
     let began = Instant::now();
     up.check(&["checkservers", "-cell", "other.test"], 1, &down, "");
@@ -467,7 +437,7 @@ fn a_server_that_is_down_is_told_of_until_it_is_back() {
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["unavailable"], serde_json::json!([other.address]));
     up.says(&["checkservers"], "All servers are running.\n");
-    other.signal("CONT");
+    other.process.signal("CONT");
     up.says(&["checkservers", "-cell", "other.test"], "All servers are running.\n");
     up.says(&["checkservers", "-all", "-fast"], "All servers are running.\n");
 }

@@ -1,9 +1,10 @@
 //! `afar fsck` on folders: what it prints and how it ends. What it finds and repairs is `afs_volume`'s, and tested there kind by kind.
 
+use crate::mounted::our_program;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use afs_lab::real::folder::Folder;
 use afs_volume::{Config, NewVolume, Partition, SetStatus, Stamp, StoreRange, VnodeId, VolumeKind};
@@ -58,7 +59,7 @@ impl Served {
 }
 
 fn fsck(folder: &Path, more: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_afar")).arg("fsck").arg(folder).args(more).output().unwrap()
+    our_program().arg("fsck").arg(folder).args(more).output().unwrap()
 }
 
 #[test]

@@ -1,33 +1,20 @@
 //! Ctrl-C in the middle of what `vos` does: databases and partitions say one thing afterwards, and nobody has to wait.
 
 use std::collections::BTreeSet;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::server_process::{Folder, ServerProcess};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::mounted::signal;
+use crate::server_process::{Folder, ServerProcess, suite, words};
 
 /// How often a command is interrupted, each time later in what it does.
 const ROUNDS: u32 = 30;
 
-/// A command of `vos` for this server, which Ctrl-C ends even where the tests run in the background of a script.
+/// A command of `vos` for this server.
 fn vos(server: &ServerProcess, state: &Folder, verb: &[&str]) -> Command {
-    let mut command = Command::new("env");
-    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_afar"), "vos"]);
-    command.args([verb[0], "-server", &server.address.to_string()]).args(&verb[1..]);
-    command.args(["-localauth", "-config"]).arg(state.path().join("etc/server"));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn words(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn send(pid: u32, signal: Signal) {
-    // Whoever has ended by itself needs no signal.
-    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
+    let line = format!("vos {} -server SERVER {}", verb[0], verb[1..].join(" "));
+    suite(state, &line, &[("SERVER", server.address)], "-localauth")
 }
 
 #[test]
@@ -79,11 +66,11 @@ fn a_dump_that_ctrl_c_ends_leaves_no_transaction_and_no_clone() {
 fn interrupted(mut command: Command, server: &ServerProcess, after: Duration) -> String {
     let child = command.spawn().unwrap();
     sleep(after);
-    send(server.pid(), Signal::STOP);
+    server.signal("STOP");
     sleep(Duration::from_millis(10));
-    send(child.id(), Signal::INT);
+    signal(child.id(), "INT");
     sleep(Duration::from_millis(10));
-    send(server.pid(), Signal::CONT);
+    server.signal("CONT");
     words(&child.wait_with_output().unwrap())
 }
 

@@ -5,24 +5,19 @@ use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::mounted::signal;
 use crate::two_servers::{TwoServers, fill, has, words};
-use rustix::process::{Pid, Signal, kill_process};
 
 /// How often each command is interrupted, each time later in what it does.
 const ROUNDS: u32 = 12;
 
-fn send(pid: u32, signal: Signal) {
-    // A command that has ended by itself needs no signal.
-    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
-}
-
 /// Has Ctrl-C end a command that runs.
 fn interrupt(cell: &TwoServers, child: &Child, server: usize) {
-    send(cell.pid(server), Signal::STOP);
+    signal(cell.pid(server), "STOP");
     sleep(Duration::from_millis(10));
-    send(child.id(), Signal::INT);
+    signal(child.id(), "INT");
     sleep(Duration::from_millis(10));
-    send(cell.pid(server), Signal::CONT);
+    signal(cell.pid(server), "CONT");
 }
 
 /// Runs a command and presses Ctrl-C after `round` of [`ROUNDS`] parts of `took`, the time that it is expected to take. Returns what the command

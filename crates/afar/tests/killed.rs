@@ -4,6 +4,7 @@
 //!
 //! AFAR_KILLS says how often (default 50), AFAR_SEED with which seed.
 
+use crate::mounted::our_program;
 use afs_lab::cpu::cpu;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -492,7 +493,7 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
 /// How long the same program takes that only says how it is used.
 fn start_of_a_program() -> Duration {
     let begun = Instant::now();
-    let output = Command::new(env!("CARGO_BIN_EXE_afar")).arg("help").stdin(Stdio::null()).output().unwrap();
+    let output = our_program().arg("help").stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     begun.elapsed()
 }
@@ -539,7 +540,7 @@ fn copy_of_partition(state: &Folder) -> Folder {
 
 /// Starts `afar fsck` on a folder.
 fn start_fsck(folder: &Folder) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+    let mut command = our_program();
     command.arg("fsck").arg(folder.path()).arg("-json").stdout(Stdio::piped()).stdin(Stdio::null());
     command.spawn().unwrap()
 }

@@ -1,8 +1,9 @@
 //! Moves and releases that are given again after something was killed in their middle: what has arrived is not sent again. Counted are the
 //! bytes that the sending server's volume service has sent to the receiving one's, as `rxdebug` tells them.
 
+use crate::mounted::our_program;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::two_servers::{DATABASES, TwoServers, fill, has, words};
@@ -34,7 +35,7 @@ enum Victim {
 
 /// Bytes that the volume service of the first server has sent to that of the second since it began.
 fn sent(cell: &TwoServers) -> u64 {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+    let mut command = our_program();
     command.arg0("/usr/bin/rxdebug").args([&cell.address(0).to_string(), "7005", "-peers", "-long"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", words(&output));

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::process::{Command, Output};
 
-use crate::server_process::{Folder, ServerProcess, command, own_address};
+use crate::server_process::{Folder, ServerProcess, command, own_address, suite};
 use afs_lab::caller::{Client, Credentials};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
@@ -39,12 +39,7 @@ impl Cell {
 
     /// Runs a command of our suites against the server, as nobody or as the superuser.
     fn suite(&self, line: &str, rights: &str) -> Output {
-        let config = self.state.path().join("etc/server");
-        let words = line
-            .split(' ')
-            .map(|word| if word == "SERVER" { self.server.address.to_string() } else { word.into() });
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
-        command.args(words).arg(rights).arg("-config").arg(config).output().unwrap()
+        suite(&self.state, line, &[("SERVER", self.server.address)], rights).output().unwrap()
     }
 
     /// Whether nobody may do it. The superuser always may.

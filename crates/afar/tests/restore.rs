@@ -1,5 +1,6 @@
 //! `vos restore` against a server: what was dumped is there again, and a dump that is damaged changes nothing.
 
+use crate::mounted::our_program;
 use afs_lab::until;
 use std::fs;
 use std::io::Write;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::server_process::{Folder, ServerProcess};
+use crate::server_process::{Folder, ServerProcess, suite, words};
 use afs_lab::caller::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
@@ -38,12 +39,7 @@ impl Cell {
 
     /// A command of `vos`; `SERVER` stands for the server's address.
     fn vos(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
-        let address = self.server.address.to_string();
-        command.arg("vos").args(line.split(' ').map(|word| if word == "SERVER" { &address } else { word }));
-        command.args(["-localauth", "-config"]).arg(self.state.path().join("etc/server"));
-        command.stdin(Stdio::null());
-        command
+        suite(&self.state, &format!("vos {line}"), &[("SERVER", self.server.address)], "-localauth")
     }
 
     fn does(&self, line: &str) -> String {
@@ -84,7 +80,7 @@ impl Cell {
 
     /// Bytes that the volume service has received from all peers.
     fn bytes_received(&self) -> u64 {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        let mut command = our_program();
         let address = self.server.address.to_string();
         command.arg0("/usr/bin/rxdebug").args([&address, "7005", "-peers", "-long"]);
         let output = command.output().unwrap();
@@ -128,10 +124,6 @@ fn id_of(json: &str) -> VolumeId {
     let value: Value = serde_json::from_str(json).unwrap();
     let id = value.pointer("/rw_id").or_else(|| value.pointer("/0/rw_id")).unwrap();
     VolumeId(id.as_u64().unwrap().try_into().unwrap())
-}
-
-fn words(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 fn pattern(length: usize) -> Vec<u8> {

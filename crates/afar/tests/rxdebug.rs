@@ -1,10 +1,11 @@
 //! `rxdebug` as a program, called by its classic name, against a server that gives the answers which a fileserver and a
 //! vlserver of OpenAFS 1.8.9 once gave (captured; zeros at the end are left out).
 
+use crate::mounted::our_program;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::thread;
 
 const HEADER_LEN: usize = 28;
@@ -94,7 +95,7 @@ fn serve(address: IpAddr) -> SocketAddr {
 }
 
 fn rxdebug(server: SocketAddr, options: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+    let mut command = our_program();
     command.arg0("/usr/bin/rxdebug").arg(server.ip().to_string()).arg(server.port().to_string());
     command.args(options.split_whitespace()).output().unwrap()
 }
@@ -222,7 +223,7 @@ fn a_question_without_an_answer_is_a_failure() {
 #[test]
 fn a_wrong_command_line_is_a_failure_and_help_is_none() {
     let run = |name: &str, args: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        let mut command = our_program();
         command.arg0(name).args(args.split_whitespace()).output().unwrap().status.code()
     };
     assert_eq!(run("rxdebug", "-bogus"), Some(2));

@@ -1,6 +1,7 @@
 //! The packaged way to run `afar server`: the systemd unit is one that systemd takes, and with the user, the capabilities and
 //! the restrictions that it gives the server works; without any capability, too.
 
+use crate::mounted::our_program;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -173,8 +174,7 @@ fn the_unit_is_one_that_systemd_takes() {
 #[test]
 fn the_packaged_configuration_is_one_that_the_server_takes() {
     let config = unit().with_file_name("server.toml");
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_afar")).args(["server", "--check", "--config"]).arg(config).output();
+    let output = our_program().args(["server", "--check", "--config"]).arg(config).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

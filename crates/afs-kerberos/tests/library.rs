@@ -5,6 +5,7 @@ use afs_kerberos::services::codes;
 use afs_kerberos::{Kerberos, Principal, TicketLife, Unusable};
 use afs_lab::peers::kdc::{self, Kdc, PASSWORD, Realm};
 use afs_lab::real::address::own_address;
+use afs_lab::real::folder::Folder;
 use afs_lab::skipped::skip;
 use rx_security::KeySet;
 use rx_security::ticket::{KVNO_TICKET, NameRules, open};
@@ -25,8 +26,7 @@ fn a_ticket_of_the_library_opens_with_the_services_key() {
     if let Err(why) = kdc::available() {
         return skip(NAME, &why);
     }
-    let folder = std::env::temp_dir().join(format!("afs-kerberos-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("kerberos");
 
     let address = own_address();
     let kdc = Kdc::start(&folder, &Realm { name: "LAB.TEST", address, more: "" }).unwrap();
@@ -42,7 +42,6 @@ fn a_ticket_of_the_library_opens_with_the_services_key() {
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
     drop(kdc);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// Seconds since 1970.

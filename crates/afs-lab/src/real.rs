@@ -3,4 +3,5 @@
 pub mod address;
 pub mod folder;
 pub mod process;
+pub mod relay;
 pub mod wait;

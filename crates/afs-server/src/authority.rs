@@ -224,16 +224,14 @@ impl fmt::Debug for CellAuthority {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
     use caller::Authority as _;
 
     fn authority(name: &str, list: &str) -> CellAuthority {
-        let folder = std::env::temp_dir().join(format!("afs-server-authority-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("UserList"), list).unwrap();
+        let folder = Folder::new(name);
+        folder.write("UserList", list);
         let cell = CellName::new("lab.test").unwrap();
-        let authority = CellAuthority::new(cell, RealmFiles::parse("KRB.TEST", ""), &folder);
-        std::fs::remove_dir_all(folder).unwrap();
-        authority
+        CellAuthority::new(cell, RealmFiles::parse("KRB.TEST", ""), &folder)
     }
 
     #[test]
@@ -257,8 +255,7 @@ mod tests {
 
     #[test]
     fn superusers_are_added_and_removed_and_the_rest_of_the_file_stays() {
-        let folder = std::env::temp_dir().join(format!("afs-server-users-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("users");
         let file = folder.join("UserList");
         let other = b"# f\xfcr alle\nm\xfcller\n";
         let whole = |rest: &str| [other, rest.as_bytes()].concat();
@@ -281,7 +278,6 @@ mod tests {
         {
             assert!(matches!(authority.change_user(name, UserChange::Add), Err(BadUser::NoName)), "{name:?}");
         }
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

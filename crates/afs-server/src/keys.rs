@@ -172,12 +172,12 @@ fn close_files(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
     use rx_security::keys::{EncType, Key};
 
     #[test]
     fn keys_for_des_alone_are_refused_unless_a_setting_allows_them() {
-        let folder = std::env::temp_dir().join(format!("afs-server-des-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("des");
         let des = Key::rxkad(3, *b"\x01\x02\x04\x07\x08\x0b\x0d\x0e");
         KeySet::of([des.clone()]).unwrap().save(&folder).unwrap();
         let error = load(&folder, false).unwrap_err();
@@ -190,14 +190,12 @@ mod tests {
             2,
             "beside another it is the administrator's"
         );
-        fs::remove_dir_all(folder).unwrap();
     }
 
     /// For up to a second after `afar key add`, every command with `-localauth` was refused: it uses the newest key at once.
     #[tokio::test]
     async fn a_key_that_was_just_added_is_known_to_who_comes_with_it() {
-        let folder = std::env::temp_dir().join(format!("afs-server-new-key-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("new-key");
         let key = |kvno| Key::rxkad_krb5(kvno, EncType::AES256, &[7; 32]);
         let save =
             |kvnos: &[i32]| KeySet::of(kvnos.iter().map(|kvno| key(*kvno))).unwrap().save(&folder).unwrap();
@@ -206,7 +204,7 @@ mod tests {
         let clock = Arc::new(|| rx_security::UnixTime(0));
         let options = rxkad::ServerOptions::of_cell("one.test");
         let rxkad = rxkad::Server::new(load(&folder, false).unwrap(), options, clock);
-        let watched = Watched::new(folder.clone(), false, rxkad.clone(), &runtime);
+        let watched = Watched::new(folder.to_path_buf(), false, rxkad.clone(), &runtime);
         let begin = runtime.now();
         let known_at = |later: u32| {
             watched.look_for_unknown(begin + LOOK_AGAIN_AFTER * later / 2);
@@ -216,18 +214,15 @@ mod tests {
         assert_eq!(known_at(0), 2, "at once");
         save(&[1, 2, 3]);
         assert_eq!([1, 2].map(known_at), [2, 3], "files are not looked at for each ticket");
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn keys_that_others_could_read_are_closed_to_them() {
-        let folder = std::env::temp_dir().join(format!("afs-server-keys-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("keys");
         KeySet::of([Key::rxkad_krb5(4, EncType::AES256, &[7; 32])]).unwrap().save(&folder).unwrap();
         let file = folder.join(KEY_FILE_EXT);
         fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
         load(&folder, false).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
-        fs::remove_dir_all(folder).unwrap();
     }
 }

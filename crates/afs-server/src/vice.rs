@@ -219,6 +219,7 @@ impl Volumes for Served {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
 
     #[test]
     fn partitions_are_named_found_or_made() {
@@ -243,12 +244,10 @@ mod tests {
 
     #[test]
     fn a_partition_that_is_not_mounted_is_not_opened() {
-        let folder = std::env::temp_dir().join(format!("afs-server-vice-empty-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let wanted = [Wanted { id: PartitionId(1), folder: folder.clone(), must_be_mounted: true }];
+        let folder = Folder::new("vice-empty");
+        let wanted = [Wanted { id: PartitionId(1), folder: folder.to_path_buf(), must_be_mounted: true }];
         let error = open(&wanted, &afs_volume::Config::default()).unwrap_err();
         assert!(error.contains("/vicepb") && error.contains("it is not mounted"), "{error}");
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

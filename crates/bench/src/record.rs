@@ -254,6 +254,7 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
 
     fn run(value: f64, is_valid: bool) -> Run {
         Run { is_valid, figures: BTreeMap::from([("Mbit/s".to_string(), value)]), ..Run::default() }
@@ -282,8 +283,7 @@ mod tests {
 
     #[test]
     fn a_record_survives_its_file() {
-        let folder = std::env::temp_dir().join(format!("afar-bench-record-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("bench-record");
         let mut record = Record { experiment: "wan".to_string(), ..Record::default() };
         let mut row = Row::new(&[("RTT", "50 ms".to_string()), ("who", "afar".to_string())], 1);
         row.push(Run { link: Some(linkem::Counters::default()), ..run(923.456789, true) });
@@ -291,7 +291,6 @@ mod tests {
         record.at_least("a call", record.median("Mbit/s", &["50 ms", "afar"]), 914.0, "Mbit/s", "");
         record.write(&folder).unwrap();
         let read = Record::read(&folder, "wan").unwrap().unwrap();
-        fs::remove_dir_all(&folder).unwrap();
         assert_eq!(read, record);
         assert!(read.is_complete());
         assert_eq!(read.verdicts[0].to_string(), "met    a call: at least 914 Mbit/s (measured: 923)");

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use crate::cell::Cell;
 use crate::lab::Lab;
 use crate::process;
 use crate::suite::Trouble;
+use afs_lab::real::process::Process;
 
 /// The longest time until it takes commands: three seconds on a machine that does nothing else.
 const BOOT: Duration = Duration::from_secs(300);
@@ -38,7 +39,7 @@ pub enum Ended {
 /// A machine; dropped, it is switched off.
 #[derive(Debug)]
 pub struct Guest {
-    qemu: Child,
+    _qemu: Process,
     commands: ChildStdin,
     said: Receiver<String>,
 }
@@ -90,8 +91,8 @@ impl Guest {
         command.args(["-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci"]);
         command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut qemu = command.spawn().map_err(|error| format!("cannot start qemu: {error}"))?;
-        let (commands, output) = (qemu.stdin.take(), qemu.stdout.take());
+        let mut qemu = Process::spawn(&mut command)?;
+        let (commands, output) = (qemu.child.stdin.take(), qemu.child.stdout.take());
         let (Some(commands), Some(output)) = (commands, output) else {
             return Err("qemu has no pipes".to_owned().into());
         };
@@ -105,7 +106,7 @@ impl Guest {
                 }
             }
         });
-        let mut guest = Self { qemu, commands, said };
+        let mut guest = Self { _qemu: qemu, commands, said };
         guest.answer(BOOT, "=ready ").map_err(|problem| {
             let console = fs::read(&console).unwrap_or_default();
             format!(
@@ -161,14 +162,6 @@ impl Guest {
                 Err(RecvTimeoutError::Disconnected) => return Err(format!("it has ended: {before}")),
             }
         }
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // It has nothing to lose, and may have processes that no signal reaches.
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
     }
 }
 

@@ -2,19 +2,23 @@
 //! of those run at once, beside the few that keep a processor busy. What a case does is its own business.
 
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use afs_lab::real::wait::PATIENCE;
+use afs_lab::skipped;
+
 /// Busy cases at a time: as many as make two processors busy, each case being two programs that talk to each other.
 const BUSY_AT_ONCE: usize = 2;
 
 /// Waiting cases at a time: nearly all of them, each with a process or two and some threads.
 const WAITING_AT_ONCE: usize = 40;
+
+/// The time between two looks of [`until`].
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// After so long it is told that a case still runs: if it hangs, nothing else says which it is.
 const LONG: Duration = Duration::from_secs(300);
@@ -40,6 +44,22 @@ impl From<String> for Trouble {
 
 /// The result of a case.
 pub type Verdict = Result<(), Trouble>;
+
+/// Waits until something is so.
+///
+/// # Errors
+///
+/// When that fails, or it is not so in time.
+pub fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Trouble>) -> Verdict {
+    let end = Instant::now() + PATIENCE;
+    while !is_so()? {
+        if Instant::now() > end {
+            return Err(format!("it is still not so that {what}").into());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
 
 /// The need of a case for a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,22 +188,12 @@ fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
         Ok(()) => println!("test {name} ... ok ({seconds:.2}s)"),
         Err(Trouble::Skipped(reason)) => {
             println!("test {name} ... SKIPPED: {reason}");
-            note_skipped(&name, &reason);
+            skipped::note(&name, &reason);
         }
         Err(Trouble::Failed(message) | Trouble::Late(message) | Trouble::Early(message)) => {
             println!("test {name} ... FAILED ({seconds:.2}s): {message}");
             lock(failures).push((name, message));
         }
-    }
-}
-
-/// Tells `make test`, which counts it as skipped.
-fn note_skipped(name: &str, reason: &str) {
-    let Some(log) = std::env::var_os("AFAR_SKIP_LOG") else { return };
-    let line = format!("{name}: {reason}\n");
-    let file = OpenOptions::new().create(true).append(true).open(&log);
-    if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
-        eprintln!("cannot note in {} that {name} was skipped: {error}", log.display());
     }
 }
 

@@ -136,20 +136,19 @@ fn of_folder(folder: &Path, name: Option<&str>) -> Result<KnownCell, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
     use std::fs;
 
     #[test]
     fn a_folder_tells_the_first_servers_name_and_the_linked_cell() {
-        let folder = std::env::temp_dir().join(format!("afar-aklog-cells-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("aklog-cells");
         let text = ">one.test two.test #One\n10.0.0.1 #db1.one.test\n10.0.0.2 #db2\n>two.test #\n10.0.0.3\n";
         fs::write(folder.join("CellServDB"), text).unwrap();
         fs::write(folder.join("ThisCell"), "one.test\n").unwrap();
-        let source = Source { clients: None, folder: Some(folder.clone()) };
+        let source = Source { clients: None, folder: Some(folder.to_path_buf()) };
         let cell = source.find(None).unwrap();
         assert_eq!((cell.name.as_str(), cell.host().as_deref()), ("one.test", Some("db1.one.test")));
         assert_eq!(cell.linked.as_deref(), Some("two.test"));
         assert_eq!(source.find(Some("three")).unwrap_err(), unknown("three"));
-        fs::remove_dir_all(folder).unwrap();
     }
 }

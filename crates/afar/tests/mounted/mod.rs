@@ -72,8 +72,13 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
+/// Our program, as it was built for the tests.
+pub(crate) fn our_program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_afar"))
+}
+
 pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+    let mut command = our_program();
     command.args(args).env_remove("NOTIFY_SOCKET").env_remove("SUDO_UID").stdin(Stdio::null());
     command
 }

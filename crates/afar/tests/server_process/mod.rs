@@ -3,9 +3,11 @@
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
+use crate::mounted::{interruptible, our_program};
 pub(crate) use afs_lab::real::address::own_address;
 pub(crate) use afs_lab::real::folder::Folder;
 use afs_lab::real::process::{self, Process};
@@ -20,9 +22,29 @@ pub(crate) struct ServerProcess {
     process: Process,
 }
 
+/// A command of our suites, given as a line, that asks a server with this state and rights such as `-localauth`. Names such as `ONE`
+/// stand for addresses. Ctrl-C ends it even where the tests run in the background of a script.
+pub(crate) fn suite(state: &Path, line: &str, names: &[(&str, Ipv4Addr)], rights: &str) -> Command {
+    let mut command = interruptible(env!("CARGO_BIN_EXE_afar"));
+    for word in line.split_whitespace() {
+        match names.iter().find(|(name, _)| *name == word) {
+            Some((_, address)) => command.arg(address.to_string()),
+            None => command.arg(word),
+        };
+    }
+    command.args([rights, "-config"]).arg(state.join("etc/server"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a command has said, all of it.
+pub(crate) fn words(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
 /// The command, with its log at warnings.
 pub(crate) fn command(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+    let mut command = our_program();
     command.arg("server").args(args).env_remove("NOTIFY_SOCKET");
     command
 }

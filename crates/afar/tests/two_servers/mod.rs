@@ -1,18 +1,20 @@
 //! A cell of two servers with two partitions each, and what its database and its partitions say of volumes. The databases are on the first, or on
 //! a third server.
 
+use crate::mounted::our_program;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use afs_lab::caller::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 use serde_json::Value;
 
-use crate::server_process::{Folder, ServerProcess, own_address};
+pub(crate) use crate::server_process::words;
+use crate::server_process::{Folder, ServerProcess, own_address, suite};
 
 const CELL: &str = "two.test";
 
@@ -68,25 +70,14 @@ impl TwoServers {
     }
 
     /// A command of `vos`; `ONE` and `TWO` stand for the servers' addresses.
-    /// Ctrl-C ends it even where the tests run in the background of a script.
     pub(crate) fn vos(&self, line: &str) -> Command {
-        let mut command = Command::new("env");
-        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_afar"), "vos"]);
-        for word in line.split(' ') {
-            match word {
-                "ONE" => command.arg(self.addresses[0].to_string()),
-                "TWO" => command.arg(self.addresses[1].to_string()),
-                word => command.arg(word),
-            };
-        }
-        command.args(["-localauth", "-config"]).arg(self.states[0].path().join("etc/server"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        let names = [("ONE", self.addresses[0]), ("TWO", self.addresses[1])];
+        suite(&self.states[0], &format!("vos {line}"), &names, "-localauth")
     }
 
     /// A command in the cell.
     pub(crate) fn afar(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        let mut command = our_program();
         command.args(args).arg("-config").arg(self.states[0].path().join("etc/server"));
         command
     }
@@ -233,8 +224,7 @@ impl TwoServers {
         for partition in ["vicepa", "vicepb"] {
             let folder = self.states[server].path().join(partition);
             if folder.exists() {
-                let output =
-                    Command::new(env!("CARGO_BIN_EXE_afar")).arg("fsck").arg(&folder).output().unwrap();
+                let output = our_program().arg("fsck").arg(&folder).output().unwrap();
                 assert!(output.status.success(), "{when}: {}", words(&output));
             }
         }
@@ -248,10 +238,6 @@ fn start(state: &Folder, address: Ipv4Addr) -> ServerProcess {
 
 fn id(value: &Value) -> VolumeId {
     VolumeId(value.as_u64().unwrap().try_into().unwrap())
-}
-
-pub(crate) fn words(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// Files of several lengths in a new volume.

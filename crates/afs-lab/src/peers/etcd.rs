@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::real::folder::Folder;
+use crate::real::process::Process;
+
 /// Where its programs may be that ordinary users do not have in their path.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -45,10 +48,11 @@ pub fn available() -> Result<(), String> {
 /// An etcd of some members.
 #[derive(Debug)]
 pub struct Etcd {
-    folder: PathBuf,
     /// The ports for clients and for the other members.
     ports: Vec<(u16, u16)>,
-    members: Vec<Option<Child>>,
+    // Before the folder that they write in, and the networks that they are in.
+    members: Vec<Option<Process>>,
+    folder: Folder,
     /// Each member's own network, if they have some.
     networks: Option<Networks>,
     is_secret: bool,
@@ -107,9 +111,7 @@ impl Etcd {
         tokens: Option<(u8, u32)>,
         networks: Option<Networks>,
     ) -> Self {
-        let folder = std::env::temp_dir().join(format!("afar-etcd-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).expect("a folder for etcd");
+        let folder = Folder::new(&format!("etcd-{name}"));
         for commands in is_secret.then_some(CERTIFICATES).into_iter().chain(tokens.map(|_| TOKEN_KEYS)) {
             make_keys(&folder, commands);
         }
@@ -188,10 +190,10 @@ impl Etcd {
     ///
     /// If the member does not run.
     pub fn slow_disk(&self, member: usize, delay: Duration) -> Result<SlowDisk, String> {
-        let child = self.members[member].as_ref().expect("it runs");
+        let runs = self.members[member].as_ref().expect("it runs");
         let inject = format!("inject=fsync,fdatasync:delay_enter={}", delay.as_micros());
         let mut strace = Command::new("strace");
-        strace.args(["-f", "-p", &child.id().to_string(), "-e", "trace=fsync,fdatasync", "-e", &inject]);
+        strace.args(["-f", "-p", &runs.pid().to_string(), "-e", "trace=fsync,fdatasync", "-e", &inject]);
         let out = self.folder.join(format!("strace{member}"));
         // It says more with each thread that begins, and a pipe that nobody reads would end it.
         let log = self.folder.join(format!("strace{member}.log"));
@@ -268,7 +270,7 @@ impl Etcd {
             command.args(["--auth-token", &format!("jwt,{keys},sign-method=RS256,ttl={seconds}s")]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.members[member] = Some(command.spawn().expect("etcd starts"));
+        self.members[member] = Some(Process::of(&mut command));
     }
 
     /// Waits until a member takes connections again.
@@ -286,10 +288,7 @@ impl Etcd {
 
     /// Kills a member as kill -9 does.
     pub fn kill(&mut self, member: usize) {
-        if let Some(mut child) = self.members[member].take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.members[member] = None;
     }
 
     /// Stops a member as SIGSTOP does, or lets it go on.
@@ -298,10 +297,8 @@ impl Etcd {
     ///
     /// If it does not run.
     pub fn stop(&self, member: usize, is_stopped: bool) {
-        let child = self.members[member].as_ref().expect("it runs");
-        let signal = if is_stopped { "-STOP" } else { "-CONT" };
-        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "a signal for etcd");
+        let member = self.members[member].as_ref().expect("it runs");
+        member.signal(if is_stopped { "STOP" } else { "CONT" });
     }
 
     /// The member that leads, if one does.
@@ -340,13 +337,6 @@ fn make_keys(folder: &Path, commands: &str) {
     let script = format!("set -e; cd '{}'; {commands}", folder.display());
     let made = Command::new("sh").arg("-c").arg(script).output().expect("a shell");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        (0..self.members.len()).for_each(|member| self.kill(member));
-        let _ = fs::remove_dir_all(&self.folder);
-    }
 }
 
 /// A member's disk that is slow. Dropped, it is as fast as before.

@@ -8,8 +8,10 @@ pub use heimdal::available as heimdal_available;
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::real::process::Process;
 
 /// Where its programs may be that ordinary users do not have in their path.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -58,7 +60,7 @@ pub struct Kdc {
     name: String,
     address: Ipv4Addr,
     folder: PathBuf,
-    child: Option<Child>,
+    process: Option<Process>,
     /// Words in front of the KDC's command, such as those of `ip netns exec`.
     wrapper: Vec<String>,
     /// Where Heimdal's programs are, if it is Heimdal's.
@@ -103,7 +105,7 @@ impl Kdc {
         write("acl", "")?;
         let wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
         let (name, folder) = ((*name).to_owned(), folder.to_owned());
-        let mut kdc = Self { name, address: *address, folder, child: None, wrapper, heimdal: None };
+        let mut kdc = Self { name, address: *address, folder, process: None, wrapper, heimdal: None };
         run(kdc.command("kdb5_util").args(["create", "-s", "-P", "the-master", "-r"]).arg(&kdc.name))?;
         kdc.begin()?;
         Ok(kdc)
@@ -115,7 +117,7 @@ impl Kdc {
     ///
     /// When it does not answer.
     pub fn begin(&mut self) -> Result<(), String> {
-        if self.child.is_some() {
+        if self.process.is_some() {
             return Ok(());
         }
         let mut command = match (&self.heimdal, self.wrapper.split_first()) {
@@ -131,7 +133,7 @@ impl Kdc {
             command.arg("-n");
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.child = Some(command.spawn().map_err(|error| format!("krb5kdc cannot be started: {error}"))?);
+        self.process = Some(Process::spawn(&mut command)?);
         let until = Instant::now() + TIMEOUT;
         while !self.answers() {
             if Instant::now() > until {
@@ -154,10 +156,7 @@ impl Kdc {
 
     /// Ends the KDC; the realm stays.
     pub fn end(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            drop(child.kill());
-            drop(child.wait());
-        }
+        self.process = None;
     }
 
     /// The realm's name.
@@ -255,12 +254,6 @@ pub fn ticket_program(to: &Path) -> Result<(), String> {
     run(Command::new("gcc").arg("-o").arg(to).arg(source).arg("-l:libkrb5.so.3"))?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(to, mode).map_err(|error| format!("{}: {error}", to.display()))
-}
-
-impl Drop for Kdc {
-    fn drop(&mut self) {
-        self.end();
-    }
 }
 
 fn run(command: &mut Command) -> Result<Output, String> {

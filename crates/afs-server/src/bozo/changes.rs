@@ -362,6 +362,7 @@ orders! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
 
     const CELLS: &str = "# ours\n>lab.test #the lab\n192.0.2.1 #one.lab.test\n# a comment\n[192.0.2.2] #two.lab.test\n\
                          >other.test\n192.0.2.1 #one.other.test\n";
@@ -410,8 +411,7 @@ mod tests {
 
     #[test]
     fn changes_at_once_all_count_and_too_many_servers_are_refused() {
-        let folder = std::env::temp_dir().join(format!("afs-server-hosts-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("hosts");
         let (file, turn, cell) =
             (folder.join("CellServDB"), Mutex::new(()), CellName::new("lab.test").unwrap());
         let comment = b">lab.test #f\xfcr alle\n";
@@ -427,7 +427,6 @@ mod tests {
         assert_eq!(add(64), Err(NO_ROOM));
         fs::write(&file, ">lab.test\n>a/b\n").unwrap();
         assert_eq!(add(1), Err(BZIO));
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[tokio::test]

@@ -1,18 +1,17 @@
 //! Three machines with a database server of ours and a member of etcd each, in cells whose other servers and clients are OpenAFS's: these
 //! find the databases in CellServDB as they find their own, and go on when one of the three is down.
 
+use afs_lab::real::folder::Folder;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use afar_interop::cell::{self, ADDRESS, CELL_NAME, CLIENT_ADDRESS, Cell, Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::process::{self, Running};
-use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use afar_interop::suite::{Case, Trouble, Verdict, Weight, until};
 use afs_lab::caller::{AccessList, Credentials};
 use afs_lab::peers::etcd;
 use afs_lab::peers::kdc::{self, Kdc, Realm};
@@ -22,7 +21,7 @@ use rx_security::{Level, Token, UnixTime};
 use rxgen::xdr::{DecodeError, Decoder, Opaque, Xdr, XdrString};
 
 use crate::databases::{STATE, TIMEOUT, end, program};
-use crate::fuse::{self, Crashes, Local};
+use crate::fuse::{self, Crashes};
 use crate::scene::{Scene, told};
 
 /// All cases of this module.
@@ -144,18 +143,6 @@ pub(crate) fn name_database_servers(cell: &Cell, machine: &str, folder: &str, si
     fs::write(&file, format!(">{CELL_NAME}\n{lines}")).map_err(told("CellServDB"))
 }
 
-/// Does something again until it is so.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Trouble>) -> Verdict {
-    let end = Instant::now() + 2 * TIMEOUT;
-    while !is_so()? {
-        if Instant::now() > end {
-            return Err(format!("it is still not so that {what}").into());
-        }
-        thread::sleep(Duration::from_millis(200));
-    }
-    Ok(())
-}
-
 /// The machines with databases, and the one with OpenAFS's file server.
 const SITES: [Site; 3] =
     [("srv", ADDRESS), ("fs3", Ipv4Addr::new(10, 88, 0, 3)), ("fs4", Ipv4Addr::new(10, 88, 0, 4))];
@@ -170,12 +157,12 @@ fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
     kdc::available().map_err(Trouble::Skipped)?;
     cell::can_mount().map_err(Trouble::Skipped)?;
     available(lab)?;
-    let folder = Local::new()?;
+    let folder = Folder::new("local");
     let cell = lab.idle_cell()?;
     for folder in ["etc", "etc/server"] {
         name_database_servers(&cell, "srv", folder, &SITES)?;
     }
-    let users = Users::new(&cell, &folder.0)?;
+    let users = Users::new(&cell, &folder)?;
     // The others have what `srv` has now, the key of Kerberos too.
     for (number, (name, _)) in [(3, SITES[1]), (4, SITES[2])] {
         cell.join_idle(number).map_err(told(name))?;

@@ -2,6 +2,7 @@
 //! be equal, also for a client that comes later and has nothing in its cache. And `afsio`, as far as that of 1.8.9 works: it
 //! crashes on new names, and damages files over 64 MiB.
 
+use afs_lab::real::folder::Folder;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -120,13 +121,13 @@ fn workload(lab: &Lab, servers: &Servers) -> Verdict {
 
 fn work(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdict {
     let scene = scene(lab, servers)?;
-    let local = Local::new()?;
+    let local = Folder::new("local");
     let seed = 20_260_617;
     let made = {
         let mount = scene.cell.mount("one")?;
         let there = mount.path().join(CELL_NAME).join("scratch");
-        play(&local.0, seed).map_err(told("on the local disk"))?;
-        let made = look(&local.0).map_err(told("looking at the local disk"))?;
+        play(&local, seed).map_err(told("on the local disk"))?;
+        let made = look(&local).map_err(told("looking at the local disk"))?;
         crashes.within(&mount, || {
             play(&there, seed).map_err(told("in the mount"))?;
             same(&made, &look(&there).map_err(told("looking at the mount"))?)
@@ -155,8 +156,8 @@ fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
     })?;
     let mut bytes = vec![0; AFSIO_BYTES];
     StdRng::seed_from_u64(4).fill_bytes(&mut bytes);
-    let local = Local::new()?;
-    let file = local.0.join("bytes");
+    let local = Folder::new("local");
+    let file = local.join("bytes");
     fs::write(&file, &bytes).map_err(told("a local file"))?;
     let path = format!("/afs/{CELL_NAME}/scratch/io");
     let run = |words: &[&str], input: Stdio| {
@@ -179,26 +180,6 @@ fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
 }
 
 // ---- the workload
-
-/// A folder on the local disk, which goes with this.
-pub(crate) struct Local(pub(crate) PathBuf);
-
-impl Local {
-    pub(crate) fn new() -> Result<Self, Trouble> {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("afar-workload-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(told("a local folder"))?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Local {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A length as files have them: mostly small, some of no bytes, some around a page's and a chunk's ends.
 fn length(rng: &mut StdRng) -> usize {

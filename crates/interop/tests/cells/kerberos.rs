@@ -1,22 +1,23 @@
 //! Users with the tickets of an MIT KDC, in cells of OpenAFS's servers and of ours: what `aklog` gives our mount is taken by both, and users
 //! of another realm enter themselves in both protection databases.
 
+use afs_lab::real::folder::Folder;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use afar_interop::cell::{ADDRESS, CELL_NAME, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
 use afar_interop::process::{self, Finished};
-use afar_interop::suite::{Case, Trouble, Verdict};
+use afar_interop::suite::{Case, Trouble, Verdict, until};
 use afs_lab::caller::AccessList;
 use afs_lab::peers::kdc::{self, Kdc, Realm};
 
-use crate::fuse::{self, Local};
+use crate::fuse;
 use crate::scene::{Scene, for_both, told};
 
 /// The realm of the cell, and one whose users are strangers in it.
@@ -42,7 +43,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 /// A cell with two realms and our mount.
 struct World {
     scene: Scene,
-    folder: Local,
+    folder: Folder,
     own: Kdc,
     _other: Kdc,
     mount: OurMount,
@@ -56,11 +57,11 @@ impl World {
         let list =
             AccessList::granting([("system:administrators", AccessList::ALL), ("alice", AccessList::ALL)]);
         scene.volume(ADDRESS, "private", &list)?;
-        let folder = Local::new()?;
+        let folder = Folder::new("local");
         let network = format!("{}-cli", scene.cell.name());
         let wrapper = ["ip", "netns", "exec", &network];
         let realm = |name: &str, address: Ipv4Addr, other: &str, there: Ipv4Addr| {
-            let at = folder.0.join(name);
+            let at = folder.join(name);
             fs::create_dir(&at).map_err(|error| format!("{}: {error}", at.display()))?;
             let more = format!("[realms]\n {other} = {{\n  kdc = {there}:8888\n }}\n[libdefaults]\n");
             Kdc::start_in(&at, &Realm { name, address, more: &more }, &wrapper)
@@ -74,7 +75,7 @@ impl World {
         for kdc in [&own, &other] {
             kdc.admin(&format!("addprinc -pw between -e aes256-cts:normal krbtgt/{REALM}@{OTHER}"))?;
         }
-        let keytab = folder.0.join("keytab");
+        let keytab = folder.join("keytab");
         own.add_service(&format!("afs/{CELL_NAME}"), "aes256-cts", &keytab)?;
         let afar = PathBuf::from(lab.afar()?.get_program());
         let mount = OurMount::start(&scene.cell, &lab.afar()?, &[])?;
@@ -110,18 +111,6 @@ impl World {
         command.args(["-c", "echo text > \"$1\"", "bash"]).arg(file);
         process::run(&mut command, TIMEOUT).is_ok_and(|done| done.status == Some(0))
     }
-}
-
-/// Does something again until it is so.
-fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Trouble>) -> Verdict {
-    let end = Instant::now() + TIMEOUT;
-    while !is_so()? {
-        if Instant::now() > end {
-            return Err(format!("{what} is still not so").into());
-        }
-        std::thread::sleep(Duration::from_millis(300));
-    }
-    Ok(())
 }
 
 fn check(lab: &Lab, servers: &Servers) -> Verdict {
@@ -166,7 +155,7 @@ fn administers(world: &World, name: &str, may: bool) -> Verdict {
     let (user, volume, server) = (format!("made-by-{name}"), format!("of.{name}"), ADDRESS.to_string());
     for words in [&["pts", "createuser", &user][..], &["vos", "create", &server, "a", &volume]] {
         // Each server reads a new key by itself, and some of them later than the file server.
-        until(&format!("{words:?} by {name}, as expected,"), || {
+        until(&format!("{words:?} by {name} comes to what is expected"), || {
             let done = world.afar(&[words, &["-config", &config]].concat())?;
             Ok((done.status == Some(0)) == may && !done.stderr.contains("running unauthenticated"))
         })?;
@@ -187,7 +176,7 @@ fn longest_ticket(world: &World, servers: &Servers) -> Verdict {
         Servers::Stock => OPENAFS_TICKET_MAX,
         Servers::Afar(_) => TICKET_MAX,
     };
-    let program = world.folder.0.join("ticket");
+    let program = world.folder.join("ticket");
     kdc::ticket_program(&program)?;
     let get = |more: usize| -> Result<usize, Trouble> {
         world.own.kinit("alice", &[])?;

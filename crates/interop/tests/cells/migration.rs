@@ -10,7 +10,7 @@ use afar_interop::cell::{self, ADDRESS, CELL_NAME, Cell, Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
 use afar_interop::process;
-use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use afar_interop::suite::{Case, Trouble, Verdict, Weight, until};
 use afs_lab::caller::{AccessList, Credentials};
 use afs_wire::ids::{AfsFid, VolumeId, VolumeType};
 use afs_wire::vl::GetEntryByIDN;
@@ -256,7 +256,7 @@ fn migrate(lab: &Lab, crashes: &Crashes) -> Verdict {
         migration.check("the old file server went")?;
         if !is_last {
             migration.does(&format!("bos start {OLD} dafs"))?;
-            database_machines::until("the old file server registers itself and serves", || {
+            until("the old file server registers itself and serves", || {
                 let partitions = migration.does(&format!("vos partinfo {OLD} a"));
                 Ok(migration.is_listed(OLD, true).is_ok() && partitions.is_ok())
             })?;
@@ -288,7 +288,7 @@ fn into_etcd(lab: &Lab, crashes: &Crashes) -> Verdict {
     cell.join_idle(4)?;
     wait_for_stock(cell, "test.root")?;
     // It has a copy of what there was before it came.
-    database_machines::until("both have the same databases", || {
+    until("both have the same databases", || {
         let said = cell.expect(&format!("udebug {OLD} 7003"))?;
         Ok(said.contains("I am sync site") && said.contains("Recovery state 1f"))
     })?;

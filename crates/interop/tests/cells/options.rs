@@ -1,5 +1,6 @@
 //! Every option that OpenAFS's servers say they have is taken in a `parm` line: the list is what they print for `-help`.
 
+use afs_lab::real::folder::Folder;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -38,11 +39,8 @@ fn each_is_taken(lab: &Lab, program: &str) -> Verdict {
     if options.len() < LEAST_OPTIONS {
         return Err(format!("{program} has {options:?}, and more were expected").into());
     }
-    let folder = std::env::temp_dir().join(format!("afar-options-{program}-{}", std::process::id()));
-    fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-    let result = options.iter().try_for_each(|option| is_taken(lab, &folder, &path, option));
-    drop(fs::remove_dir_all(&folder));
-    result
+    let folder = Folder::new("options");
+    options.iter().try_for_each(|option| is_taken(lab, &folder, &path, option))
 }
 
 fn is_taken(lab: &Lab, folder: &Path, program: &Path, option: &str) -> Verdict {

@@ -1,6 +1,7 @@
 //! pjdfstest in two mounts of one cell of OpenAFS's servers, ours and Debian's afsd.fuse, both as nobody in particular: which of its cases
 //! fail. In a mount of `afar up`, where root is an administrator, `crates/afar/tests/posix.rs` runs it.
 
+use afs_lab::real::folder::Folder;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,7 @@ use afar_interop::our_mount::OurMount;
 use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 
-use crate::fuse::{self, Local};
+use crate::fuse;
 
 /// How long one run may take, most of which is waiting for times of whole seconds to pass.
 const TIMEOUT: Duration = Duration::from_secs(900);
@@ -43,9 +44,9 @@ fn compare(lab: &Lab) -> Verdict {
     }
     let program = program.canonicalize().map_err(|error| format!("{}: {error}", program.display()))?;
     let config = lab.root().join("crates/afar/tests/posix/pjdfstest.toml");
-    let local = Local::new()?;
+    let local = Folder::new("local");
     let run = |mut command: Command, folder: &Path| {
-        command.arg("-c").arg(&config).arg("-s").arg(&local.0).arg("-p").arg(folder);
+        command.arg("-c").arg(&config).arg("-s").arg(&local).arg("-p").arg(folder);
         outcome(&process::run(&mut command, TIMEOUT)?.stdout)
     };
     let scene = fuse::scene(lab, &Servers::Stock)?;

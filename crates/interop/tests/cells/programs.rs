@@ -1,6 +1,7 @@
 //! Our client's mount of cells of OpenAFS's servers, and what programs do in it: the same as on a local file system, byte by byte. The same
 //! scripts (interop/programs) run in the mount of `afar up` in `crates/afar/tests/work.rs`.
 
+use afs_lab::real::folder::Folder;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use afar_interop::lab::Lab;
 use afar_interop::our_mount::{self, OurMount};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 
-use crate::fuse::{self, Local, look, play, same};
+use crate::fuse::{self, look, play, same};
 use crate::scene::{Scene, for_both, told};
 
 /// Bytes of the large file, unless AFAR_LARGE_BYTES says otherwise: many times what is in memory on the way. Our own servers get 1 GiB.
@@ -50,7 +51,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 struct Mounted {
     // In this order: the mount goes before its cell.
     mount: OurMount,
-    local: Local,
+    local: Folder,
     root: PathBuf,
     scene: Scene,
 }
@@ -60,7 +61,7 @@ impl Mounted {
         cell::can_mount().map_err(Trouble::Skipped)?;
         let scene = fuse::scene(lab, servers)?;
         let mount = OurMount::start(&scene.cell, &lab.afar()?, options)?;
-        Ok(Self { mount, local: Local::new()?, root: lab.root().to_owned(), scene })
+        Ok(Self { mount, local: Folder::new("local"), root: lab.root().to_owned(), scene })
     }
 
     /// The folder that anybody may write.
@@ -69,7 +70,7 @@ impl Mounted {
     }
 
     fn work(&self, script: &str, settings: &[(&str, &str)]) -> Verdict {
-        let said = our_mount::work(&self.root, script, &self.scratch(), &self.local.0, settings, TIMEOUT);
+        let said = our_mount::work(&self.root, script, &self.scratch(), &self.local, settings, TIMEOUT);
         let said = said.map_err(|error| format!("{error}\nthe client: {}", self.mount.said()))?;
         print!("{said}");
         Ok(())
@@ -122,9 +123,9 @@ fn fsx(lab: &Lab) -> Verdict {
 fn thousands(lab: &Lab, servers: &Servers) -> Verdict {
     let mounted = Mounted::new(lab, servers, &[])?;
     let seed = 20_261_122;
-    play(&mounted.local.0, seed).map_err(told("on the local disk"))?;
+    play(&mounted.local, seed).map_err(told("on the local disk"))?;
     play(&mounted.scratch(), seed).map_err(told("in the mount"))?;
-    let made = look(&mounted.local.0).map_err(told("looking at the local disk"))?;
+    let made = look(&mounted.local).map_err(told("looking at the local disk"))?;
     same(&made, &look(&mounted.scratch()).map_err(told("looking at the mount"))?)?;
     let second = OurMount::start(&mounted.scene.cell, &lab.afar()?, &[])?;
     let there = second.path().join(CELL_NAME).join("scratch");

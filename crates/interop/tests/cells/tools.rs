@@ -1,6 +1,7 @@
 //! Our tools that speak with cells and clients of either make: afsio, which moves bytes without a mount and locks files, cmdebug, which has
 //! to print what Debian's does of the same client, and fs in our mount of a cell of OpenAFS's servers.
 
+use afs_lab::real::folder::Folder;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use afs_lab::caller::AccessList;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
-use crate::fuse::{AFSIO, Local, despite_a_crash, scene};
+use crate::fuse::{AFSIO, despite_a_crash, scene};
 use crate::scene::{Scene, for_both, told};
 
 /// Lengths of files: none, one byte, around the ends of what afsio fetches and stores at once (4 MiB, 32 MiB).
@@ -142,8 +143,8 @@ fn some_bytes(length: usize, seed: u64) -> Vec<u8> {
 fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
     let scene = scene(lab, servers)?;
     let afsio = Afsio::new(lab, &scene)?;
-    let local = Local::new()?;
-    let (from, to) = (local.0.join("from"), local.0.join("to"));
+    let local = Folder::new("local");
+    let (from, to) = (local.join("from"), local.join("to"));
     let [from_name, to_name] = [&from, &to].map(|path| path.display().to_string());
     for (number, length) in LENGTHS.into_iter().enumerate() {
         let bytes = some_bytes(length, number as u64);

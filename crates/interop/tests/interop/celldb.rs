@@ -1,6 +1,7 @@
 //! Our databases of a cell beside OpenAFS's: the same calls must have the same results, and Debian's `vos`, `pts` and
 //! `udebug` must print the same. Neither server asks callers for a name; the stock ones are of `interop/cell`.
 
+use afs_lab::real::folder::Folder;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -110,20 +111,14 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 /// A stock cell, with the folders of its clients' configuration; both go when it is dropped.
 struct Cell {
     cell: cell::Cell,
-    folder: PathBuf,
-}
-
-impl Drop for Cell {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.folder));
-    }
+    folder: Folder,
 }
 
 impl Cell {
     /// A cell whose servers ask no caller for a name, without its file server.
     fn start(lab: &Lab) -> Result<Self, Trouble> {
         let stock = lab.cell(&Machine::new(Servers::Stock))?;
-        let folder = std::env::temp_dir().join(stock.name());
+        let folder = Folder::new("celldb");
         let cell = Self { cell: stock, folder };
         for command in [
             "bos stop 10.88.0.1 dafs -wait -localauth",

@@ -1,14 +1,13 @@
 //! `afar rxperf` against the rxperf of `oafs-peer`, in both directions: all four commands, with the bytes that they count. The
 //! magic word at the end of a reply is checked by both clients.
 
-use std::fs;
-use std::path::PathBuf;
+use afs_lab::real::folder::Folder;
 use std::process::Command;
 use std::sync::Arc;
 
 use afar_interop::lab::Lab;
 use afar_interop::process::{self, Server};
-use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use afar_interop::suite::{Case, Verdict, Weight};
 use serde_json::Value;
 
 use crate::sides::{TIMEOUT, failed};
@@ -50,8 +49,8 @@ fn check_file(lab: &Lab, ours_calls: bool) -> Verdict {
     if !ours_calls {
         return check(lab, false, &["-c", "file", "--list", list].map(str::to_owned), bytes);
     }
-    let file = TemporaryFile::new(list)?;
-    let path = file.0.display().to_string();
+    let folder = Folder::new("rxperf");
+    let path = folder.write("list", list).display().to_string();
     check(lab, true, &["-c".to_owned(), "file".to_owned(), "-f".to_owned(), path], bytes)
 }
 
@@ -84,21 +83,4 @@ fn check(lab: &Lab, ours_calls: bool, arguments: &[String], bytes: u64) -> Verdi
         return failed(format!("{finished:?}, expected {bytes} bytes in {calls} calls"));
     }
     Ok(())
-}
-
-/// A file that goes with its guard.
-struct TemporaryFile(PathBuf);
-
-impl TemporaryFile {
-    fn new(text: &str) -> Result<Self, Trouble> {
-        let path = std::env::temp_dir().join(format!("afar-interop-{}.list", std::process::id()));
-        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }

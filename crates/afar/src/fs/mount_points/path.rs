@@ -71,6 +71,7 @@ fn without_slashes(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_lab::real::folder::Folder;
     use std::os::unix::fs::symlink;
 
     fn check(path: &str, dir: &str, name: &str) {
@@ -99,17 +100,15 @@ mod tests {
 
     #[test]
     fn a_symbolic_link_is_followed_once() {
-        let folder = std::env::temp_dir().join(format!("afar-mount-point-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("mount-point");
         for (link, target, dir, name) in [
             ("absolute", "/afs/cell/mp", PathBuf::from("/afs/cell"), "mp"),
             ("relative", "sub/mp", folder.join("sub"), "mp"),
-            ("beside", "mp", folder.clone(), "mp"),
+            ("beside", "mp", folder.to_path_buf(), "mp"),
         ] {
             symlink(target, folder.join(link)).unwrap();
             let found = LastComponent::of(&folder.join(link)).unwrap();
             assert_eq!(found, LastComponent { dir, name: name.into(), via_symlink: true });
         }
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -51,7 +51,7 @@ impl Kdc {
             name: (*name).to_owned(),
             address: *address,
             folder: folder.to_owned(),
-            child: None,
+            process: None,
             wrapper: Vec::new(),
             heimdal: Some(programs.to_owned()),
         };
