@@ -1,9 +1,11 @@
-//! The client: its beginning, its end, and who its users are. Its parts are put together in `parts`. What can be done with it is in the
-//! folders beside, by topic: statuses in `vnodes`, names and directories in `names`, files in `data`, what `fs` asks in `service`, and
-//! the calls and streams of data in `servers`.
+//! The client: its beginning, its end, and who its users are. Its parts are put together in [`parts`]. What callers do with it is in
+//! [`names`], [`statuses`] and [`files`], and what `fs` asks in `service`.
 
+mod files;
 mod kept;
+mod names;
 pub(crate) mod parts;
+mod statuses;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -30,7 +32,7 @@ use crate::names::dynroot;
 use crate::servers::pags::{New, NoPag};
 use crate::servers::table::ServerKind;
 use crate::servers::users::{Holder, IdentityIndex, LoggedIn, TokenCounts, TokenInfo};
-use crate::vnodes::status::{Status, unix_time};
+use crate::vnodes::status::unix_time;
 use crate::vnodes::suspended;
 use crate::wait;
 
@@ -48,18 +50,6 @@ const STORE_MAX: Duration = Duration::from_secs(20);
 pub struct Client {
     pub(crate) inner: Arc<Parts>,
 }
-
-/// The file that a name leads to. Of a mount point it is the mount point's own fid, with the status of what is mounted.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Found {
-    /// Its fid.
-    pub fid: Fid,
-    /// Its status.
-    pub status: Status,
-}
-
-/// The entry that an operation has made.
-pub type Made = Found;
 
 /// Room in a volume and its partition, in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -66,7 +66,7 @@ mod vnodes;
 mod wait;
 
 pub use afs_cache::AtOnce;
-pub use client::{Client, Found, Made, Space};
+pub use client::{Client, Space};
 pub use config::Config;
 pub use data::locks::LockKind;
 pub use data::open_file::{OpenFile, OpenFlags};
@@ -75,6 +75,7 @@ pub use error::Error;
 pub use events::{Audience, Change, Changed, Notice, Notices, Pending};
 pub use fid::{CellIndex, Fid, Pag, User};
 pub use names::directory::{DirEntry, Listing};
+pub use names::lookup::{Found, Made};
 pub use servers::pags::groups_of;
 pub use servers::table::ServerKind;
 pub use servers::{remote, users};

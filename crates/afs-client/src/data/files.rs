@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Held, Usage};
+use afs_cache::{Cache, CacheError, CacheFile, CellNumber, FileKey, Held};
 use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::status::AfsFetchStatus;
@@ -23,7 +23,6 @@ use lru::LruCache;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
-use crate::client::Client;
 use crate::config::Config;
 use crate::data::fetch::{Fetching, ServerPace};
 use crate::data::open_files::OpenFiles;
@@ -318,8 +317,8 @@ impl Files {
         opened.try_for_each(|data| data.let_go(&self.cache))
     }
 
-    /// See [`Client::waiting_for_a_token`].
-    fn waiting_for_a_token(&self, user: User) -> (u32, u64) {
+    /// See `Client::waiting_for_a_token`.
+    pub(crate) fn waiting_for_a_token(&self, user: User) -> (u32, u64) {
         let waits = |file: &Arc<CacheFile>| {
             let writer = file.writer();
             let name = self.cache.cell_name(file.key().cell);
@@ -331,35 +330,6 @@ impl Files {
         };
         let waiting = self.cache.dirty_files().into_iter().filter(waits);
         waiting.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.dirty_bytes()))
-    }
-}
-
-/// The cache, for `fs`.
-impl Client {
-    /// The use of the cache.
-    pub fn cache_usage(&self) -> Usage {
-        self.inner.files.cache.usage()
-    }
-
-    /// Bytes that were written and that no server has yet.
-    pub fn dirty_bytes(&self) -> u64 {
-        self.inner.files.cache.dirty_files().iter().map(|file| file.dirty_bytes()).sum()
-    }
-
-    /// The data that a user has written, in whichever PAG, and that wait for another token of the same person's: files, and
-    /// bytes in them.
-    pub fn waiting_for_a_token(&self, user: User) -> (u32, u64) {
-        self.inner.files.waiting_for_a_token(user)
-    }
-
-    /// Sets how much the cache may have; what is over it goes soon.
-    pub fn set_cache_limit(&self, bytes: u64) {
-        self.inner.files.cache.set_limit(bytes);
-    }
-
-    /// Lists data that were written and could not be stored, and are kept in the cache's folder.
-    pub fn conflicts(&self) -> Vec<Conflict> {
-        self.inner.files.cache.conflicts()
     }
 }
 

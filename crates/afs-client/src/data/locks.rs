@@ -14,13 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use afs_wire::ids::VolumeId;
-use afs_wire::rxafs::{ReleaseLock, ViceLockType};
+use afs_wire::rxafs::ViceLockType;
 use futures_util::{FutureExt, StreamExt, future::OptionFuture, stream};
 use rx::Runtime;
 use rx_proto::time::Instant;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
-use crate::client::Client;
 use crate::data::locks::grants::{Given, Grant, Lock};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
@@ -287,8 +286,15 @@ impl Locks {
         Self { shared: Arc::new(Shared { table, freed, runtime, server }) }
     }
 
-    /// See [`Client::lock`].
-    async fn lock(&self, user: User, fid: Fid, holder: u64, kind: LockKind, wait: bool) -> Result<(), Error> {
+    /// See `Client::lock`.
+    pub(crate) async fn lock(
+        &self,
+        user: User,
+        fid: Fid,
+        holder: u64,
+        kind: LockKind,
+        wait: bool,
+    ) -> Result<(), Error> {
         let shared = &self.shared;
         loop {
             let mut freed = std::pin::pin!(shared.freed.notified());
@@ -325,14 +331,14 @@ impl Locks {
         }
     }
 
-    /// See [`Client::lock_at_server`].
-    async fn lock_at_server(&self, user: User, fid: Fid, kind: LockKind) -> Result<(), Error> {
+    /// See `Client::lock_at_server`.
+    pub(crate) async fn lock_at_server(&self, user: User, fid: Fid, kind: LockKind) -> Result<(), Error> {
         let server = self.shared.server()?;
         self.shared.set(&*server, user, fid, kind, None).await
     }
 
-    /// See [`Client::unlock`].
-    fn unlock(&self, fid: Fid, holder: u64) -> impl Future<Output = ()> + Send + use<> {
+    /// See `Client::unlock`.
+    pub(crate) fn unlock(&self, fid: Fid, holder: u64) -> impl Future<Output = ()> + Send + use<> {
         let given_back = self.end_hold(fid, holder).map(|entry| async move { entry.give_back().await });
         OptionFuture::from(given_back).map(drop)
     }
@@ -441,50 +447,6 @@ async fn prolong(locks: Weak<Shared>) {
             break;
         }
         shared.keep_all(&server, &shared.given());
-    }
-}
-
-impl Client {
-    /// Locks a file for one holder (an open file of the kernel, a process: the caller's number), all of it. The server's lock
-    /// is shared by all holders of this client, kept alive while one has it, and given back with the last.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Locked`], unless it is to be waited for; the server's.
-    pub async fn lock(
-        &self,
-        user: User,
-        fid: Fid,
-        holder: u64,
-        kind: LockKind,
-        wait: bool,
-    ) -> Result<(), Error> {
-        self.inner.locks.lock(user, fid, holder, kind, wait).await
-    }
-
-    /// Asks the server for its lock of a file, once, and leaves it there: no holder here is known of, nothing prolongs it, and the end of
-    /// this client does not give it back. It ends by itself after five minutes. For tools that lock and go away.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Locked`]; the server's.
-    pub async fn lock_at_server(&self, user: User, fid: Fid, kind: LockKind) -> Result<(), Error> {
-        self.inner.locks.lock_at_server(user, fid, kind).await
-    }
-
-    /// Gives the server's lock of a file back, even if another client has it: servers do not tell holders apart.
-    ///
-    /// # Errors
-    ///
-    /// The server's, also where there is no lock.
-    pub async fn unlock_at_server(&self, user: User, fid: Fid) -> Result<(), Error> {
-        let who = self.inner.users.who(user, fid.cell);
-        self.inner.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await.map(drop)
-    }
-
-    /// Ends a holder's lock at once. When the future is done, other clients can have the lock, if nobody here holds it.
-    pub fn unlock(&self, fid: Fid, holder: u64) -> impl Future<Output = ()> + Send + use<> {
-        self.inner.locks.unlock(fid, holder)
     }
 }
 

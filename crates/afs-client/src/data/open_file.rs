@@ -1,17 +1,19 @@
 //! Open files: what a handle of the kernel stands for. Which files are open is in `open_files`, how data are read and written in `read`
 //! and `write`.
 
+use std::any::Any;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use afs_cache::CacheFile;
 
-use crate::client::{Client, Made};
+use crate::data::fetch::prefetch::Prefetch;
 use crate::data::fetch::readahead::Readahead;
 use crate::data::files::{FileData, Files};
 use crate::error::Error;
 use crate::fid::{Fid, User};
+use crate::names::mount_point::MountPoints;
 use crate::vnodes::status::{Kind, Status};
 use crate::vnodes::vnode::Vnode;
 use afs_wire::rights::Rights;
@@ -30,8 +32,10 @@ pub struct OpenFlags {
 /// An open file. It is let go when it is dropped; what was written and not flushed is stored nevertheless, in the background.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Servers are answered for as long as a file is open.
-    client: Client,
+    pub(super) prefetch: Arc<Prefetch>,
+    pub(super) mount_points: Arc<MountPoints>,
+    /// Servers are answered for as long as a file is open: this keeps all of the client.
+    _client: Arc<dyn Any + Send + Sync>,
     user: User,
     fid: Fid,
     flags: OpenFlags,
@@ -53,7 +57,7 @@ impl Drop for OpenFile {
 
 impl OpenFlags {
     /// Checks that a user to whom this status was told may open the file so.
-    fn check(self, status: &Status) -> Result<(), Error> {
+    pub(crate) fn check(self, status: &Status) -> Result<(), Error> {
         let fid = status.fid;
         match status.kind {
             Kind::Directory => return Err(Error::IsADirectory { fid }),
@@ -113,16 +117,29 @@ impl Files {
     }
 }
 
-impl Client {
-    fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
-        let inner = &self.inner;
-        let vnode = inner.vnodes.get_or_add(fid);
-        let data = inner.files.open(user, &vnode, flags)?;
+impl OpenFile {
+    /// Opens a file whose status allows it. `client` lives for as long as the file is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`Files::open`].
+    pub(crate) fn new(
+        prefetch: &Arc<Prefetch>,
+        mount_points: &Arc<MountPoints>,
+        client: Arc<dyn Any + Send + Sync>,
+        user: User,
+        fid: Fid,
+        flags: OpenFlags,
+    ) -> Result<Self, Error> {
+        let vnode = prefetch.vnodes.get_or_add(fid);
+        let data = prefetch.files.open(user, &vnode, flags)?;
         if flags.read {
-            inner.prefetch.note_opened(user, &vnode);
+            prefetch.note_opened(user, &vnode);
         }
-        Ok(OpenFile {
-            client: self.clone(),
+        Ok(Self {
+            prefetch: Arc::clone(prefetch),
+            mount_points: Arc::clone(mount_points),
+            _client: client,
             user,
             fid,
             flags,
@@ -134,89 +151,6 @@ impl Client {
         })
     }
 
-    /// Opens a file at once, if all that it takes is known.
-    pub fn cached_open(&self, user: User, fid: Fid, flags: OpenFlags) -> Option<Result<OpenFile, Error>> {
-        if flags.truncate {
-            return None;
-        }
-        if flags.write
-            && self.inner.files.opened(fid).is_some_and(|data| data.has_in_the_way(&self.inner.users, user))
-        {
-            return None;
-        }
-        let may = self.cached_status(user, fid)?.and_then(|status| flags.check(&status));
-        match may {
-            // The server may know better, and what is gone may have a successor: see below.
-            Err(Error::NoAccess { .. } | Error::Gone { .. }) => None,
-            may => Some(may.and_then(|()| self.opened(user, fid, flags))),
-        }
-    }
-
-    /// Opens a file.
-    ///
-    /// # Errors
-    ///
-    /// When the user's rights do not allow it; what asking for the status brings; [`Error::Gone`] also when the file is losing its
-    /// last name just now: [`Self::lookup`] of the name then tells what has become of it, and that can be opened for a second.
-    pub async fn open(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
-        let opened = self.open_now(user, fid, flags).await;
-        if let Err(Error::Gone { fid: gone }) = opened
-            && gone == fid
-        {
-            self.inner.open_files.hold_successor(user, fid);
-        }
-        opened
-    }
-
-    async fn open_now(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
-        let status = self.status(user, fid).await?;
-        match flags.check(&status) {
-            // In a drop box, an owner may read what he has put there; who the owner is the server knows.
-            Err(Error::NoAccess { needed: Rights::READ, .. }) if status.rights.contains(Rights::INSERT) => {
-                self.fetch(user, fid, 0, 0).await?.end().await?;
-                OpenFlags { read: false, ..flags }.check(&status)?;
-            }
-            checked => checked?,
-        }
-        if flags.write
-            && let Some(data) = self.inner.files.opened(fid)
-        {
-            drop(data.make_way(user).await?);
-        }
-        let file = self.opened(user, fid, flags)?;
-        if flags.truncate {
-            file.truncate(0).await?;
-        }
-        Ok(file)
-    }
-
-    /// Makes a file, or opens it where there is one already, unless `exclusive` says that there must be none.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::create`] and [`Self::open`].
-    pub async fn create_and_open(
-        &self,
-        user: User,
-        (dir, name): (Fid, &[u8]),
-        mode: u32,
-        flags: OpenFlags,
-        exclusive: bool,
-    ) -> Result<(Made, OpenFile), Error> {
-        match self.create(user, dir, name, mode).await {
-            // Who has made a file may write it, whatever its mode says.
-            Ok(made) => Ok((made, self.opened(user, made.fid, flags)?)),
-            Err(Error::Exists { .. }) if !exclusive => {
-                let found = self.lookup(user, dir, name).await?;
-                let file = self.open(user, found.fid, flags).await?;
-                Ok((found, file))
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl OpenFile {
     /// The file.
     pub fn fid(&self) -> Fid {
         self.fid
@@ -244,14 +178,9 @@ impl OpenFile {
         }
     }
 
-    /// The client.
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// The code by which its data are fetched and stored.
     pub(super) fn files(&self) -> &Arc<Files> {
-        &self.client.inner.files
+        &self.prefetch.files
     }
 
     /// The file of the cache that has all of the data, open for reading and writing, if there is one: for passthrough. Always

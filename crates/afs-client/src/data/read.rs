@@ -148,7 +148,7 @@ impl OpenFile {
                 return Ok((out.freeze(), DataOf::file(&file)));
             }
             if file.server_length() <= WHOLE_BYTES {
-                self.client().inner.prefetch.note_waited(self.user(), &self.data.vnode);
+                self.prefetch.note_waited(self.user(), &self.data.vnode);
             }
             let most = self.ahead_max();
             let ahead = lock(&self.readahead).note(range.start, range.end - range.start, most);

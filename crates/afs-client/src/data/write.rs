@@ -199,7 +199,7 @@ impl OpenFile {
     /// As [`Self::write`].
     pub async fn truncate(&self, length: u64) -> Result<Status, Error> {
         self.data.truncate(self.user(), length).await?;
-        self.client().status(self.user(), self.fid()).await
+        self.mount_points.status(self.user(), self.fid()).await
     }
 
     /// Stores what was written, as at a close: others see it when this returns.

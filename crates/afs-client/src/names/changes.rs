@@ -22,15 +22,13 @@ use afs_wire::status::{AfsStoreStatus, StoreMask};
 use rx_proto::time::Instant;
 use rxgen::Rpc;
 
-use crate::client::{Client, Found, Made};
 use crate::data::files::Files;
 use crate::data::open_files::OpenFiles;
 use crate::error::Error;
-use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::names::directory::Directories;
 use crate::names::links::Links;
-use crate::names::lookup::{Names, new_name};
+use crate::names::lookup::{Found, Made, Names, new_name};
 use crate::names::mount_point::{MountPoints, MountText};
 use crate::servers::remote::{Calls, Failure};
 use crate::servers::users::IdentityIndex;
@@ -125,8 +123,8 @@ impl Changes {
 }
 
 impl Changes {
-    /// See [`Client::create`].
-    async fn create(&self, user: User, dir: Fid, name: &[u8], mode: u32) -> Result<Made, Error> {
+    /// See `Client::create`.
+    pub(crate) async fn create(&self, user: User, dir: Fid, name: &[u8], mode: u32) -> Result<Made, Error> {
         let wire_name = new_name(name)?;
         let changing = self.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
@@ -163,8 +161,8 @@ impl Changes {
         Ok(Found { fid, status: self.mount_points.status(user, fid).await? })
     }
 
-    /// See [`Client::make_dir`].
-    async fn make_dir(&self, user: User, dir: Fid, name: &[u8], mode: u32) -> Result<Made, Error> {
+    /// See `Client::make_dir`.
+    pub(crate) async fn make_dir(&self, user: User, dir: Fid, name: &[u8], mode: u32) -> Result<Made, Error> {
         let wire_name = new_name(name)?;
         let changing = self.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
@@ -201,14 +199,26 @@ impl Changes {
         Ok(Found { fid, status: self.mount_points.status(user, fid).await? })
     }
 
-    /// See [`Client::symlink`].
-    async fn symlink(&self, user: User, dir: Fid, name: &[u8], target: &[u8]) -> Result<Made, Error> {
+    /// See `Client::symlink`.
+    pub(crate) async fn symlink(
+        &self,
+        user: User,
+        dir: Fid,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Made, Error> {
         let fid = self.link_with_text(user, dir, name, target, LINK_MODE).await?;
         Ok(Found { fid, status: self.statuses.own_status(user, fid, fid).await? })
     }
 
-    /// See [`Client::make_mount`].
-    async fn make_mount(&self, user: User, dir: Fid, name: &[u8], text: &str) -> Result<Fid, Error> {
+    /// See `Client::make_mount`.
+    pub(crate) async fn make_mount(
+        &self,
+        user: User,
+        dir: Fid,
+        name: &[u8],
+        text: &str,
+    ) -> Result<Fid, Error> {
         if MountText::parse(text.as_bytes()).is_none() {
             return Err(Error::Invalid { what: format!("{text:?} cannot be a mount point's text") });
         }
@@ -258,8 +268,8 @@ impl Changes {
         Ok(fid)
     }
 
-    /// See [`Client::link`].
-    async fn link(&self, user: User, fid: Fid, dir: Fid, name: &[u8]) -> Result<Made, Error> {
+    /// See `Client::link`.
+    pub(crate) async fn link(&self, user: User, fid: Fid, dir: Fid, name: &[u8]) -> Result<Made, Error> {
         let wire_name = new_name(name)?;
         let changing = self.changing(user, dir).await?;
         if (fid.cell, fid.volume) != (changing.dir.cell, changing.dir.volume) {
@@ -293,101 +303,5 @@ impl Changes {
         file.note_change(now, (&file_before, &responder), who, &reply.status, None);
         drop(guard);
         Ok(Found { fid, status: self.mount_points.status(user, fid).await? })
-    }
-}
-
-impl Client {
-    /// Makes an empty file.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Exists`]; the server's.
-    pub async fn create(&self, user: User, dir: Fid, name: &[u8], mode: u32) -> Result<Made, Error> {
-        self.inner.changes.create(user, dir, name, mode).await
-    }
-
-    /// Makes a directory, with its parent's access list.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::create`].
-    pub async fn make_dir(&self, user: User, dir: Fid, name: &[u8], mode: u32) -> Result<Made, Error> {
-        self.inner.changes.make_dir(user, dir, name, mode).await
-    }
-
-    /// Makes a symbolic link.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::create`].
-    pub async fn symlink(&self, user: User, dir: Fid, name: &[u8], target: &[u8]) -> Result<Made, Error> {
-        self.inner.changes.symlink(user, dir, name, target).await
-    }
-
-    /// Makes a mount point with this text, such as `#root.cell.`, for a command; whether there is such a volume is not looked at. The
-    /// kernel, which does not ask for it, is told.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::create`]; it takes the right to administer the directory.
-    pub async fn make_mount(&self, user: User, dir: Fid, name: &[u8], text: &str) -> Result<Fid, Error> {
-        let changes = self.inner.invalidations.changes(dir, Change::Names);
-        let made = self.inner.changes.make_mount(user, dir, name, text);
-        self.inner.invalidations.telling(&changes, made).await
-    }
-
-    /// Takes away a mount point for a command. The kernel, which does not ask for it, is told.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotALink`] for what is no mount point; as [`Self::remove`].
-    pub async fn remove_mount(&self, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
-        self.mount_text(user, dir, name).await?;
-        let changes = self.inner.invalidations.changes(dir, Change::Names);
-        let removed = self.inner.changes.remove(user, dir, name);
-        self.inner.invalidations.telling(&changes, removed).await
-    }
-
-    /// Gives a file one more name in its directory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::create`], and [`Error::Apart`] for another directory.
-    pub async fn link(&self, user: User, fid: Fid, dir: Fid, name: &[u8]) -> Result<Made, Error> {
-        self.inner.changes.link(user, fid, dir, name).await
-    }
-
-    /// Takes away a name of a file or symbolic link, or a mount point.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::IsADirectory`]; the server's.
-    pub async fn remove(&self, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
-        self.inner.changes.remove(user, dir, name).await
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotADirectory`]; the server's: ENOTEMPTY where there is something in it.
-    pub async fn remove_dir(&self, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
-        self.inner.changes.remove_dir(user, dir, name).await
-    }
-
-    /// Gives something another name, in the same volume. What has that name is replaced, unless `keep` says that there must
-    /// be nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Apart`] between volumes; the server's.
-    pub async fn rename(
-        &self,
-        user: User,
-        from: (Fid, &[u8]),
-        to: (Fid, &[u8]),
-        keep: bool,
-    ) -> Result<(), Error> {
-        self.inner.changes.rename(user, from, to, keep).await
     }
 }

@@ -12,7 +12,6 @@ use futures_util::future::join_all;
 use rx::Runtime;
 use rx_proto::time::Instant;
 
-use crate::client::Client;
 use crate::data::open_files::{Listed, OpenFiles};
 use crate::error::Error;
 use crate::fid::{Fid, User};
@@ -288,8 +287,8 @@ impl Directories {
             .take(wanted)
     }
 
-    /// See [`Client::cached_read_dir`].
-    fn known_listing(self: &Arc<Self>, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
+    /// See `Client::cached_read_dir`.
+    pub(crate) fn known_listing(self: &Arc<Self>, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
         let real = self.mount_points.known_real(user, dir)?;
         let listed = self.open_files.listed(real);
         let pages = match self.dynamic_root.pages_of(real) {
@@ -302,7 +301,7 @@ impl Directories {
         Some(Ok(self.listing(user, (dir, real), pages, &listed)))
     }
 
-    /// See [`Client::read_dir`].
+    /// See `Client::read_dir`.
     pub(crate) async fn list(self: &Arc<Self>, user: User, dir: Fid) -> Result<Listing, Error> {
         if let Some(known) = self.known_listing(user, dir) {
             return known;
@@ -333,22 +332,6 @@ impl Directories {
         let dot_dot = pages.directory.lookup(b"..").map(|entry| real.sibling(entry.fid));
         let parent = self.mount_points.parent_of(dir, real, dot_dot);
         Listing { dir, real, parent, pages, hidden: listed.hidden() }
-    }
-}
-
-impl Client {
-    /// The names in a directory, from memory.
-    pub fn cached_read_dir(&self, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
-        self.inner.directories.known_listing(user, dir)
-    }
-
-    /// The names in a directory.
-    ///
-    /// # Errors
-    ///
-    /// When the user may not list it.
-    pub async fn read_dir(&self, user: User, dir: Fid) -> Result<Listing, Error> {
-        self.inner.directories.list(user, dir).await
     }
 }
 

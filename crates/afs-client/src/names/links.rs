@@ -5,7 +5,6 @@ use std::sync::Arc;
 use afs_wire::ids::AFSPATHMAX;
 use bytes::Bytes;
 
-use crate::client::Client;
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::names::dynroot::DynamicRoot;
@@ -38,8 +37,8 @@ impl Links {
         Ok(text)
     }
 
-    /// See [`Client::cached_readlink`].
-    fn known_target(&self, user: User, fid: Fid) -> Option<Result<Bytes, Error>> {
+    /// See `Client::cached_readlink`.
+    pub(crate) fn known_target(&self, user: User, fid: Fid) -> Option<Result<Bytes, Error>> {
         if let Some(target) = self.dynamic_root.link_target(fid).filter(|_| fid.is_made_up()) {
             return Some(Ok(target));
         }
@@ -50,8 +49,8 @@ impl Links {
         }
     }
 
-    /// See [`Client::readlink`].
-    async fn target(&self, user: User, fid: Fid) -> Result<Bytes, Error> {
+    /// See `Client::readlink`.
+    pub(crate) async fn target(&self, user: User, fid: Fid) -> Result<Bytes, Error> {
         if let Some(known) = self.known_target(user, fid) {
             return known;
         }
@@ -59,21 +58,5 @@ impl Links {
             return Err(Error::NotALink { fid });
         }
         self.text(user, fid).await
-    }
-}
-
-impl Client {
-    /// The target of a symbolic link, from memory.
-    pub fn cached_readlink(&self, user: User, fid: Fid) -> Option<Result<Bytes, Error>> {
-        self.inner.links.known_target(user, fid)
-    }
-
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotALink`].
-    pub async fn readlink(&self, user: User, fid: Fid) -> Result<Bytes, Error> {
-        self.inner.links.target(user, fid).await
     }
 }

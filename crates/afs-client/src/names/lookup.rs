@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use afs_config::CellName;
 use afs_wire::ids::Name;
 
-use crate::client::{Client, Found};
 use crate::data::open_files::OpenFiles;
 use crate::error::Error;
 use crate::fid::{Fid, User};
@@ -13,10 +12,23 @@ use crate::names::directory::Directories;
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::MountPoints;
 use crate::servers::dns::DnsCells;
+use crate::vnodes::status::Status;
 use crate::vnodes::table::Vnodes;
 
 /// The end of a name that stands for several, by the kind of machine.
 const AT_SYS: &[u8] = b"@sys";
+
+/// The file that a name leads to. Of a mount point it is the mount point's own fid, with the status of what is mounted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Found {
+    /// Its fid.
+    pub fid: Fid,
+    /// Its status.
+    pub status: Status,
+}
+
+/// The entry that an operation has made.
+pub type Made = Found;
 
 /// The number of times that a name is looked up that others give to one file after the other, before it counts as gone.
 const LOOKUPS_MAX: u32 = 16;
@@ -140,8 +152,8 @@ impl Names {
         self.dns.asks_for(std::str::from_utf8(name).ok()?)
     }
 
-    /// See [`Client::cached_lookup`].
-    pub(super) fn known(&self, user: User, dir: Fid, name: &[u8]) -> Option<Result<Found, Error>> {
+    /// See `Client::cached_lookup`.
+    pub(crate) fn known(&self, user: User, dir: Fid, name: &[u8]) -> Option<Result<Found, Error>> {
         if matches!(name, b"." | b"..") || checked_name(name).is_err() {
             return None;
         }
@@ -185,8 +197,8 @@ impl Names {
         Some(self.mount_points.known_status(user, fid)?.map(|status| Found { fid, status }))
     }
 
-    /// See [`Client::is_name_beside`].
-    pub(super) fn is_name_beside(
+    /// See `Client::is_name_beside`.
+    pub(crate) fn is_name_beside(
         &self,
         user: User,
         (other, name): (Fid, &[u8]),
@@ -211,8 +223,8 @@ impl Names {
         entry.is_some_and(|entry| entry.fid == fid.in_volume())
     }
 
-    /// See [`Client::lookup`].
-    async fn look_up(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
+    /// See `Client::lookup`.
+    pub(crate) async fn look_up(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
         let mut real = self.mount_points.real(user, dir).await?;
         let special = match name {
             b"." => Some(dir),
@@ -247,28 +259,6 @@ impl Names {
             }
         }
         Err(no_entry(dir, name))
-    }
-}
-
-impl Client {
-    /// Looks up a name in a directory, from memory; that there is no such name, too.
-    pub fn cached_lookup(&self, user: User, dir: Fid, name: &[u8]) -> Option<Result<Found, Error>> {
-        self.inner.names.known(user, dir, name)
-    }
-
-    /// True if an earlier name of something counts beside the one under which it was just found in `dir`, as far as is known. What is in
-    /// a directory is in no other: so if its name is another directory's, that one has changed, and is asked for anew.
-    pub fn is_name_beside(&self, user: User, earlier: (Fid, &[u8]), found: (Fid, Fid)) -> bool {
-        self.inner.names.is_name_beside(user, earlier, found)
-    }
-
-    /// Looks up a name in a directory: crosses mount points, knows `.`, `..` and `@sys`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoEntry`]; of a mount point those of finding its volume.
-    pub async fn lookup(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
-        self.inner.names.look_up(user, dir, name).await
     }
 }
 

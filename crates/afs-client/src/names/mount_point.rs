@@ -11,7 +11,6 @@ use std::time::Duration;
 use afs_wire::ids::{VolumeId, VolumeType};
 use rx_proto::time::Instant;
 
-use crate::client::Client;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::names::dynroot::{self, DynamicRoot};
@@ -173,7 +172,7 @@ impl MountPoints {
     ///
     /// # Errors
     ///
-    /// As [`Client::status`].
+    /// As `Client::status`.
     pub(crate) async fn status(&self, user: User, fid: Fid) -> Result<Status, Error> {
         if let Some(known) = self.known_status(user, fid) {
             return known;
@@ -361,8 +360,8 @@ impl MountPoints {
         self.mounts.at(real).into_iter().find_map(of_mount).unwrap_or(real)
     }
 
-    /// See [`Client::mount_text`]: of an entry of a directory.
-    async fn text(&self, user: User, fid: Fid) -> Result<String, Error> {
+    /// See `Client::mount_text`: of an entry of a directory.
+    pub(crate) async fn text(&self, user: User, fid: Fid) -> Result<String, Error> {
         let text = if fid.is_made_up() {
             self.dynamic_root.mount_text(fid).map(|text| text.into_bytes().into())
         } else {
@@ -374,30 +373,6 @@ impl MountPoints {
         };
         let text = text.filter(|text| MountText::parse(text).is_some()).ok_or(Error::NotALink { fid })?;
         Ok(String::from_utf8_lossy(&text).into_owned())
-    }
-}
-
-impl Client {
-    /// Resolves a fid: to the root directory of the volume that is mounted, if it is a mount point's; else itself.
-    ///
-    /// # Errors
-    ///
-    /// Those of finding a volume.
-    pub async fn target(&self, user: User, fid: Fid) -> Result<Fid, Error> {
-        self.inner.mount_points.real(user, fid).await
-    }
-
-    /// The cell of a mount point's volume, the volume, and whether it is the read-write one in any case: what `fs lsmount` and `fs
-    /// mkmount` speak of, as text.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotALink`] for what is no mount point.
-    pub async fn mount_text(&self, user: User, dir: Fid, name: &[u8]) -> Result<String, Error> {
-        let inner = &self.inner;
-        let dir = inner.mount_points.real(user, dir).await?;
-        let fid = inner.names.entry(user, dir, name).await?;
-        inner.mount_points.text(user, fid).await
     }
 }
 

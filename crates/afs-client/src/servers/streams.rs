@@ -19,7 +19,6 @@ use rx_proto::time::Instant;
 use rx_security::Token;
 use rxgen::Rpc;
 
-use crate::client::Client;
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::servers::releases::ReleaseSeen;
@@ -415,32 +414,4 @@ async fn store_once<S: StoreSource>(
         }
     }
     call.reply::<StoreData64>().await.map_err(StoreFailure::Rpc)
-}
-
-/// The data of files without the cache. `fid` is a file's, a directory's or a link's own; nothing is crossed.
-impl Client {
-    /// Begins to fetch bytes of a vnode's data.
-    ///
-    /// # Errors
-    ///
-    /// What is left when everything was tried.
-    pub async fn fetch(&self, user: User, fid: Fid, pos: u64, length: u64) -> Result<Fetch, Error> {
-        self.inner.streams.fetch(user, fid, pos, length).await
-    }
-
-    /// Stores bytes of a file. The status that it has led to is noted for everybody.
-    ///
-    /// # Errors
-    ///
-    /// What is left when everything was tried; the source's.
-    pub async fn store<S: StoreSource>(
-        &self,
-        user: User,
-        fid: Fid,
-        range: StoreRange,
-        source: &S,
-    ) -> Result<AfsFetchStatus, Error> {
-        let who = self.inner.users.who(user, fid.cell);
-        self.inner.streams.store(who, fid, range, source).await
-    }
 }

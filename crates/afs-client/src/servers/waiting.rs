@@ -4,8 +4,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::client::Client;
-
 /// The reason why a server is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
@@ -37,7 +35,8 @@ impl Waiting {
         Waits(count)
     }
 
-    fn is_in_vain(&self) -> bool {
+    /// True if operations wait for servers that do not answer, and none for one that says that it is busy.
+    pub(crate) fn is_in_vain(&self) -> bool {
         self.away.load(Ordering::Relaxed) > 0 && self.busy.load(Ordering::Relaxed) == 0
     }
 }
@@ -45,12 +44,5 @@ impl Waiting {
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Client {
-    /// True if operations wait for servers that do not answer, and none for one that says that it is busy.
-    pub fn waits_in_vain(&self) -> bool {
-        self.inner.calls.waiting.is_in_vain()
     }
 }

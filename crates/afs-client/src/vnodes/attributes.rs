@@ -16,7 +16,6 @@ use rx_proto::ids::ServiceId;
 use rx_proto::time::Instant;
 use rxgen::{Abort, Interface, Rpc};
 
-use crate::client::Client;
 use crate::error::Error;
 use crate::events::{Change, Invalidations};
 use crate::fid::{Fid, User};
@@ -37,9 +36,6 @@ const BULK_CALLS: usize = 8;
 /// The number of times that a status is asked for again because the server that told it has an older release of the volume: each time
 /// another server is asked.
 const BEHIND_MAX: u32 = 8;
-
-/// Statuses of one request that are asked for on their own at once: those of mount points. Each of them takes some calls.
-const STATUSES_AT_ONCE: usize = 32;
 
 /// The status of a vnode as one identity is told it, and until when it counts.
 struct StatusOfIdentity {
@@ -421,7 +417,7 @@ impl Statuses {
     }
 
     /// True if a vnode's own status is promised, and the user's rights known.
-    fn is_known(&self, user: User, fid: Fid) -> bool {
+    pub(crate) fn is_known(&self, user: User, fid: Fid) -> bool {
         self.known_status(user, fid, fid).is_some()
     }
 }
@@ -429,78 +425,4 @@ impl Statuses {
 /// True if a code says that the volume cannot be asked here, or not now.
 fn is_of_volume(code: Abort) -> bool {
     matches!(of_code(code), Verdict::Wait | Verdict::Offline | Verdict::LookAgain)
-}
-
-impl Client {
-    /// The status of a vnode, from memory.
-    pub fn cached_status(&self, user: User, fid: Fid) -> Option<Result<Status, Error>> {
-        self.inner.mount_points.known_status(user, fid)
-    }
-
-    /// The status of a vnode; of a mount point, that of what is mounted.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`] when it was removed; when the user may not know; of a mount point those of finding its volume.
-    pub async fn status(&self, user: User, fid: Fid) -> Result<Status, Error> {
-        self.inner.mount_points.status(user, fid).await
-    }
-
-    /// The status of many vnodes, in few calls: each with its own outcome, in the order of the fids.
-    pub async fn statuses(&self, user: User, fids: &[Fid]) -> Vec<Result<Status, Error>> {
-        let mut outcomes: Vec<_> = fids.iter().map(|&fid| self.cached_status(user, fid)).collect();
-        let mut unknown: Vec<Fid> = fids
-            .iter()
-            .zip(&outcomes)
-            .filter(|(fid, outcome)| {
-                outcome.is_none() && !fid.is_made_up() && !self.inner.statuses.is_known(user, **fid)
-            })
-            .map(|(fid, _)| *fid)
-            .collect();
-        unknown.sort_unstable();
-        unknown.dedup();
-        let mut refused = HashMap::new();
-        for fids in unknown.chunk_by(|a, b| (a.cell, a.volume) == (b.cell, b.volume)) {
-            let who = self.inner.users.who(user, fids[0].cell);
-            refused.extend(self.inner.statuses.fetch_statuses(who, fids).await);
-        }
-        // Most are in memory by now; mount points go their own way, several at once.
-        let left: Vec<_> = (0..fids.len())
-            .filter(|&place| outcomes[place].is_none() && !refused.contains_key(&fids[place]))
-            .collect();
-        for some in left.chunks(STATUSES_AT_ONCE) {
-            let asked = some.iter().map(|&place| self.status(user, fids[place]));
-            for (&place, outcome) in some.iter().zip(join_all(asked).await) {
-                outcomes[place] = Some(outcome);
-            }
-        }
-        let told = outcomes.into_iter().zip(fids);
-        told.map(|(outcome, fid)| match (outcome, refused.get(fid)) {
-            (Some(outcome), _) => outcome,
-            (None, Some(error)) => Err(error.clone()),
-            (None, None) => Err(Error::Gone { fid: *fid }),
-        })
-        .collect()
-    }
-
-    /// Sets some of a status, the length among it.
-    ///
-    /// # Errors
-    ///
-    /// The server's.
-    pub async fn set_status(&self, user: User, fid: Fid, set: SetStatus) -> Result<Status, Error> {
-        let inner = &self.inner;
-        let real = inner.mount_points.real(user, fid).await?;
-        if real.is_made_up() {
-            return Err(Error::ReadOnly { fid });
-        }
-        let vnode = inner.vnodes.get_or_add(real);
-        match set.length {
-            Some(length) => inner.files.set_length(user, real, length).await?,
-            // What was written goes before what is said of the file: a store afterwards would change that again.
-            None => inner.files.store_dirty(user, real).await?,
-        }
-        inner.statuses.store_status(user, &vnode, set).await?;
-        self.status(user, fid).await
-    }
 }

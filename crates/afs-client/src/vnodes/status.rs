@@ -74,7 +74,7 @@ pub struct Status {
     pub is_volume_root: bool,
     /// The time until which this is promised to stay so, unless the client tells of a change before. It is not later than now if
     /// the server promised nothing, and for a file with data that are not stored yet. Times are
-    /// [`Client::now`](crate::Client::now)'s.
+    /// `Client::now`'s.
     pub valid_until: Instant,
 }
 

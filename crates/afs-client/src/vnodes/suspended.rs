@@ -11,7 +11,6 @@ use std::time::Duration;
 use rx::Runtime;
 use rx_proto::time::Instant;
 
-use crate::client::Client;
 use crate::closing::Closing;
 use crate::data::locks::Locks;
 use crate::events::{Change, Invalidations};
@@ -76,15 +75,6 @@ impl SuspendDetector {
         }
         self.seen.fetch_max(now.as_nanos(), Ordering::AcqRel);
         found
-    }
-}
-
-impl Client {
-    /// Has to be called before something is answered from memory: if the client was suspended until now, promises that were made before
-    /// are not believed any longer.
-    pub fn notice_suspension(&self) {
-        let inner = &self.inner;
-        inner.suspended.notice(inner.runtime.boot_time(), inner.mount_points.root());
     }
 }
 

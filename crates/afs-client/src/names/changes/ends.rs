@@ -31,8 +31,8 @@ fn not_empty(error: Error) -> Error {
 }
 
 impl Changes {
-    /// See [`Client::remove`](crate::Client::remove).
-    pub(super) async fn remove(self: &Arc<Self>, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
+    /// See `Client::remove`.
+    pub(crate) async fn remove(self: &Arc<Self>, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
         let wire_name = checked_name(name)?;
         let changing = self.changing(user, dir).await?;
         // It may be a name that only the server knows yet; it says so then.
@@ -83,8 +83,8 @@ impl Changes {
         Ok(())
     }
 
-    /// See [`Client::remove_dir`](crate::Client::remove_dir).
-    pub(super) async fn remove_dir(&self, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
+    /// See `Client::remove_dir`.
+    pub(crate) async fn remove_dir(&self, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
         let wire_name = checked_name(name)?;
         let changing = self.changing(user, dir).await?;
         let fid = self.names.entry(user, changing.dir, name).await?;
@@ -116,8 +116,8 @@ impl Changes {
         Ok(())
     }
 
-    /// See [`Client::rename`](crate::Client::rename).
-    pub(super) async fn rename(
+    /// See `Client::rename`.
+    pub(crate) async fn rename(
         self: &Arc<Self>,
         user: User,
         (from_dir, from_name): (Fid, &[u8]),
