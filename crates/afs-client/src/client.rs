@@ -1,6 +1,7 @@
 //! The client: its beginning, its end, and who its users are. Its parts are put together in [`parts`]. What callers do with it is in
 //! [`names`], [`statuses`] and [`files`], and what `fs` asks in `service`.
 
+pub(crate) mod callbacks;
 mod files;
 mod kept;
 mod names;

@@ -13,7 +13,7 @@ use rx::Runtime;
 use tokio::sync::mpsc;
 
 use crate::fid::{Fid, User};
-use crate::names::mount_point::Mounts;
+use crate::vnodes::mounts::Mounts;
 
 /// The longest time for which a server waits until the holders of copies have handled a break, apart from the time in which this process
 /// stands still. Servers give up on clients after some two seconds, and every break holds a writer up.
@@ -133,7 +133,8 @@ impl Notices {
 #[derive(Debug)]
 pub(crate) struct Invalidations {
     subscribers: Subscribers,
-    mounts: Arc<Mounts>,
+    /// The places where volumes are mounted, whose fids stand for these volumes' roots.
+    pub(crate) mounts: Arc<Mounts>,
     runtime: Arc<dyn Runtime>,
 }
 

@@ -14,11 +14,11 @@
 //!    whether to wait, to look the volume up again, to go to another server, or what error it is.
 //! 4. The reply's status goes into `vnodes`. Its promise counts only if none was broken while the reply was on its way
 //!    (counters of breaks tell).
-//! 5. Servers call back on the client's port: `service::callbacks` breaks promises in `vnodes` and tells the
+//! 5. Servers call back on the client's port: `client::callbacks` breaks promises in `vnodes` and tells the
 //!    subscribers ([`Notices`]), which invalidate the kernel's copies before the server is answered.
 //!
 //! Reads and writes of data go from [`OpenFile`] to `data`, which keeps them in the cache, and fetches and stores them through
-//! `servers::remote`'s streams. `service::control` answers `fs` and the like on a socket.
+//! `data::streams`. `service::control` answers `fs` and the like on a socket.
 //!
 //! To interrupt an operation, drop its future: only stores go on in the background.
 //!
@@ -44,7 +44,7 @@
 //! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`. Locks: [`data::locks`];
 //!   `tests/locks.rs`.
 //! - The answers to `fs`: [`service::control`], `src/service/control/answers.rs`, and
-//!   `src/service/control/places.rs` for too many connections; to servers and `cmdebug`: [`service::callbacks`],
+//!   `src/service/control/places.rs` for too many connections; to servers and `cmdebug`: [`client::callbacks`],
 //!   `src/service/debug.rs`.
 //! - Which parts hold which others: [`client::parts`]. How much memory each may take: [`memory`].
 //! - What a client sees while a volume is moved or released: `tests/moves.rs`.
@@ -55,6 +55,7 @@ mod client;
 mod closing;
 pub mod config;
 mod data;
+mod dependents;
 mod error;
 mod events;
 mod fid;
@@ -71,6 +72,7 @@ pub use config::Config;
 pub use data::locks::LockKind;
 pub use data::open_file::{OpenFile, OpenFlags};
 pub use data::read::DataOf;
+pub use data::streams;
 pub use error::Error;
 pub use events::{Audience, Change, Changed, Notice, Notices, Pending};
 pub use fid::{CellIndex, Fid, Pag, User};
@@ -78,6 +80,6 @@ pub use names::directory::{DirEntry, Listing};
 pub use names::lookup::{Found, Made};
 pub use servers::pags::groups_of;
 pub use servers::table::ServerKind;
-pub use servers::{remote, users};
+pub use servers::users;
 pub use service::{control, volumes};
 pub use vnodes::status::{Kind, SetStatus, Status};

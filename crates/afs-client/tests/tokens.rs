@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::data::{WRITE, make, with_folder};
 use crate::support::{ALICE, BOB, CELL, NOBODY, USER_VOLUME, World, cell_root, content, names};
-use afs_client::remote::{InMemory, StoreRange};
+use afs_client::streams::{InMemory, StoreRange};
 use afs_client::users::Holder;
 use afs_client::{Client, Fid, SetStatus, User};
 use afs_wire::Errno;

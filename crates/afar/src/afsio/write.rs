@@ -7,7 +7,7 @@ use super::{AfsioError, Session, Target, is_link};
 use crate::codes::Code;
 use crate::progress::bar;
 use crate::standard_input;
-use afs_client::remote::{InMemory, StoreRange, StoreSource};
+use afs_client::streams::{InMemory, StoreRange, StoreSource};
 use afs_client::{Error, Fid, Found, Kind};
 use bytes::{Bytes, BytesMut};
 use indicatif::ProgressBar;

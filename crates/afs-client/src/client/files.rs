@@ -9,16 +9,16 @@ use afs_wire::status::AfsFetchStatus;
 use super::Client;
 use crate::data::locks::LockKind;
 use crate::data::open_file::{OpenFile, OpenFlags};
+use crate::data::streams::{Fetch, StoreRange, StoreSource};
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::names::lookup::Made;
-use crate::servers::streams::{Fetch, StoreRange, StoreSource};
 
 /// Opening files.
 impl Client {
     fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
         let inner = &self.inner;
-        OpenFile::new(&inner.prefetch, &inner.mount_points, inner.clone(), user, fid, flags)
+        OpenFile::new(&inner.prefetch, inner.clone(), user, fid, flags)
     }
 
     /// Opens a file at once, if all that it takes is known.

@@ -8,13 +8,16 @@ use afs_config::CellName;
 use afs_wire::Uuid;
 use rx::{Endpoint, Runtime};
 
+use crate::client::callbacks::{CallbackService, Promises};
 use crate::closing::Closing;
 use crate::config::Config;
 use crate::data::fetch::prefetch::{Prefetch, Readings};
-use crate::data::files::{Files, open_cache};
+use crate::data::files::{Files, local};
 use crate::data::locks::Locks;
 use crate::data::locks::calls::LockCalls;
 use crate::data::open_files::OpenFiles;
+use crate::data::streams::Streams;
+use crate::dependents::Dependents;
 use crate::error::Error;
 use crate::events::Invalidations;
 use crate::fid::User;
@@ -23,19 +26,17 @@ use crate::names::directory::Directories;
 use crate::names::dynroot::DynamicRoot;
 use crate::names::links::Links;
 use crate::names::lookup::{Names, SysNames};
-use crate::names::mount_point::{MountPoints, Mounts};
+use crate::names::mount_point::MountPoints;
+use crate::servers;
 use crate::servers::cells::Cells;
 use crate::servers::connections::Connections;
 use crate::servers::dns::DnsCells;
-use crate::servers::liveness::{Liveness, Probe};
+use crate::servers::liveness::Liveness;
 use crate::servers::location::Locations;
 use crate::servers::pags::Pags;
 use crate::servers::remote::Calls;
-use crate::servers::streams::Streams;
 use crate::servers::table::Servers;
 use crate::servers::users::Users;
-use crate::servers::waiting::Waiting;
-use crate::service::callbacks::{CallbackService, Promises};
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::unix_time;
@@ -87,60 +88,48 @@ pub(super) fn assemble(
     seed: [u8; 32],
 ) -> Result<Parts, Error> {
     let uuid = config.uuid.unwrap_or_else(|| Uuid::random(&seed));
-    let users = Arc::new(Users::new(Arc::clone(&runtime), config.level));
-    let servers = Arc::new(Servers::new(uuid.time_low.into()));
-    let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
-    let (mounts, closing) = (Arc::<Mounts>::default(), Closing::default());
-    let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)));
-    let dns = Arc::new(DnsCells::new(
-        config.dns.clone(),
-        seed,
-        Arc::clone(&runtime),
-        Arc::clone(&cells),
-        Arc::clone(&servers),
-        Arc::clone(&invalidations),
-        closing.clone(),
-    ));
-    let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
-    let probe: Arc<dyn Probe> = connections.clone();
-    let liveness = Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime)));
-    let locations = Arc::new(Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file));
+    let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::default()));
     let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
     let cache = open_cache(&config)?;
-    log_local_users_in(&config, &cells, &users)?;
+    let reach = servers::config::Config {
+        runtime: Arc::clone(&runtime),
+        endpoint,
+        uuid,
+        seed,
+        cells: &config.cells,
+        dns: config.dns.clone(),
+        location_port: config.ports.location,
+        file_port: config.ports.file,
+        level: config.level,
+        patience: config.patience,
+        dead_after: config.dead_after,
+    };
     // Calls tell the locks of volumes that have moved, which then are asked for by calls.
+    let mut locks = None;
     let lock_calls = Arc::new_cyclic(|lock_calls: &Weak<LockCalls>| {
-        let calls = Arc::new(Calls {
-            runtime: Arc::clone(&runtime),
-            patience: config.patience,
-            dead_after: config.dead_after,
-            users: Arc::clone(&users),
-            servers: Arc::clone(&servers),
-            cells: Arc::clone(&cells),
-            dns: Arc::clone(&dns),
-            locations: Arc::clone(&locations),
-            connections: Arc::clone(&connections),
-            liveness: Arc::clone(&liveness),
+        let locks = locks.insert(Arc::new(Locks::new(Arc::clone(&runtime), lock_calls.clone())));
+        let dependents = Dependents {
             vnodes: Arc::clone(&vnodes),
-            mounts: Arc::clone(&mounts),
-            locks: Arc::new(Locks::new(Arc::clone(&runtime), lock_calls.clone())),
-            waiting: Waiting::default(),
-            closing: closing.clone(),
-        });
+            locks: Arc::clone(locks),
+            invalidations: Arc::clone(&invalidations),
+        };
+        let calls = Arc::new(Calls::new(reach, Arc::clone(&vnodes.volumes), Arc::new(dependents)));
         let statuses = Arc::new(Statuses {
             vnodes: Arc::clone(&vnodes),
-            users: Arc::clone(&users),
+            users: Arc::clone(&calls.users),
             calls: Arc::clone(&calls),
             single_flight: SingleFlight::default(),
             invalidations: Arc::clone(&invalidations),
         });
         LockCalls { calls, statuses }
     });
+    let locks = locks.expect("made with the calls");
     let (calls, statuses) = (Arc::clone(&lock_calls.calls), Arc::clone(&lock_calls.statuses));
+    log_local_users_in(&config, &calls.cells, &calls.users)?;
     let started = unix_time(&*runtime);
-    let dynamic_root = DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started);
+    let dynamic_root = DynamicRoot::new(Arc::clone(&calls.cells), config.aliases.aliases.clone(), started);
     let dynamic_root = Arc::new(dynamic_root);
-    let changes = names(
+    let changes = Changes::new(
         &calls,
         &statuses,
         cache,
@@ -151,10 +140,9 @@ pub(super) fn assemble(
     let prefetch = Arc::new(Prefetch {
         readings: Readings::default(),
         runtime: Arc::clone(&runtime),
-        users: Arc::clone(&users),
+        users: Arc::clone(&calls.users),
         vnodes: Arc::clone(&vnodes),
         statuses: Arc::clone(&statuses),
-        mount_points: Arc::clone(&changes.mount_points),
         open_files: Arc::clone(&changes.open_files),
         files: Arc::clone(&changes.files),
     });
@@ -163,6 +151,7 @@ pub(super) fn assemble(
         promises: Promises {
             calls: Arc::clone(&calls),
             vnodes: Arc::clone(&vnodes),
+            locks: Arc::clone(&locks),
             invalidations: Arc::clone(&invalidations),
         },
         open_files: Arc::clone(&changes.open_files),
@@ -173,21 +162,22 @@ pub(super) fn assemble(
     });
     let suspended = SuspendDetector::new(
         runtime.boot_time(),
-        Arc::clone(&servers),
+        Arc::clone(&calls.servers),
         Arc::clone(&invalidations),
-        Arc::clone(&calls.locks),
+        Arc::clone(&locks),
     );
     Ok(Parts {
         uuid,
-        users,
+        users: Arc::clone(&calls.users),
         pags: Pags::default(),
-        servers,
-        cells,
-        dns,
-        connections,
-        liveness,
-        locations,
-        locks: Arc::clone(&calls.locks),
+        servers: Arc::clone(&calls.servers),
+        cells: Arc::clone(&calls.cells),
+        dns: Arc::clone(&calls.dns),
+        connections: Arc::clone(&calls.connections),
+        liveness: Arc::clone(&calls.liveness),
+        locations: Arc::clone(&calls.locations),
+        closing: calls.closing.clone(),
+        locks,
         calls,
         streams: changes.directories.streams.clone(),
         vnodes,
@@ -205,78 +195,31 @@ pub(super) fn assemble(
         invalidations,
         prefetch,
         _lock_calls: lock_calls,
-        closing,
         runtime,
         config,
     })
 }
 
-/// Makes the parts that look up and change names, and the part that holds the data of files. Returns the [`Changes`], whose fields are
-/// these parts.
-pub(crate) fn names(
-    calls: &Arc<Calls>,
-    statuses: &Arc<Statuses>,
-    cache: Cache,
-    dynamic_root: &Arc<DynamicRoot>,
-    is_fakestat: bool,
-    sysnames: SysNames,
-) -> Arc<Changes> {
-    let vnodes = &calls.vnodes;
-    let streams = Streams::new(Arc::clone(statuses));
-    let links = Arc::new(Links {
-        vnodes: Arc::clone(vnodes),
-        statuses: Arc::clone(statuses),
-        streams: streams.clone(),
-        dynamic_root: Arc::clone(dynamic_root),
-    });
-    let mount_points = Arc::new(MountPoints::new(
-        Arc::clone(calls),
-        Arc::clone(statuses),
-        Arc::clone(&links),
-        Arc::clone(dynamic_root),
-        is_fakestat,
-    ));
-    // Hidden names go by changes of names, which ask which files are open.
-    Arc::new_cyclic(|changes: &Weak<Changes>| {
-        let open_files = Arc::new(OpenFiles::new(Arc::clone(&calls.runtime), changes.clone()));
-        let files = Files::new(
-            cache,
-            Arc::clone(calls),
-            Arc::clone(statuses),
-            streams.clone(),
-            Arc::clone(&open_files),
-        );
-        let directories = Arc::new(Directories {
-            runtime: Arc::clone(&calls.runtime),
-            users: Arc::clone(&calls.users),
-            vnodes: Arc::clone(vnodes),
-            statuses: Arc::clone(statuses),
-            streams,
-            dynamic_root: Arc::clone(dynamic_root),
-            mount_points: Arc::clone(&mount_points),
-            open_files: Arc::clone(&open_files),
-        });
-        let names = Arc::new(Names {
-            directories: Arc::clone(&directories),
-            mount_points: Arc::clone(&mount_points),
-            dynamic_root: Arc::clone(dynamic_root),
-            dns: Arc::clone(&calls.dns),
-            vnodes: Arc::clone(vnodes),
-            open_files: Arc::clone(&open_files),
-            sysnames,
-        });
-        Changes {
-            calls: Arc::clone(calls),
-            vnodes: Arc::clone(vnodes),
-            statuses: Arc::clone(statuses),
-            names,
-            directories,
-            mount_points,
-            links,
-            open_files,
-            files: Arc::new(files),
-        }
-    })
+/// Opens the cache.
+///
+/// # Errors
+///
+/// The cache's, which say what to do.
+fn open_cache(config: &Config) -> Result<Cache, Error> {
+    let with = |limit_bytes| afs_cache::Config {
+        max_files: config.cached_files,
+        index_bytes: config.index_bytes,
+        log_bytes: config.index_log_bytes,
+        has_keeper: config.cache_disk.is_none(),
+        ..afs_cache::Config::new(limit_bytes)
+    };
+    let cache = match (&config.cache, &config.cache_disk) {
+        (Some(cache), Some(disk)) => Cache::open_on(Arc::clone(disk), &cache.folder, with(cache.limit_bytes)),
+        (Some(cache), None) => Cache::open(&cache.folder, with(cache.limit_bytes)),
+        // What is read again at once, and what is not stored yet.
+        (None, _) => Cache::in_memory(with(config.data_bytes)),
+    };
+    cache.map_err(local)
 }
 
 /// Gives the users of the configuration their tickets.

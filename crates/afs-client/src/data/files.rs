@@ -23,20 +23,19 @@ use lru::LruCache;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
-use crate::config::Config;
 use crate::data::fetch::{Fetching, ServerPace};
 use crate::data::open_files::OpenFiles;
-use crate::data::write::WriterGuard;
+use crate::data::streams::Streams;
+use crate::data::write::{WriterGuard, noted};
 use crate::error::Error;
 use crate::events::Invalidations;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::remote::Calls;
-use crate::servers::streams::Streams;
 use crate::servers::users::Users;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::unix_time;
 use crate::vnodes::table::Vnodes;
-use crate::vnodes::vnode::{Unstored, Vnode};
+use crate::vnodes::vnode::{LocalData, Unstored, Vnode};
 
 /// The number of times that a file which others change all the time is looked at again, before its reader gets what there is.
 const REFRESHES_MAX: u32 = 16;
@@ -121,28 +120,6 @@ pub(crate) struct FileData {
     pub(crate) handles: AtomicUsize,
 }
 
-/// Opens the cache.
-///
-/// # Errors
-///
-/// The cache's, which say what to do.
-pub(crate) fn open_cache(config: &Config) -> Result<Cache, Error> {
-    let with = |limit_bytes| afs_cache::Config {
-        max_files: config.cached_files,
-        index_bytes: config.index_bytes,
-        log_bytes: config.index_log_bytes,
-        has_keeper: config.cache_disk.is_none(),
-        ..afs_cache::Config::new(limit_bytes)
-    };
-    let cache = match (&config.cache, &config.cache_disk) {
-        (Some(cache), Some(disk)) => Cache::open_on(Arc::clone(disk), &cache.folder, with(cache.limit_bytes)),
-        (Some(cache), None) => Cache::open(&cache.folder, with(cache.limit_bytes)),
-        // What is read again at once, and what is not stored yet.
-        (None, _) => Cache::in_memory(with(config.data_bytes)),
-    };
-    cache.map_err(local)
-}
-
 impl Files {
     /// Makes the table of files. Nobody has any open yet.
     pub(crate) fn new(
@@ -155,7 +132,7 @@ impl Files {
         Self {
             cache,
             users: Arc::clone(&calls.users),
-            vnodes: Arc::clone(&calls.vnodes),
+            vnodes: Arc::clone(&statuses.vnodes),
             invalidations: Arc::clone(&statuses.invalidations),
             calls,
             statuses,
@@ -224,7 +201,7 @@ impl Files {
         if let Some(data) = open.get(&fid).and_then(Weak::upgrade) {
             if !Arc::ptr_eq(&data.vnode, vnode) {
                 // It has left the table and come back.
-                vnode.set_data(Arc::downgrade(&data));
+                vnode.set_data(Arc::downgrade(&data) as Weak<dyn LocalData>);
             }
             return Ok(data);
         }
@@ -248,7 +225,7 @@ impl Files {
             handles: AtomicUsize::new(0),
         });
         open.insert(fid, Arc::downgrade(&data));
-        vnode.set_data(Arc::downgrade(&data));
+        vnode.set_data(Arc::downgrade(&data) as Weak<dyn LocalData>);
         Ok(data)
     }
 
@@ -324,7 +301,8 @@ impl Files {
             let name = self.cache.cell_name(file.key().cell);
             let cell = name.and_then(|name| self.calls.cells.named(&name)).map(|cell| cell.index);
             let waits = |cell| {
-                self.users.is_without_token(&writer, cell) && self.users.waits_for_login(&writer, cell)
+                self.users.is_without_token(noted(&writer), cell)
+                    && self.users.waits_for_login(noted(&writer), cell)
             };
             writer.user == user.uid && cell.is_some_and(waits)
         };
@@ -347,16 +325,6 @@ impl FileData {
     /// True if something of it is not at the server.
     pub(crate) fn is_dirty(&self) -> bool {
         self.change(|file| file.is_dirty()).unwrap_or(false)
-    }
-
-    /// The file's state here, as far as it is not at the server. Nobody keeps a copy of this: a file becomes clean not only by
-    /// stores, but also when what was written is cut off again, given up or put aside.
-    pub(crate) fn unstored(&self) -> Option<Unstored> {
-        if self.is_unsettled.load(Ordering::Acquire) {
-            return None;
-        }
-        let length = self.change(|file| file.is_dirty().then(|| file.length())).flatten()?;
-        Some(Unstored { length, modified: self.written_at() })
     }
 
     /// The time when it was written here last.
@@ -510,6 +478,16 @@ impl FileData {
     pub(crate) fn clip(file: &CacheFile, pos: u64, length: u64) -> Range<u64> {
         let end = pos.saturating_add(length).min(file.length());
         pos.min(end)..end
+    }
+}
+
+impl LocalData for FileData {
+    fn unstored(&self) -> Option<Unstored> {
+        if self.is_unsettled.load(Ordering::Acquire) {
+            return None;
+        }
+        let length = self.change(|file| file.is_dirty().then(|| file.length())).flatten()?;
+        Some(Unstored { length, modified: self.written_at() })
     }
 }
 

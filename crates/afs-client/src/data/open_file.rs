@@ -13,7 +13,6 @@ use crate::data::fetch::readahead::Readahead;
 use crate::data::files::{FileData, Files};
 use crate::error::Error;
 use crate::fid::{Fid, User};
-use crate::names::mount_point::MountPoints;
 use crate::vnodes::status::{Kind, Status};
 use crate::vnodes::vnode::Vnode;
 use afs_wire::rights::Rights;
@@ -33,7 +32,6 @@ pub struct OpenFlags {
 #[derive(Debug)]
 pub struct OpenFile {
     pub(super) prefetch: Arc<Prefetch>,
-    pub(super) mount_points: Arc<MountPoints>,
     /// Servers are answered for as long as a file is open: this keeps all of the client.
     _client: Arc<dyn Any + Send + Sync>,
     user: User,
@@ -125,7 +123,6 @@ impl OpenFile {
     /// As [`Files::open`].
     pub(crate) fn new(
         prefetch: &Arc<Prefetch>,
-        mount_points: &Arc<MountPoints>,
         client: Arc<dyn Any + Send + Sync>,
         user: User,
         fid: Fid,
@@ -138,7 +135,6 @@ impl OpenFile {
         }
         Ok(Self {
             prefetch: Arc::clone(prefetch),
-            mount_points: Arc::clone(mount_points),
             _client: client,
             user,
             fid,

@@ -161,7 +161,7 @@ impl OpenFile {
         }
         let files = self.files();
         let most = files.dirty_max();
-        let writer = files.users.writer(self.user(), self.fid().cell);
+        let writer = writer_of(&files.users, self.user(), self.fid().cell);
         let written = data.change(|file| {
             if guard.is_none() && data.has_turn.load(Ordering::Acquire) {
                 return None;
@@ -199,7 +199,7 @@ impl OpenFile {
     /// As [`Self::write`].
     pub async fn truncate(&self, length: u64) -> Result<Status, Error> {
         self.data.truncate(self.user(), length).await?;
-        self.mount_points.status(self.user(), self.fid()).await
+        self.prefetch.statuses.own_status(self.user(), self.fid(), self.fid()).await
     }
 
     /// Stores what was written, as at a close: others see it when this returns.
@@ -234,7 +234,7 @@ impl OpenFile {
     pub fn lend(&self) -> Result<(), Error> {
         let mut lent = lock(&self.lent);
         if lent.is_none() {
-            let writer = self.files().users.writer(self.user(), self.fid().cell);
+            let writer = writer_of(&self.files().users, self.user(), self.fid().cell);
             let file = self.data.change(|file| file.lend(&writer).map(|()| Arc::clone(file)).map_err(local));
             *lent = file.transpose()?;
         }
@@ -253,7 +253,7 @@ impl OpenFile {
             if is_over { slot.take() } else { slot.clone() }
         };
         let Some(lent) = lent else { return Ok(()) };
-        let writer = self.files().users.writer(self.user(), self.fid().cell);
+        let writer = writer_of(&self.files().users, self.user(), self.fid().cell);
         let noted = self.data.change(|file| {
             Arc::ptr_eq(file, &lent).then(|| {
                 file.take_back(has_changed, is_over, &writer).map_err(local)?;
@@ -297,7 +297,7 @@ fn in_the_way(
     writer: &Writer,
 ) -> Option<InTheWay> {
     let other = file.is_dirty_of_another(writer)?;
-    match users.who_wrote(&other, cell) {
+    match users.who_wrote(noted(&other), cell) {
         Err(NoToken) => Some(InTheWay::Unstorable),
         Ok(who) if users.has_ended(who) => Some(InTheWay::Unstorable),
         // Two anonymous users, for one, are the same to the cell.
@@ -346,7 +346,7 @@ impl FileData {
             if guard.is_some() || self.current().is_none() || !self.is_dirty() {
                 self.refresh_in_turn(user, guard.as_ref()).await?;
             }
-            let writer = files.users.writer(user, cell);
+            let writer = writer_of(&files.users, user, cell);
             let cut = self.change(|file| {
                 let is_anothers_turn = guard.is_none() && self.has_turn.load(Ordering::Acquire);
                 if is_anothers_turn || in_the_way(&files.users, file, (user, cell), &writer).is_some() {
@@ -405,7 +405,17 @@ impl FileData {
 
     fn in_the_way(&self, users: &Users, user: User) -> Option<InTheWay> {
         let cell = self.vnode.fid.cell;
-        let writer = users.writer(user, cell);
+        let writer = writer_of(users, user, cell);
         self.change(|file| in_the_way(users, file, (user, cell), &writer)).flatten()
     }
+}
+
+/// A user as the cache notes who writes.
+fn writer_of(users: &Users, user: User, cell: CellIndex) -> Writer {
+    Writer::new(user.uid, users.noted_name(user, cell))
+}
+
+/// The number and the name that the cache has noted of who has written.
+pub(super) fn noted(writer: &Writer) -> (u32, Option<&Arc<str>>) {
+    (writer.user, writer.holder.as_ref())
 }

@@ -23,10 +23,11 @@ use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
 
 use crate::data::files::{FileData, Files, local, lock};
+use crate::data::streams::{StoreRange, StoreSource};
+use crate::data::write::noted;
 use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
-use crate::servers::remote::{StoreRange, StoreSource};
 use crate::servers::users::{IdentityIndex, NoToken, Users};
 use crate::wait::either;
 
@@ -230,7 +231,7 @@ impl FileData {
     async fn store_file(&self, files: &Files, file: &Arc<CacheFile>, sync: bool) -> Result<(), Error> {
         let Some(dirty) = file.begin_store() else { return Ok(()) };
         let _storing = Storing { file };
-        let who = files.users.who_wrote(&dirty.writer, self.vnode.fid.cell);
+        let who = files.users.who_wrote(noted(&dirty.writer), self.vnode.fid.cell);
         let who = who.map_err(|NoToken| self.no_token(files))?;
         let modified = self.written_at();
         let mut is_alone = true;
@@ -300,10 +301,13 @@ impl FileData {
         let writer = self.change(|file| file.writer()).unwrap_or_default();
         match error {
             // There may be another token by now; who has thrown it away waits for none.
-            Error::NoToken { .. } => users.waits_for_login(&writer, cell),
+            Error::NoToken { .. } => users.waits_for_login(noted(&writer), cell),
             _ => {
                 let is_refused = matches!(error.errno(), Errno::EACCES | Errno::EPERM);
-                let waits = || users.is_without_token(&writer, cell) && users.waits_for_login(&writer, cell);
+                let waits = || {
+                    users.is_without_token(noted(&writer), cell)
+                        && users.waits_for_login(noted(&writer), cell)
+                };
                 error.is_passing() || is_refused && waits()
             }
         }
@@ -361,7 +365,7 @@ impl FileData {
     async fn can_be_stored(&self, users: &Users) {
         let waits = || {
             let writer = self.change(|file| file.writer()).unwrap_or_default();
-            users.is_without_token(&writer, self.vnode.fid.cell)
+            users.is_without_token(noted(&writer), self.vnode.fid.cell)
         };
         if !waits() {
             return std::future::pending().await;
@@ -425,7 +429,7 @@ impl FileData {
         };
         let fid = self.vnode.fid;
         // The writer may know, whoever asks now.
-        let writer = files.users.who_wrote(&file.writer(), fid.cell).unwrap_or(IdentityIndex::NOBODY);
+        let writer = files.users.who_wrote(noted(&file.writer()), fid.cell).unwrap_or(IdentityIndex::NOBODY);
         let asker = files.users.who(user, fid.cell);
         let mut status = files.statuses.fetch_status(writer, &self.vnode).await;
         if status.is_err() && writer != asker {

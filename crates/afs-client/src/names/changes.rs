@@ -12,8 +12,9 @@
 
 mod ends;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use afs_cache::Cache;
 use afs_wire::Errno;
 use afs_wire::abort;
 use afs_wire::ids::Path;
@@ -24,11 +25,13 @@ use rxgen::Rpc;
 
 use crate::data::files::Files;
 use crate::data::open_files::OpenFiles;
+use crate::data::streams::Streams;
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::names::directory::Directories;
+use crate::names::dynroot::DynamicRoot;
 use crate::names::links::Links;
-use crate::names::lookup::{Found, Made, Names, new_name};
+use crate::names::lookup::{Found, Made, Names, SysNames, new_name};
 use crate::names::mount_point::{MountPoints, MountText};
 use crate::servers::remote::{Calls, Failure};
 use crate::servers::users::IdentityIndex;
@@ -86,6 +89,73 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
+    /// Makes the parts that look up and change names, and the part that holds the data of files: they are its fields.
+    pub(crate) fn new(
+        calls: &Arc<Calls>,
+        statuses: &Arc<Statuses>,
+        cache: Cache,
+        dynamic_root: &Arc<DynamicRoot>,
+        is_fakestat: bool,
+        sysnames: SysNames,
+    ) -> Arc<Self> {
+        let vnodes = &statuses.vnodes;
+        let streams = Streams::new(Arc::clone(statuses));
+        let links = Arc::new(Links {
+            vnodes: Arc::clone(vnodes),
+            statuses: Arc::clone(statuses),
+            streams: streams.clone(),
+            dynamic_root: Arc::clone(dynamic_root),
+        });
+        let mount_points = Arc::new(MountPoints::new(
+            Arc::clone(calls),
+            Arc::clone(statuses),
+            Arc::clone(&links),
+            Arc::clone(dynamic_root),
+            is_fakestat,
+        ));
+        // Hidden names go by changes of names, which ask which files are open.
+        Arc::new_cyclic(|changes: &Weak<Self>| {
+            let open_files = Arc::new(OpenFiles::new(Arc::clone(&calls.runtime), changes.clone()));
+            let files = Files::new(
+                cache,
+                Arc::clone(calls),
+                Arc::clone(statuses),
+                streams.clone(),
+                Arc::clone(&open_files),
+            );
+            let directories = Arc::new(Directories {
+                runtime: Arc::clone(&calls.runtime),
+                users: Arc::clone(&calls.users),
+                vnodes: Arc::clone(vnodes),
+                statuses: Arc::clone(statuses),
+                streams,
+                dynamic_root: Arc::clone(dynamic_root),
+                mount_points: Arc::clone(&mount_points),
+                open_files: Arc::clone(&open_files),
+            });
+            let names = Arc::new(Names {
+                directories: Arc::clone(&directories),
+                mount_points: Arc::clone(&mount_points),
+                dynamic_root: Arc::clone(dynamic_root),
+                dns: Arc::clone(&calls.dns),
+                vnodes: Arc::clone(vnodes),
+                open_files: Arc::clone(&open_files),
+                sysnames,
+            });
+            Self {
+                calls: Arc::clone(calls),
+                vnodes: Arc::clone(vnodes),
+                statuses: Arc::clone(statuses),
+                names,
+                directories,
+                mount_points,
+                links,
+                open_files,
+                files: Arc::new(files),
+            }
+        })
+    }
+
     fn now(&self) -> Instant {
         self.calls.runtime.now()
     }

@@ -13,12 +13,12 @@ use rx::Runtime;
 use rx_proto::time::Instant;
 
 use crate::data::open_files::{Listed, OpenFiles};
+use crate::data::streams::Streams;
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::MountPoints;
 use crate::names::walk;
-use crate::servers::streams::Streams;
 use crate::servers::users::Users;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::Kind;

@@ -235,7 +235,6 @@ impl DynamicRoot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Ports;
     use crate::servers::table::Servers;
     use afs_config::CellServDb;
 
@@ -260,7 +259,7 @@ mod tests {
 
     fn dynamic_root(names: &[&str]) -> DynamicRoot {
         let servers = Servers::default();
-        let cells = Cells::new(&CellServDb::default(), Ports::default(), &servers);
+        let cells = Cells::new(&CellServDb::default(), 7003, &servers);
         for name in names {
             cells.set(&CellName::new(name).unwrap(), None, &[], &servers).unwrap();
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use afs_wire::ids::AFSPATHMAX;
 use bytes::Bytes;
 
+use crate::data::streams::Streams;
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::names::dynroot::DynamicRoot;
-use crate::servers::streams::Streams;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::Kind;
 use crate::vnodes::table::Vnodes;

@@ -4,8 +4,7 @@
 //! volume) or `%` (the read-write volume), perhaps a cell and `:`, a volume's name or number, and a dot. Its own fid stands for the
 //! directory that is mounted in everything that is asked of directories.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use afs_wire::ids::{VolumeId, VolumeType};
@@ -18,6 +17,7 @@ use crate::names::links::Links;
 use crate::servers::location::{VolumeEntry, split_name};
 use crate::servers::remote::Calls;
 use crate::vnodes::attributes::Statuses;
+use crate::vnodes::mounts::Mounts;
 use crate::vnodes::status::{Kind, Status, is_mount_point};
 use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::Mounted;
@@ -25,9 +25,6 @@ use crate::vnodes::vnode::Mounted;
 /// The time for which a mount is used without looking it up again: a read-only volume that is made for a volume shows after this
 /// time.
 const MOUNTED_LIFE: Duration = Duration::from_secs(600);
-
-/// Mount points of one volume that are remembered; with more, the first stay.
-const MOUNTS_PER_VOLUME_MAX: usize = 1000;
 
 /// The vnode that a fid leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,31 +86,6 @@ impl<'a> MountText<'a> {
     }
 }
 
-/// The volume roots that are mounted, and where, as far as somebody has been there.
-#[derive(Debug, Default)]
-pub(crate) struct Mounts {
-    at: Mutex<HashMap<Fid, Vec<Fid>>>,
-}
-
-impl Mounts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Fid, Vec<Fid>>> {
-        self.at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn note(&self, root: Fid, mount: Fid) {
-        let mut table = self.lock();
-        let at = table.entry(root).or_default();
-        if !at.contains(&mount) && at.len() < MOUNTS_PER_VOLUME_MAX {
-            at.push(mount);
-        }
-    }
-
-    /// The mount points of a volume's root.
-    pub(crate) fn at(&self, root: Fid) -> Vec<Fid> {
-        self.lock().get(&root).cloned().unwrap_or_default()
-    }
-}
-
 /// The fids that may be mount points, and how these are crossed.
 #[derive(Debug)]
 pub(crate) struct MountPoints {
@@ -123,7 +95,7 @@ pub(crate) struct MountPoints {
     statuses: Arc<Statuses>,
     links: Arc<Links>,
     dynamic_root: Arc<DynamicRoot>,
-    mounts: Arc<Mounts>,
+    pub(super) mounts: Arc<Mounts>,
     /// True if mount points of other cells are not crossed before somebody goes into them (`-fakestat`).
     is_fakestat: bool,
     /// Set before anybody has the client.
@@ -139,7 +111,7 @@ impl MountPoints {
         dynamic_root: Arc<DynamicRoot>,
         is_fakestat: bool,
     ) -> Self {
-        let (vnodes, mounts) = (Arc::clone(&calls.vnodes), Arc::clone(&calls.mounts));
+        let (vnodes, mounts) = (Arc::clone(&statuses.vnodes), Arc::clone(&statuses.invalidations.mounts));
         Self { calls, vnodes, statuses, links, dynamic_root, mounts, is_fakestat, root: OnceLock::new() }
     }
 

@@ -1,31 +1,40 @@
 //! The parts of names without a client: what they say of what is known, without asking anybody.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use afs_config::{CellName, CellServDb};
+use afs_cache::Cache;
+use afs_config::CellServDb;
 use afs_sim::Sim;
+use afs_wire::Uuid;
 use afs_wire::directory::{Directory, Slot};
 use afs_wire::ids::{AfsTime, DataVersion, LocalFid, Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
-use rx::Runtime;
+use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::time::Instant;
+use rx_security::Level;
 
-use crate::client::parts::names;
-use crate::config::Config;
-use crate::data::files::open_cache;
+use crate::data::locks::Locks;
+use crate::data::locks::calls::LockCalls;
+use crate::dependents::Dependents;
 use crate::error::Error;
 use crate::events::Invalidations;
 use crate::fid::{CellIndex, Fid, User};
 use crate::names::changes::Changes;
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::lookup::SysNames;
-use crate::servers::remote::tests::calls;
+use crate::servers::config::Config;
+use crate::servers::remote::Calls;
+use crate::servers::table::Responder;
+use crate::servers::table::ServerKind;
 use crate::servers::users::IdentityIndex;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::single_flight::SingleFlight;
+use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::tests::{promise, status};
-use crate::vnodes::vnode::{Mounted, Pages, Responder};
+use crate::vnodes::vnode::{Mounted, Pages};
 
 const USER: User = User::of(1);
 const DIR: Fid = Fid::root_of(CellIndex(1), VolumeId(7));
@@ -45,21 +54,44 @@ struct World {
 
 impl World {
     fn new(is_fakestat: bool) -> Self {
-        let (sim, calls, servers) = calls();
+        let sim = Sim::new(Duration::from_millis(5));
         let runtime: Arc<dyn Runtime> = Arc::new(sim.clone());
+        let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
+        let address = SocketAddr::from(([10, 0, 0, 101], 7001));
+        let file = CellServDb::parse(">one.test #\n10.0.0.100 #db\n", Path::new("CellServDB")).unwrap();
+        let config = Config {
+            runtime: Arc::clone(&runtime),
+            endpoint: Endpoint::bind_with(Arc::clone(&runtime), address, options).unwrap(),
+            uuid: Uuid::default(),
+            seed: [7; 32],
+            cells: &file,
+            dns: None,
+            location_port: 7003,
+            file_port: 7000,
+            level: Level::Crypt,
+            patience: Duration::from_secs(50),
+            dead_after: Duration::from_secs(12),
+        };
+        let vnodes = Arc::new(Vnodes::new(100, 1 << 20));
+        let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::default()));
+        let locks = Arc::new(Locks::new(runtime, Weak::<LockCalls>::new()));
+        let dependents =
+            Dependents { vnodes: Arc::clone(&vnodes), locks, invalidations: Arc::clone(&invalidations) };
+        let calls = Arc::new(Calls::new(config, Arc::clone(&vnodes.volumes), Arc::new(dependents)));
+        let socket = SocketAddr::from(([10, 0, 0, 1], 7000));
+        let server = calls.servers.get_or_add(ServerKind::File, CellIndex(1), None, &[socket]).unwrap();
         let statuses = Arc::new(Statuses {
-            vnodes: Arc::clone(&calls.vnodes),
+            vnodes,
             users: Arc::clone(&calls.users),
             calls: Arc::clone(&calls),
             single_flight: SingleFlight::default(),
-            invalidations: Arc::new(Invalidations::new(runtime, Arc::clone(&calls.mounts))),
+            invalidations,
         });
         let dynamic_root = Arc::new(DynamicRoot::new(Arc::clone(&calls.cells), Vec::new(), AfsTime(7)));
-        let config = Config::new(CellName::new("one.test").unwrap(), CellServDb::default());
-        let cache = open_cache(&config).unwrap();
+        let cache = Cache::in_memory(afs_cache::Config::new(1 << 20)).unwrap();
         let sysnames = SysNames::new(vec!["linux".to_owned()]);
-        let parts = names(&calls, &statuses, cache, &dynamic_root, is_fakestat, sysnames);
-        let responder = Responder { server: Arc::clone(&servers[0]), resets: servers[0].resets() };
+        let parts = Changes::new(&calls, &statuses, cache, &dynamic_root, is_fakestat, sysnames);
+        let responder = Responder { resets: server.resets(), server };
         let now = parts.calls.runtime.now();
         Self { sim, parts, responder, now }
     }
@@ -109,7 +141,7 @@ fn the_parent_of_a_volume_is_the_directory_with_its_mount_point() {
     let points = &world.parts.mount_points;
     let mount = world.parts.names.dynamic_root.entry(b"one.test").unwrap();
     assert_eq!(points.parent_of(DIR, DIR, Some(DIR)), DIR, "nobody came by a mount point");
-    world.parts.calls.mounts.note(DIR, mount);
+    world.parts.mount_points.mounts.note(DIR, mount);
     assert_eq!(points.parent_of(DIR, DIR, Some(DIR)), dynroot::ROOT);
     assert_eq!(points.parent_of(mount, DIR, Some(DIR)), dynroot::ROOT);
     let inside = fid(2);
@@ -143,7 +175,7 @@ fn an_earlier_name_counts_beside_a_new_one_only_if_its_directory_has_it_still() 
     assert!(counts((DIR, b"bin.@sys"), fid(2)), "a file may have several names in its directory");
     assert!(!counts((DIR, b"other"), fid(2)) && !counts((DIR, b"file"), fid(4)));
     let mount = fid(8);
-    world.parts.calls.mounts.note(DIR, mount);
+    world.parts.mount_points.mounts.note(DIR, mount);
     assert!(counts((mount, b"moved"), fid(4)), "it is the same directory");
     assert!(!counts((fid(3), b"moved"), fid(4)), "and in no other");
     let stale = world.parts.vnodes.get(fid(3)).unwrap();

@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use afs_config::{CellName, CellServDb, DbServer};
 
-use crate::config::Ports;
 use crate::error::Error;
 use crate::fid::CellIndex;
 use crate::servers::table::{Server, ServerKind, Servers};
@@ -37,15 +36,15 @@ pub(crate) struct Cell {
 /// The cells; a number stays a cell's.
 #[derive(Debug)]
 pub(crate) struct Cells {
-    ports: Ports,
+    location_port: u16,
     table: RwLock<Vec<Arc<Cell>>>,
     /// Servers that were made for cells of the DNS.
     found_servers: AtomicUsize,
 }
 
 impl Cells {
-    pub(crate) fn new(known: &CellServDb, ports: Ports, servers: &Servers) -> Self {
-        let cells = Self { ports, table: RwLock::default(), found_servers: AtomicUsize::new(0) };
+    pub(crate) fn new(known: &CellServDb, location_port: u16, servers: &Servers) -> Self {
+        let cells = Self { location_port, table: RwLock::default(), found_servers: AtomicUsize::new(0) };
         for cell in &known.cells {
             let addresses: Vec<_> = cell.servers.iter().map(|server: &DbServer| server.address).collect();
             cells.set(&cell.name, cell.linked.clone(), &addresses, servers);
@@ -55,7 +54,7 @@ impl Cells {
 
     /// The port of database servers that nothing else is said of.
     pub(crate) fn location_port(&self) -> u16 {
-        self.ports.location
+        self.location_port
     }
 
     /// Adds a cell, or gives one that is there other servers. `None` when there are too many.
@@ -68,7 +67,7 @@ impl Cells {
     ) -> Option<CellIndex> {
         let sockets: Vec<_> = addresses
             .iter()
-            .map(|&address| (SocketAddr::new(IpAddr::V4(address), self.ports.location), 0))
+            .map(|&address| (SocketAddr::new(IpAddr::V4(address), self.location_port), 0))
             .collect();
         self.put(name, linked, &sockets, None, servers)
     }
@@ -183,7 +182,7 @@ mod tests {
         let text = ">one.test #\n192.0.2.1 #a\n>two.test #\n192.0.2.2 #b\n";
         let servers = Servers::default();
         let known = CellServDb::parse(text, Path::new("F")).unwrap();
-        let cells = Cells::new(&known, Ports::default(), &servers);
+        let cells = Cells::new(&known, 7003, &servers);
         let two = cells.named("Two.Test").unwrap();
         assert_eq!((two.index, cells.all().len()), (CellIndex(2), 2));
         let index = cells.set(&two.name, None, &[Ipv4Addr::new(192, 0, 2, 9)], &servers);
@@ -196,7 +195,7 @@ mod tests {
     #[test]
     fn a_zone_without_end_leaves_room_for_cells_and_servers_of_others() {
         let servers = Servers::default();
-        let cells = Cells::new(&CellServDb::parse("", Path::new("F")).unwrap(), Ports::default(), &servers);
+        let cells = Cells::new(&CellServDb::parse("", Path::new("F")).unwrap(), 7003, &servers);
         let name = |number: usize| CellName::new(&format!("c{number}.evil.test")).unwrap();
         let socket = |number: usize| {
             let address = Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap());

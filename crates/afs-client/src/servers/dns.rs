@@ -20,10 +20,9 @@ use tokio::sync::Notify;
 
 use crate::closing::Closing;
 use crate::error::Error;
-use crate::events::{Change, Invalidations};
-use crate::names::dynroot;
 use crate::servers::cells::{Cell, Cells};
 use crate::servers::table::Servers;
+use crate::servers::told::Told;
 use crate::wait;
 
 /// The longest time of a look-up.
@@ -59,8 +58,7 @@ pub(crate) struct DnsCells {
     runtime: Arc<dyn Runtime>,
     cells: Arc<Cells>,
     servers: Arc<Servers>,
-    /// Told of a new name in the dynamic root.
-    invalidations: Arc<Invalidations>,
+    told: Arc<dyn Told>,
     closing: Closing,
 }
 
@@ -97,14 +95,14 @@ impl DnsCells {
         runtime: Arc<dyn Runtime>,
         cells: Arc<Cells>,
         servers: Arc<Servers>,
-        invalidations: Arc<Invalidations>,
+        told: Arc<dyn Told>,
         closing: Closing,
     ) -> Self {
         let mut negative = LruCache::unbounded();
         negative.resize(NEGATIVES_MAX);
         let table = Table { chance: SmallRng::from_seed(seed), asking: HashSet::new(), negative };
         let (table, done) = (Mutex::new(table), Notify::new());
-        Self { resolver, table, done, runtime, cells, servers, invalidations, closing }
+        Self { resolver, table, done, runtime, cells, servers, told, closing }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -247,8 +245,7 @@ impl DnsCells {
         }
         if is_new {
             tracing::info!(cell = %name, servers = servers.len(), "a cell was found in the DNS");
-            // Not waited for: the kernel may be in the middle of looking this name up.
-            self.invalidations.mention(dynroot::ROOT, Change::Names);
+            self.told.cells_changed();
         }
         None
     }
@@ -264,13 +261,13 @@ fn error_of(name: &CellName, why: &NotFound) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::config::Ports;
-    use crate::names::mount_point::Mounts;
+    use crate::fid::CellIndex;
     use afs_config::CellServDb;
     use afs_dns::{Answer, Asking, Question, Record};
     use afs_sim::Sim;
+    use afs_wire::ids::VolumeId;
     use futures_util::future::join_all;
     use std::net::Ipv4Addr;
     use std::path::Path;
@@ -299,6 +296,18 @@ mod tests {
         }
     }
 
+    /// Nobody keeps what depends on what is found.
+    #[derive(Debug)]
+    pub(crate) struct Nobody;
+
+    impl Told for Nobody {
+        fn volume_moved(&self, _: CellIndex, _: VolumeId) {}
+
+        fn volume_gone(&self, _: CellIndex, _: VolumeId) {}
+
+        fn cells_changed(&self) {}
+    }
+
     /// Look-ups in virtual time, without a client.
     fn look_ups() -> (Sim, Arc<Dns>, Arc<DnsCells>, Closing) {
         let sim = Sim::new(Duration::ZERO);
@@ -306,11 +315,10 @@ mod tests {
         let runtime: Arc<dyn Runtime> = Arc::new(sim.clone());
         let (servers, closing) = (Arc::<Servers>::default(), Closing::default());
         let none = CellServDb::parse("", Path::new("CellServDB")).unwrap();
-        let cells = Arc::new(Cells::new(&none, Ports::default(), &servers));
-        let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::<Mounts>::default()));
+        let cells = Arc::new(Cells::new(&none, 7003, &servers));
         let resolver: Arc<dyn Resolver> = dns.clone();
         let (seed, ending) = ([7; 32], closing.clone());
-        let cells = DnsCells::new(Some(resolver), seed, runtime, cells, servers, invalidations, ending);
+        let cells = DnsCells::new(Some(resolver), seed, runtime, cells, servers, Arc::new(Nobody), ending);
         (sim, dns, Arc::new(cells), closing)
     }
 

@@ -556,7 +556,7 @@ impl Vldb for Calls {
     }
 
     fn note_read_only(&self, cell: CellIndex, volume: VolumeId) {
-        self.vnodes.volume(cell, volume).set_read_only(true);
+        self.volumes.get_or_add(cell, volume).set_read_only(true);
     }
 }
 

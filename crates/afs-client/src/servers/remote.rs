@@ -1,8 +1,7 @@
 //! Calls to file servers on behalf of a user: one typed call on a fid, with everything that it takes to get an answer. `Calls` is what
 //! all operations ask servers through.
 //!
-//! Which server is asked next is left to `afs-failover`, streams of data to `streams`. The callers note the outcome of a
-//! call in the table of vnodes; streams do it themselves when they end.
+//! Which server is asked next is left to `afs-failover`. The callers note the outcome of a call: nothing is known here of vnodes.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,21 +21,18 @@ use rx_security::Token;
 use rxgen::{Abort, Rpc};
 
 use crate::closing::Closing;
-use crate::data::locks::Locks;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid};
-use crate::names::mount_point::Mounts;
 use crate::servers::cells::Cells;
 use crate::servers::connections::Connections;
 use crate::servers::dns::DnsCells;
 use crate::servers::liveness::Liveness;
 use crate::servers::location::Locations;
-pub use crate::servers::streams::{Fetch, InMemory, STORE_PIECE_BYTES, StoreRange, StoreSource};
-use crate::servers::table::{Address, Server, Servers};
+use crate::servers::table::{Address, Responder, Server, Servers};
+use crate::servers::told::Told;
 use crate::servers::users::{IdentityIndex, NoToken, Purpose, Users};
+use crate::servers::volumes::Volumes;
 use crate::servers::waiting::{Waiting, Why};
-use crate::vnodes::table::Vnodes;
-use crate::vnodes::vnode::Responder;
 use crate::wait;
 
 /// The time that a fetch may take until its length is told, or a small call until its answer, when the server is alive and
@@ -243,12 +239,9 @@ pub(crate) struct Calls {
     pub(crate) connections: Arc<Connections>,
     pub(crate) liveness: Arc<Liveness>,
     /// The volumes that nobody writes, and the release of them that each server has.
-    pub(crate) vnodes: Arc<Vnodes>,
-    /// The places where volumes are mounted: a volume that its cell does not have any more is looked up by name again
-    /// there.
-    pub(crate) mounts: Arc<Mounts>,
-    /// Told of volumes that have moved: no server takes locks with it.
-    pub(crate) locks: Arc<Locks>,
+    pub(crate) volumes: Arc<Volumes>,
+    /// Told of volumes that have moved or are gone.
+    pub(crate) told: Arc<dyn Told>,
     pub(crate) waiting: Waiting,
     pub(crate) closing: Closing,
 }
@@ -324,8 +317,7 @@ impl Calls {
                         Ok(reply) => {
                             self.liveness.note_answer(&address);
                             if let Some((cell, volume)) = asked.volume().filter(|_| has_looked) {
-                                // It is elsewhere than before, and no server takes locks with it.
-                                self.locks.renew(cell, volume);
+                                self.told.volume_moved(cell, volume);
                             }
                             return Ok((reply, responder));
                         }
@@ -382,7 +374,7 @@ impl Calls {
     }
 
     fn is_read_only(&self, (cell, volume): (CellIndex, VolumeId)) -> bool {
-        self.vnodes.volume(cell, volume).is_read_only()
+        self.volumes.get_or_add(cell, volume).is_read_only()
     }
 
     /// The limits of calls to a server whose silence turns an operation to another one. They exist for volumes that nobody writes, while
@@ -410,7 +402,8 @@ impl Calls {
                 let cell = self.cells.numbered(index)?;
                 let servers = self.locations.sites_of(self, &cell, volume).await.inspect_err(|error| {
                     if matches!(error, Error::NoVolume { .. }) {
-                        self.note_no_volume(index, volume);
+                        self.locations.forget(index, volume);
+                        self.told.volume_gone(index, volume);
                     }
                 })?;
                 if servers.len() > 1 {
@@ -425,7 +418,7 @@ impl Calls {
     fn usable(&self, asked: Asked<'_>, servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
         let mut usable = servers.to_vec();
         let Some((cell, volume)) = asked.volume().filter(|_| servers.len() > 1) else { return usable };
-        let (now, volume) = (self.now(), self.vnodes.volume(cell, volume));
+        let (now, volume) = (self.now(), self.volumes.get_or_add(cell, volume));
         let is_behind = |server: &Arc<Server>| volume.is_behind(now, server.id);
         let has_newest = |server: &Arc<Server>| server.candidate().down_since.is_none() && !is_behind(server);
         if servers.iter().any(has_newest) {
@@ -438,22 +431,10 @@ impl Calls {
     fn candidates(&self, asked: Asked<'_>, usable: &[Arc<Server>], avoids: bool) -> Vec<Candidate> {
         let all: Vec<_> = usable.iter().map(|server| server.candidate()).collect();
         let Some((cell, volume)) = asked.volume().filter(|_| avoids && usable.len() > 1) else { return all };
-        let (now, volume) = (self.now(), self.vnodes.volume(cell, volume));
+        let (now, volume) = (self.now(), self.volumes.get_or_add(cell, volume));
         let is_good = |candidate: &&Candidate| !volume.is_troubled(now, candidate.server);
         let good: Vec<_> = all.iter().filter(is_good).copied().collect();
         if good.iter().any(|candidate| candidate.down_since.is_none()) { good } else { all }
-    }
-
-    /// The cell does not have this volume any more. What was mounted there is looked up by name again: there may be a new one of
-    /// that name.
-    fn note_no_volume(&self, cell: CellIndex, volume: VolumeId) {
-        self.locations.forget(cell, volume);
-        let root = Fid::root_of(cell, volume);
-        for mount in self.mounts.at(root) {
-            if let Some(vnode) = self.vnodes.get(mount) {
-                vnode.set_mounted(None);
-            }
-        }
     }
 
     /// Calls a procedure of the file service that is about a fid.
@@ -557,4 +538,4 @@ fn failure(last: Option<(RpcError, Verdict)>, servers: &[Arc<Server>], rotation:
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

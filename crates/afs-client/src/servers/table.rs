@@ -400,6 +400,14 @@ impl Servers {
     }
 }
 
+/// The server that answered an attempt of a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Responder {
+    pub(crate) server: Arc<Server>,
+    /// The server's resets before the call began.
+    pub(crate) resets: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use afs_cache::Writer;
 use afs_wire::ids::ViceId;
 use lru::LruCache;
 use rand::SeedableRng;
@@ -343,11 +342,11 @@ impl Users {
         infos.collect()
     }
 
-    /// The identity of a user in a cell now, as it is to be noted of what they write.
-    pub(crate) fn writer(&self, user: User, cell: CellIndex) -> Writer {
+    /// The name of a user's identity in a cell now, as it is to be noted of what they write; empty for an anonymous one.
+    pub(crate) fn noted_name(&self, user: User, cell: CellIndex) -> Arc<str> {
         let identities = self.identities();
         let login = identities.of(user, cell).and_then(|who| identities.logins.get(&who));
-        Writer::new(user.uid, login.map_or_else(Arc::default, |login| Arc::clone(&login.noted)))
+        login.map_or_else(Arc::default, |login| Arc::clone(&login.noted))
     }
 
     /// Returns the identity as which data are stored that somebody has written: the same person, even if the user has become somebody else
@@ -356,15 +355,19 @@ impl Users {
     /// # Errors
     ///
     /// When the user has no token of that person's now.
-    pub(crate) fn who_wrote(&self, writer: &Writer, cell: CellIndex) -> Result<IdentityIndex, NoToken> {
-        let Some(holder) = &writer.holder else { return Ok(self.who(User::of(writer.user), cell)) };
+    pub(crate) fn who_wrote(
+        &self,
+        (uid, name): (u32, Option<&Arc<str>>),
+        cell: CellIndex,
+    ) -> Result<IdentityIndex, NoToken> {
+        let Some(holder) = name else { return Ok(self.who(User::of(uid), cell)) };
         if holder.is_empty() {
             return Ok(IdentityIndex::NOBODY);
         }
         let now = UnixTime::of(self.runtime.wall_clock());
         let identities = self.identities();
         // In whichever PAG: to the cell it is the same person.
-        let theirs = identities.who.iter().filter(|((user, of), _)| user.uid == writer.user && *of == cell);
+        let theirs = identities.who.iter().filter(|((user, of), _)| user.uid == uid && *of == cell);
         let same = theirs.filter_map(|(_, who)| {
             let login = identities.logins.get(who).filter(|login| login.noted == *holder)?;
             Some((login.has_ended(now), *who))
@@ -373,16 +376,16 @@ impl Users {
     }
 
     /// True if what somebody has written cannot be stored before the user has another token of that person's.
-    pub(crate) fn is_without_token(&self, writer: &Writer, cell: CellIndex) -> bool {
-        self.who_wrote(writer, cell).map_or(true, |who| self.has_ended(who))
+    pub(crate) fn is_without_token(&self, (uid, name): (u32, Option<&Arc<str>>), cell: CellIndex) -> bool {
+        self.who_wrote((uid, name), cell).map_or(true, |who| self.has_ended(who))
     }
 
     /// True if what a user has written waits for the next token of the same person's: it does, unless they have thrown the last one away.
-    pub(crate) fn waits_for_login(&self, writer: &Writer, cell: CellIndex) -> bool {
+    pub(crate) fn waits_for_login(&self, (uid, name): (u32, Option<&Arc<str>>), cell: CellIndex) -> bool {
         let left = &self.identities().left;
-        match &writer.holder {
-            Some(holder) => !left.contains(&(writer.user, cell, Arc::clone(holder))),
-            None => !left.iter().any(|((user, of, _), ())| (*user, *of) == (writer.user, cell)),
+        match name {
+            Some(holder) => !left.contains(&(uid, cell, Arc::clone(holder))),
+            None => !left.iter().any(|((user, of, _), ())| (*user, *of) == (uid, cell)),
         }
     }
 

@@ -13,9 +13,9 @@ use afs_wire::rxafscb::{
 use afs_wire::status::FileType;
 use rxgen::{Abort, Serve, ServerCall};
 
+use crate::client::callbacks::CallbackService;
 use crate::fid::Fid;
 use crate::servers::cells::Cell;
-use crate::service::callbacks::CallbackService;
 
 /// Ends a walk by index: there is nothing at this one.
 const NO_MORE: Abort = Abort(1);
@@ -229,7 +229,7 @@ impl Serve<GetCacheConfig> for CallbackService {
             0,
             statuses,
             0,
-            u32::try_from(self.promises.vnodes.volumes().len()).unwrap_or(u32::MAX),
+            u32::try_from(self.promises.vnodes.volumes.ids().len()).unwrap_or(u32::MAX),
             0,
             0,
             u32::try_from(kib).unwrap_or(u32::MAX),

@@ -1,4 +1,4 @@
-//! Requests to the client from outside of the mount. Servers call back ([`callbacks`]) and `cmdebug` looks in ([`debug`]) on the
+//! Requests to the client from outside of the mount. `cmdebug` looks in ([`debug`]) on the
 //! client's UDP port. `fs` and `tokens` come through the control socket ([`control`]), and ask about volumes and servers
 //! ([`volumes`]), cells and aliases ([`administer`]) and access lists ([`acl`]).
 //!
@@ -6,7 +6,6 @@
 
 mod acl;
 mod administer;
-pub(crate) mod callbacks;
 pub mod control;
 mod debug;
 pub mod volumes;

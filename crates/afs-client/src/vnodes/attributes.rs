@@ -21,11 +21,12 @@ use crate::events::{Change, Invalidations};
 use crate::fid::{Fid, User};
 use crate::servers::releases::ReleaseSeen;
 use crate::servers::remote::{Asked, Calls};
+use crate::servers::table::Responder;
 use crate::servers::users::{IdentityIndex, Purpose, Users};
 use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::{Kind, SetStatus, Status};
 use crate::vnodes::table::Vnodes;
-use crate::vnodes::vnode::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode};
+use crate::vnodes::vnode::{Known, PendingChange, Snapshot, Unstored, Vnode};
 
 /// The rights that let somebody see the status of a file or link: to read it, or to list its directory.
 const SEES: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);

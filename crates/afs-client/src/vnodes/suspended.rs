@@ -99,8 +99,8 @@ mod tests {
     use crate::events::Audience;
     use crate::fid::CellIndex;
     use crate::names::dynroot;
-    use crate::names::mount_point::Mounts;
     use crate::servers::table::ServerKind;
+    use crate::vnodes::mounts::Mounts;
     use afs_sim::Sim;
     use std::net::SocketAddr;
 

@@ -3,15 +3,17 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afs_wire::ids::{LocalFid, VolumeId};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus};
 use rx_proto::time::Instant;
 
 use crate::fid::{CellIndex, Fid};
+use crate::servers::table::Responder;
 use crate::servers::users::IdentityIndex;
-use crate::vnodes::vnode::{Pages, Responder, Snapshot, Vnode, Volume};
+use crate::servers::volumes::{Volume, Volumes};
+use crate::vnodes::vnode::{Pages, Snapshot, Vnode};
 
 /// Parts of the table, each with a lock: enough that threads rarely meet.
 const SHARDS: usize = 64;
@@ -31,12 +33,11 @@ struct KeptPages {
 }
 
 /// All vnodes that something is known of.
-///
-/// Volumes stay: there are as many as somebody has been in, of some hundred bytes each.
 #[derive(Debug)]
 pub(crate) struct Vnodes {
     shards: Vec<Mutex<Shard>>,
-    volumes: RwLock<HashMap<(CellIndex, VolumeId), Arc<Volume>>>,
+    /// The volumes that they are in.
+    pub(crate) volumes: Arc<Volumes>,
     limit_per_shard: usize,
     /// Most bytes of pages.
     page_limit: usize,
@@ -47,7 +48,7 @@ impl Vnodes {
     pub(crate) fn new(entries: usize, page_bytes: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            volumes: RwLock::default(),
+            volumes: Arc::default(),
             limit_per_shard: (entries / SHARDS).max(16),
             page_limit: page_bytes,
             kept_pages: Mutex::default(),
@@ -62,17 +63,7 @@ impl Vnodes {
 
     /// Returns a volume, and makes it if it is not known.
     pub(crate) fn volume(&self, cell: CellIndex, volume: VolumeId) -> Arc<Volume> {
-        let known =
-            self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&(cell, volume)).map(Arc::clone);
-        known.unwrap_or_else(|| {
-            let mut volumes = self.volumes.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(volumes.entry((cell, volume)).or_default())
-        })
-    }
-
-    /// Returns a volume, if it is known.
-    pub(crate) fn known_volume(&self, cell: CellIndex, volume: VolumeId) -> Option<Arc<Volume>> {
-        self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&(cell, volume)).map(Arc::clone)
+        self.volumes.get_or_add(cell, volume)
     }
 
     /// A vnode that is in the table.
@@ -130,7 +121,7 @@ impl Vnodes {
     /// A server breaks the promise for a vnode, or for a whole volume.
     pub(crate) fn note_break(&self, fid: Fid) {
         if fid.in_cell().is_whole_volume() {
-            if let Some(volume) = self.known_volume(fid.cell, fid.volume) {
+            if let Some(volume) = self.volumes.get(fid.cell, fid.volume) {
                 volume.note_break();
             }
             return;
@@ -138,8 +129,8 @@ impl Vnodes {
         match self.get(fid) {
             Some(vnode) => vnode.note_break(),
             None => {
-                if let Some(volume) = self.known_volume(fid.cell, fid.volume) {
-                    volume.strays.fetch_add(1, Ordering::AcqRel);
+                if let Some(volume) = self.volumes.get(fid.cell, fid.volume) {
+                    volume.note_stray();
                 }
             }
         }
@@ -157,7 +148,7 @@ impl Vnodes {
         callback: Option<&AfsCallBack>,
     ) -> Arc<Vnode> {
         let vnode = self.get_or_add(fid);
-        let strays = vnode.volume.strays.load(Ordering::Acquire);
+        let strays = vnode.volume.strays();
         let mut own = vnode.snapshot();
         own.volume_breaks = before.volume_breaks;
         // A promise for a number that nobody knew may have been broken already.
@@ -217,11 +208,6 @@ impl Vnodes {
     pub(crate) fn all(&self) -> Vec<Arc<Vnode>> {
         let shards = self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
         shards.flat_map(|shard| shard.map.values().map(Arc::clone).collect::<Vec<_>>()).collect()
-    }
-
-    /// Volumes that something is known of.
-    pub(crate) fn volumes(&self) -> Vec<(CellIndex, VolumeId)> {
-        self.volumes.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
     /// The number of vnodes.

@@ -1,5 +1,4 @@
-//! The facts that are known of a vnode and of a volume, and for how long and for whom they count. `table` says which vnodes are
-//! known.
+//! The facts that are known of a vnode, and for how long and for whom they count. `table` says which vnodes are known.
 //!
 //! ```text
 //!               reply with a promise, not broken since the call began
@@ -22,22 +21,21 @@
 //!
 //! Asks nobody and reads no clock; `attributes` fetches, and `events` tells of changes.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use afs_wire::directory::Directory;
 use afs_wire::ids::{AfsTime, DataVersion, LocalFid};
 use afs_wire::rights::Rights;
-use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, CallBackType, FileType};
+use afs_wire::status::{AfsCallBack, AfsFetchStatus, CallBackType, FileType};
 use bytes::Bytes;
 use rx_proto::time::Instant;
 
-use crate::data::files::FileData;
 use crate::fid::Fid;
-use crate::servers::releases::{ReleaseSeen, Releases};
-use crate::servers::table::{PROBE_MAX, Server};
+use crate::servers::table::{Responder, Server};
 use crate::servers::users::IdentityIndex;
+use crate::servers::volumes::Volume;
 
 /// Identities whose rights on a directory are kept; the ones first heard of go first. A directory is rarely used by more users
 /// of a machine at a time.
@@ -48,94 +46,6 @@ const PROMISE_MARGIN: Duration = Duration::from_secs(5);
 
 /// Longest promise that is believed, as the number is a peer's: servers give four hours (File service notes 7.1).
 const PROMISE_MAX: Duration = Duration::from_secs(24 * 3600);
-
-/// The time for which the promises of a read-only volume count beyond their end before its servers are asked anew whether they answer: as
-/// long as the pause between two probes, which find it out.
-const AWAY_FOR: Duration = PROBE_MAX;
-
-/// The facts that are known of a volume as a whole.
-#[derive(Debug, Default)]
-pub(crate) struct Volume {
-    /// The number of times that all promises for it were broken.
-    breaks: AtomicU64,
-    /// The number of broken promises for vnodes that are not in the table.
-    pub(super) strays: AtomicU64,
-    /// The releases of a read-only volume that its servers have.
-    releases: Mutex<Releases>,
-    /// The time until which promises of a read-only volume count beyond their end, because none of its servers answers: in nanoseconds of
-    /// the client's time.
-    away_until: AtomicU64,
-    /// True if it is a read-only or backup volume.
-    is_read_only: AtomicBool,
-}
-
-impl Volume {
-    /// Notes that all promises are broken.
-    pub(crate) fn note_break(&self) {
-        self.breaks.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn breaks(&self) -> u64 {
-        self.breaks.load(Ordering::Acquire)
-    }
-
-    /// True if it is a read-only or backup volume, as far as known.
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.is_read_only.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_read_only(&self, is: bool) {
-        self.is_read_only.store(is, Ordering::Relaxed);
-    }
-
-    /// A reply tells when a read-only volume was made. Another release than before ends what was promised of the old one.
-    pub(crate) fn note_release(
-        &self,
-        now: Instant,
-        server: u32,
-        sync: &AfsVolSync,
-        can_ask: impl Fn(u32) -> bool,
-    ) -> ReleaseSeen {
-        if !self.is_read_only() {
-            return ReleaseSeen::Same;
-        }
-        let told = self.releases().note(now, server, sync.creation, can_ask);
-        if told == ReleaseSeen::Another {
-            self.note_break();
-        }
-        told
-    }
-
-    /// True if a server has an older release than the one that is used, as far as known.
-    pub(crate) fn is_behind(&self, now: Instant, server: u32) -> bool {
-        self.releases().is_behind(now, server)
-    }
-
-    /// A server could not read its copy in a call that began at `began`. Returns whether to ask again, so that another server may answer:
-    /// the volume is read-only, and the trouble was not known before the call began.
-    pub(crate) fn note_trouble(&self, now: Instant, server: u32, began: Instant) -> bool {
-        self.is_read_only() && self.releases().note_trouble(now, server, began)
-    }
-
-    /// True if a server could not read its copy not long ago.
-    pub(crate) fn is_troubled(&self, now: Instant, server: u32) -> bool {
-        self.releases().is_troubled(now, server)
-    }
-
-    fn releases(&self) -> MutexGuard<'_, Releases> {
-        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// None of its servers answers. What was promised of it, and has run out since or was promised by a server that has started anew,
-    /// counts for a while.
-    pub(crate) fn note_away(&self, now: Instant) {
-        self.away_until.store((now + AWAY_FOR).as_nanos(), Ordering::Release);
-    }
-
-    fn is_away(&self, now: Instant) -> bool {
-        now < Instant::from_nanos(self.away_until.load(Ordering::Acquire))
-    }
-}
 
 /// A promise of a server.
 #[derive(Debug, Clone)]
@@ -169,6 +79,12 @@ pub(crate) struct Unstored {
     pub(crate) modified: AfsTime,
 }
 
+/// The data of a file that somebody has open, or that are not stored yet.
+pub(crate) trait LocalData: std::fmt::Debug + Send + Sync {
+    /// The file's state here, beyond what the server has; `None` when all is stored.
+    fn unstored(&self) -> Option<Unstored>;
+}
+
 /// The root that is mounted at a mount point, and the time until which it need not be looked up again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mounted {
@@ -196,7 +112,7 @@ pub(crate) struct State {
     link: Option<Bytes>,
     mounted: Option<Mounted>,
     /// Its data, as long as somebody has them open or they are not stored: what is not at the server is asked of them.
-    data: Weak<FileData>,
+    data: Option<Weak<dyn LocalData>>,
 }
 
 /// A vnode in the table.
@@ -228,14 +144,6 @@ pub(crate) struct Snapshot {
     forgets: u64,
     pub(super) volume_breaks: u64,
     pub(super) strays: u64,
-}
-
-/// The server that answered an attempt of a call.
-#[derive(Debug, Clone)]
-pub(crate) struct Responder {
-    pub(crate) server: Arc<Server>,
-    /// The server's resets before the call began.
-    pub(crate) resets: u64,
 }
 
 /// The changes that a reply has made to what is known.
@@ -286,7 +194,7 @@ impl Vnode {
             notes: state.notes,
             forgets: state.forgets,
             volume_breaks: self.volume.breaks(),
-            strays: self.volume.strays.load(Ordering::Acquire),
+            strays: self.volume.strays(),
         }
     }
 
@@ -331,21 +239,18 @@ impl Vnode {
     /// The file's state here, beyond what the server has; `None` when all is stored.
     pub(crate) fn unstored(&self) -> Option<Unstored> {
         // Letting go of the data takes locks.
-        let data = self.state().data.upgrade();
+        let data = self.state().data.as_ref().and_then(Weak::upgrade);
         data?.unstored()
     }
 
     /// Notes that somebody has its data open.
-    pub(crate) fn set_data(&self, data: Weak<FileData>) {
-        self.state().data = data;
+    pub(crate) fn set_data(&self, data: Weak<dyn LocalData>) {
+        self.state().data = Some(data);
     }
 
     /// Notes that nobody has these data open any more. What points to them would keep their memory.
-    pub(crate) fn data_closed(&self, data: &FileData) {
-        let mut state = self.state();
-        if std::ptr::eq(state.data.as_ptr(), data) {
-            state.data = Weak::new();
-        }
+    pub(crate) fn data_closed(&self, data: &dyn LocalData) {
+        self.state().data.take_if(|kept| std::ptr::addr_eq(kept.as_ptr(), data));
     }
 
     /// The directory that it is in.

@@ -22,7 +22,6 @@ use super::WHOLE_BYTES;
 use crate::data::files::{Files, lock};
 use crate::data::open_files::OpenFiles;
 use crate::fid::{Fid, User};
-use crate::names::mount_point::MountPoints;
 use crate::servers::users::Users;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::Kind;
@@ -63,8 +62,6 @@ pub(crate) struct Prefetch {
     pub(crate) users: Arc<Users>,
     pub(crate) vnodes: Arc<Vnodes>,
     pub(crate) statuses: Arc<Statuses>,
-    /// The mount points, which are left alone: directories name them like files.
-    pub(crate) mount_points: Arc<MountPoints>,
     /// The files that are being removed.
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) files: Arc<Files>,
@@ -331,7 +328,8 @@ impl Prefetch {
     /// Fetches those of the files whose status is known, and of bytes not more than are left.
     async fn fetch_those(&self, user: User, files: &[Fid], left: &mut u64) {
         for &fid in files {
-            let Some(Ok(status)) = self.mount_points.known_status(user, fid) else { continue };
+            // The own status of a mount point, which directories name like a file, is a link's.
+            let Some(Ok(status)) = self.statuses.known_status(user, fid, fid) else { continue };
             let is_small = status.kind == Kind::File && (1..=WHOLE_BYTES.min(*left)).contains(&status.length);
             if !is_small || !status.may_read() || self.open_files.is_being_unlinked(fid) {
                 continue;

@@ -135,8 +135,8 @@ impl Vldb for Database {
 }
 
 fn cell() -> Arc<Cell> {
-    let (servers, ports) = (Servers::default(), crate::config::Ports::default());
-    let cells = crate::servers::cells::Cells::new(&afs_config::CellServDb::default(), ports, &servers);
+    let servers = Servers::default();
+    let cells = crate::servers::cells::Cells::new(&afs_config::CellServDb::default(), 7003, &servers);
     cells.set(&afs_config::CellName::new("one.test").unwrap(), None, &[], &servers).unwrap();
     cells.get(CellIndex(1)).unwrap()
 }

@@ -1,67 +1,46 @@
 //! Calls in virtual time, without a client: servers answer as a closure says.
 
 use super::*;
-use crate::config::Ports;
-use crate::data::locks::calls::LockCalls;
-use crate::events::Invalidations;
-use crate::servers::liveness::Probe;
+use crate::servers::config::Config;
+use crate::servers::dns::tests::Nobody;
 use crate::servers::table::ServerKind;
 use afs_config::CellServDb;
 use afs_sim::Sim;
-use afs_wire::abort;
+use afs_wire::{Uuid, abort};
 use rx::{Endpoint, EndpointConfig};
 use rx_proto::ids::ServiceId;
 use rx_security::Level;
 use std::path::Path;
-use std::sync::{Mutex, Weak};
+use std::sync::Mutex;
 
 const TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Calls of nobody's, and two file servers of one cell that nothing is known of.
-pub(crate) fn calls() -> (Sim, Arc<Calls>, Vec<Arc<Server>>) {
+fn calls() -> (Sim, Arc<Calls>, Vec<Arc<Server>>) {
     let sim = Sim::new(Duration::from_millis(5));
     let runtime: Arc<dyn Runtime> = Arc::new(sim.clone());
     let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
     let address = SocketAddr::from(([10, 0, 0, 101], 7001));
     let endpoint = Endpoint::bind_with(Arc::clone(&runtime), address, options).unwrap();
-    let users = Arc::new(Users::new(Arc::clone(&runtime), Level::Crypt));
-    let servers = Arc::<Servers>::default();
     let file = CellServDb::parse(">one.test #\n10.0.0.100 #db\n", Path::new("CellServDB")).unwrap();
-    let cells = Arc::new(Cells::new(&file, Ports::default(), &servers));
-    let (mounts, closing) = (Arc::<Mounts>::default(), Closing::default());
-    let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)));
-    let dns = DnsCells::new(
-        None,
-        [7; 32],
-        Arc::clone(&runtime),
-        Arc::clone(&cells),
-        Arc::clone(&servers),
-        invalidations,
-        closing.clone(),
-    );
-    let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
-    let probe: Arc<dyn Probe> = connections.clone();
-    let both = [1, 2].map(|number| {
-        let socket = SocketAddr::from(([10, 0, 0, number], 7000));
-        servers.get_or_add(ServerKind::File, CellIndex(1), None, &[socket]).unwrap()
-    });
-    let calls = Calls {
+    let config = Config {
+        runtime,
+        endpoint,
+        uuid: Uuid::default(),
+        seed: [7; 32],
+        cells: &file,
+        dns: None,
+        location_port: 7003,
+        file_port: 7000,
+        level: Level::Crypt,
         patience: TIMEOUT,
         dead_after: Duration::from_secs(12),
-        users,
-        cells,
-        dns: Arc::new(dns),
-        locations: Arc::new(Locations::new(Arc::clone(&runtime), Arc::clone(&servers), 7000)),
-        connections,
-        liveness: Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime))),
-        servers,
-        vnodes: Arc::new(Vnodes::new(100, 1 << 20)),
-        mounts,
-        locks: Arc::new(Locks::new(Arc::clone(&runtime), Weak::<LockCalls>::new())),
-        waiting: Waiting::default(),
-        closing,
-        runtime,
     };
+    let calls = Calls::new(config, Arc::default(), Arc::new(Nobody));
+    let both = [1, 2].map(|number| {
+        let socket = SocketAddr::from(([10, 0, 0, number], 7000));
+        calls.servers.get_or_add(ServerKind::File, CellIndex(1), None, &[socket]).unwrap()
+    });
     (sim, Arc::new(calls), both.to_vec())
 }
 

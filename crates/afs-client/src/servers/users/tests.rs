@@ -38,7 +38,7 @@ async fn in_a_session_without_a_token_the_ticket_from_the_cells_key_stays_good()
     let by_key = users.who(outside, CELL.0);
     assert_eq!(users.who(inside, CELL.0), by_key);
     assert_eq!(users.tokens(inside), users.tokens(outside));
-    assert_eq!(users.writer(inside, CELL.0), users.writer(outside, CELL.0));
+    assert_eq!(users.noted_name(inside, CELL.0), users.noted_name(outside, CELL.0));
     // A token of the session's comes before it, and is of no other session.
     let token = users.make_token(&keys(), "bob", CELL.1).unwrap();
     users.log_in(inside, CELL, holder("bob"), token.clone(), false);
@@ -79,7 +79,7 @@ async fn what_one_session_has_written_waits_after_another_has_thrown_its_token_a
         let token = users.make_token(&keys(), name, CELL.1).unwrap();
         users.log_in(user, CELL, holder(name), token, false);
     };
-    let waits = |name: &str| users.waits_for_login(&Writer::new(1, name.into()), CELL.0);
+    let waits = |name: &str| users.waits_for_login((1, Some(&name.into())), CELL.0);
     for (user, name) in [(User::of(1), "alice"), (session(1), "alice"), (session(2), "bob")] {
         log_in(user, name);
     }
@@ -93,7 +93,7 @@ async fn what_one_session_has_written_waits_after_another_has_thrown_its_token_a
     assert_eq!([waits("alice"), waits("bob")], [false, true]);
     users.end(session(3));
     assert!(waits("bob"), "a session that has ended has thrown nothing away");
-    assert!(users.waits_for_login(&Writer::new(2, "bob".into()), CELL.0), "nor has another user");
+    assert!(users.waits_for_login((2, Some(&"bob".into())), CELL.0), "nor has another user");
 }
 
 #[tokio::test]

@@ -3,10 +3,13 @@
 use std::net::SocketAddr;
 
 use afs_wire::ids::{Uniquifier, ViceId, VnodeNumber, VolumeId};
+use afs_wire::status::AfsVolSync;
 
 use super::*;
 use crate::fid::CellIndex;
+use crate::servers::releases::ReleaseSeen;
 use crate::servers::table::{ServerKind, Servers};
+use crate::servers::volumes::AWAY_FOR;
 use crate::vnodes::table::Vnodes;
 
 const CELL: CellIndex = CellIndex(1);

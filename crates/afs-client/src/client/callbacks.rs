@@ -28,6 +28,7 @@ use rx_proto::security::Null;
 use rxgen::serve::{Dispatch, MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Interface, Serve, ServerCall};
 
+use crate::data::locks::Locks;
 use crate::data::open_files::OpenFiles;
 use crate::events::{Change, Invalidations};
 use crate::fid::{CellIndex, Fid};
@@ -63,6 +64,8 @@ pub(crate) struct Promises {
     /// The servers, and what they have.
     pub(crate) calls: Arc<Calls>,
     pub(crate) vnodes: Arc<Vnodes>,
+    /// The locks, which end when their volume moves or its server starts anew.
+    pub(crate) locks: Arc<Locks>,
     /// Those who keep copies of what was promised.
     pub(crate) invalidations: Arc<Invalidations>,
 }
@@ -129,7 +132,7 @@ impl Promises {
                 let is_volume = fid.in_cell().is_whole_volume();
                 if is_volume {
                     // It may have moved, and no server takes locks with it.
-                    self.calls.locks.renew(cell, fid.volume);
+                    self.locks.renew(cell, fid.volume);
                 }
                 changes.extend(
                     self.invalidations.changes(fid, if is_volume { Change::Volume } else { Change::Vnode }),
@@ -157,7 +160,7 @@ impl Promises {
             let volumes = self.calls.locations.on_server(server);
             for (cell, volume) in volumes {
                 // It may have started anew, without the locks.
-                self.calls.locks.renew(cell, volume);
+                self.locks.renew(cell, volume);
                 changes.extend(self.invalidations.changes(Fid::root_of(cell, volume), Change::Volume));
             }
         }

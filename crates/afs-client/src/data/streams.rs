@@ -23,9 +23,10 @@ use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::servers::releases::ReleaseSeen;
 use crate::servers::remote::{ANSWER_TIMEOUT, Asked, Breaks, is_silence};
+use crate::servers::table::Responder;
 use crate::servers::users::{IdentityIndex, Purpose};
 use crate::vnodes::attributes::Statuses;
-use crate::vnodes::vnode::{PendingChange, Responder, Snapshot, Vnode};
+use crate::vnodes::vnode::{PendingChange, Snapshot, Vnode};
 
 /// Bytes given to the transport at once in a store, as it asks for.
 pub const STORE_PIECE_BYTES: usize = 128 << 10;
@@ -272,7 +273,7 @@ impl Streams {
             length: i64::try_from(length).map_err(too_large)?,
         };
         let who = calls.users.who(user, fid.cell);
-        let vnode = calls.vnodes.get_or_add(fid);
+        let vnode = self.statuses.vnodes.get_or_add(fid);
         let (before, began) = (vnode.snapshot(), calls.runtime.now());
         let asking = calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Read, |attempt| {
             let peer = calls.file_peer(&attempt, who);
@@ -353,7 +354,7 @@ impl Streams {
         source: &S,
     ) -> Result<AfsFetchStatus, Error> {
         let calls = &self.statuses.calls;
-        let vnode = calls.vnodes.get_or_add(fid);
+        let vnode = self.statuses.vnodes.get_or_add(fid);
         let pending = PendingChange::new([Arc::clone(&vnode)]);
         let before = vnode.snapshot();
         let mut status = AfsStoreStatus::default();
