@@ -69,7 +69,7 @@ pub(super) const OURS: [Opt; 13] = [
     )
     .ours(),
     Opt::single("as", "user for -localauth, default the first in server/UserList").ours(),
-    Opt::single("log", "filter for log messages, such as info or warn,afs_client=debug").ours(),
+    Opt::single("log", "filter for log messages, such as info or warn,afs_reach=debug").ours(),
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
     Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),
 ];

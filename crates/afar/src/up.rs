@@ -75,7 +75,7 @@ struct Cli {
     /// Address at which metrics can be fetched over HTTP, such as 127.0.0.1:9160
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// The filter for log messages, such as "info" or "warn,afs_client=debug"
+    /// The filter for log messages, such as "info" or "warn,afs_reach=debug"
     #[arg(long, value_name = "FILTER", default_value = "warn")]
     log: String,
 }

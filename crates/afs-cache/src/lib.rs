@@ -1,6 +1,6 @@
 //! The client's cache on disk: for each file a sparse backing file (small ones share one) with what is there of one version of its
 //! data, an index of what that is, and what was written here and is not stored yet. No network: who fetches and stores is
-//! `afs-client`.
+//! `afs-view`.
 //!
 //! * A [`CacheFile`] is of one version ([`Cache::file`]); another version is another one, so that what is open goes on
 //!   reading what it was. Only our own writes change it, and our own stores raise its version.

@@ -25,17 +25,17 @@ use rx_proto::time::Instant;
 use rx_security::Token;
 
 use crate::config::Config;
-use crate::data::files::Files;
-use crate::error::Error;
-use crate::events::{Audience, Notices};
-use crate::fid::{CellIndex, Fid, Pag, User};
-use crate::names::dynroot;
-use crate::servers::pags::{New, NoPag};
-use crate::servers::table::ServerKind;
-use crate::servers::users::{Holder, IdentityIndex, LoggedIn, TokenCounts, TokenInfo};
-use crate::vnodes::status::unix_time;
-use crate::vnodes::suspended;
-use crate::wait;
+use afs_reach::error::Error;
+use afs_reach::fid::{CellIndex, Fid, Pag, User};
+use afs_reach::pags::{New, NoPag};
+use afs_reach::table::ServerKind;
+use afs_reach::users::{Holder, IdentityIndex, LoggedIn, TokenCounts, TokenInfo};
+use afs_reach::wait;
+use afs_view::data::files::Files;
+use afs_view::events::{Audience, Notices};
+use afs_view::names::dynroot;
+use afs_view::vnodes::status::unix_time;
+use afs_view::vnodes::suspended;
 
 pub(crate) use parts::Parts;
 use parts::assemble;
@@ -202,7 +202,7 @@ impl Client {
 
     /// The number of vnodes that are known.
     pub fn vnode_count(&self) -> usize {
-        self.inner.vnodes.len()
+        self.inner.vnodes.count()
     }
 }
 

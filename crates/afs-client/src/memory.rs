@@ -66,7 +66,7 @@ impl Client {
         let used = |share, bytes, limit_bytes| Used { share, bytes, limit_bytes };
         let cache = inner.files.cache.usage();
         let data = config.cache.is_none().then_some(cache.bytes);
-        let statuses = bytes_of(inner.vnodes.len(), STATUS_BYTES);
+        let statuses = bytes_of(inner.vnodes.count(), STATUS_BYTES);
         let pages = inner.vnodes.page_bytes() as u64;
         vec![
             used(STATUSES, Some(statuses), bytes_of(config.status_entries, STATUS_BYTES)),

@@ -9,7 +9,7 @@
 //! - What is asked about a cell, and what the answers mean: [`search`], and [`order`] for priorities and weights.
 //! - The name servers of the machine: [`system`].
 //! - For which names the client asks, how long answers count, and who waits:
-//!   `crates/afs-client/src/servers/dns.rs`.
+//!   `crates/afs-reach/src/dns.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -28,13 +28,13 @@ use rx_proto::security::Null;
 use rxgen::serve::{Dispatch, MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Interface, Serve, ServerCall};
 
-use crate::data::locks::Locks;
-use crate::data::open_files::OpenFiles;
-use crate::events::{Change, Invalidations};
-use crate::fid::{CellIndex, Fid};
-use crate::servers::remote::Calls;
-use crate::servers::table::{Server, ServerKind};
-use crate::vnodes::table::Vnodes;
+use afs_reach::fid::{CellIndex, Fid};
+use afs_reach::remote::Calls;
+use afs_reach::table::{Server, ServerKind};
+use afs_view::data::locks::Locks;
+use afs_view::data::open_files::OpenFiles;
+use afs_view::events::{Change, Invalidations};
+use afs_view::vnodes::table::Vnodes;
 
 /// Aborts `ProbeUuid` from a server that means another client (File service notes 7.3).
 const NOT_ME: Abort = Abort(1);

@@ -1,5 +1,5 @@
 //! The client's verbs on the data of files: opening them, fetching and storing around the cache, locks, and the use of the cache. How
-//! it is done is left to `data`.
+//! it is done is left to `afs_view::data`.
 
 use afs_cache::{Conflict, Usage};
 use afs_wire::rights::Rights;
@@ -7,12 +7,12 @@ use afs_wire::rxafs::ReleaseLock;
 use afs_wire::status::AfsFetchStatus;
 
 use super::Client;
-use crate::data::locks::LockKind;
-use crate::data::open_file::{OpenFile, OpenFlags};
-use crate::data::streams::{Fetch, StoreRange, StoreSource};
-use crate::error::Error;
-use crate::fid::{Fid, User};
-use crate::names::lookup::Made;
+use afs_reach::error::Error;
+use afs_reach::fid::{Fid, User};
+use afs_view::data::locks::LockKind;
+use afs_view::data::open_file::{OpenFile, OpenFlags};
+use afs_view::data::streams::{Fetch, StoreRange, StoreSource};
+use afs_view::names::lookup::Made;
 
 /// Opening files.
 impl Client {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rx_security::UnixTime;
 
 use super::Client;
-use crate::fid::{Pag, User};
-use crate::servers::users::kept::{Kept, KeptToken};
+use afs_reach::fid::{Pag, User};
+use afs_reach::users::kept::{Kept, KeptToken};
 
 /// The time between two questions for a cell of which the DNS tells nothing.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(30);

@@ -1,14 +1,14 @@
 //! The client's verbs on names: looking them up, listing directories, links and mount points, and changing names. What they
-//! mean is left to `names`.
+//! mean is left to `afs_view::names`.
 
 use bytes::Bytes;
 
 use super::Client;
-use crate::error::Error;
-use crate::events::Change;
-use crate::fid::{Fid, User};
-use crate::names::directory::Listing;
-use crate::names::lookup::{Found, Made};
+use afs_reach::error::Error;
+use afs_reach::fid::{Fid, User};
+use afs_view::events::Change;
+use afs_view::names::directory::Listing;
+use afs_view::names::lookup::{Found, Made};
 
 impl Client {
     /// Looks up a name in a directory, from memory; that there is no such name, too.

@@ -9,39 +9,38 @@ use afs_wire::Uuid;
 use rx::{Endpoint, Runtime};
 
 use crate::client::callbacks::{CallbackService, Promises};
-use crate::closing::Closing;
 use crate::config::Config;
-use crate::data::fetch::prefetch::{Prefetch, Readings};
-use crate::data::files::{Files, local};
-use crate::data::locks::Locks;
-use crate::data::locks::calls::LockCalls;
-use crate::data::open_files::OpenFiles;
-use crate::data::streams::Streams;
-use crate::dependents::Dependents;
-use crate::error::Error;
-use crate::events::Invalidations;
-use crate::fid::User;
-use crate::names::changes::Changes;
-use crate::names::directory::Directories;
-use crate::names::dynroot::DynamicRoot;
-use crate::names::links::Links;
-use crate::names::lookup::{Names, SysNames};
-use crate::names::mount_point::MountPoints;
-use crate::servers;
-use crate::servers::cells::Cells;
-use crate::servers::connections::Connections;
-use crate::servers::dns::DnsCells;
-use crate::servers::liveness::Liveness;
-use crate::servers::location::Locations;
-use crate::servers::pags::Pags;
-use crate::servers::remote::Calls;
-use crate::servers::table::Servers;
-use crate::servers::users::Users;
-use crate::vnodes::attributes::Statuses;
-use crate::vnodes::single_flight::SingleFlight;
-use crate::vnodes::status::unix_time;
-use crate::vnodes::suspended::SuspendDetector;
-use crate::vnodes::table::Vnodes;
+use afs_reach::cells::Cells;
+use afs_reach::closing::Closing;
+use afs_reach::connections::Connections;
+use afs_reach::dns::DnsCells;
+use afs_reach::error::Error;
+use afs_reach::fid::User;
+use afs_reach::liveness::Liveness;
+use afs_reach::location::Locations;
+use afs_reach::pags::Pags;
+use afs_reach::remote::Calls;
+use afs_reach::table::Servers;
+use afs_reach::users::Users;
+use afs_view::data::fetch::prefetch::{Prefetch, Readings};
+use afs_view::data::files::{Files, local};
+use afs_view::data::locks::Locks;
+use afs_view::data::locks::calls::LockCalls;
+use afs_view::data::open_files::OpenFiles;
+use afs_view::data::streams::Streams;
+use afs_view::dependents::Dependents;
+use afs_view::events::Invalidations;
+use afs_view::names::changes::Changes;
+use afs_view::names::directory::Directories;
+use afs_view::names::dynroot::DynamicRoot;
+use afs_view::names::links::Links;
+use afs_view::names::lookup::{Names, SysNames};
+use afs_view::names::mount_point::MountPoints;
+use afs_view::vnodes::attributes::Statuses;
+use afs_view::vnodes::single_flight::SingleFlight;
+use afs_view::vnodes::status::unix_time;
+use afs_view::vnodes::suspended::SuspendDetector;
+use afs_view::vnodes::table::Vnodes;
 
 /// The state that all clones share: the parts of a client. Each part has the parts that it uses.
 #[derive(Debug)]
@@ -91,7 +90,7 @@ pub(super) fn assemble(
     let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::default()));
     let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
     let cache = open_cache(&config)?;
-    let reach = servers::config::Config {
+    let reach = afs_reach::config::Config {
         runtime: Arc::clone(&runtime),
         endpoint,
         uuid,

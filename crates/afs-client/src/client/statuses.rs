@@ -1,14 +1,14 @@
 //! The client's verbs on the status of vnodes: from memory, asked for, one or many, and setting it. What of it counts is left to
-//! `vnodes`.
+//! `afs_view::vnodes`.
 
 use std::collections::HashMap;
 
 use futures_util::future::join_all;
 
 use super::Client;
-use crate::error::Error;
-use crate::fid::{Fid, User};
-use crate::vnodes::status::{SetStatus, Status};
+use afs_reach::error::Error;
+use afs_reach::fid::{Fid, User};
+use afs_view::vnodes::status::{SetStatus, Status};
 
 /// Statuses of one request that are asked for on their own at once: those of mount points. Each of them takes some calls.
 const STATUSES_AT_ONCE: usize = 32;

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use rxgen::{Abort, Rpc};
 
 use crate::client::Client;
-use crate::error::Error;
-use crate::events::Change;
-use crate::fid::{Fid, User};
-use crate::vnodes::vnode::PendingChange;
+use afs_reach::error::Error;
+use afs_reach::fid::{Fid, User};
+use afs_view::events::Change;
+use afs_view::vnodes::vnode::PendingChange;
 
 impl Client {
     /// The access list that governs a vnode, as the server sends it but for the NUL at its end, and what of it the user has.

@@ -7,10 +7,10 @@ use afs_wire::control::CacheUse;
 use rx_security::Level;
 
 use crate::client::Client;
-use crate::error::Error;
-use crate::events::Change;
-use crate::names::dynroot;
 use crate::service::volumes::CellInfo;
+use afs_reach::error::Error;
+use afs_view::events::Change;
+use afs_view::names::dynroot;
 
 impl Client {
     /// A cell by its name, an alias, or a beginning of its name that no other has.

@@ -28,8 +28,8 @@ use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
 use crate::client::Client;
-use crate::fid::User;
 use crate::service::control::places::{Place, Places};
+use afs_reach::fid::User;
 
 pub use peer::pags_of_processes;
 

@@ -14,8 +14,8 @@ use afs_wire::status::FileType;
 use rxgen::{Abort, Serve, ServerCall};
 
 use crate::client::callbacks::CallbackService;
-use crate::fid::Fid;
-use crate::servers::cells::Cell;
+use afs_reach::cells::Cell;
+use afs_reach::fid::Fid;
 
 /// Ends a walk by index: there is nothing at this one.
 const NO_MORE: Abort = Abort(1);
@@ -176,7 +176,7 @@ impl Serve<GetCellByNum> for CallbackService {
         args: GetCellByNum,
     ) -> Result<reply::GetCellByNum, Abort> {
         let index = u32::try_from(args.cell_number).map_err(|_| NO_MORE)?;
-        match self.promises.calls.cells.get(crate::fid::CellIndex(index)) {
+        match self.promises.calls.cells.get(afs_reach::fid::CellIndex(index)) {
             Some(cell) => {
                 Ok(reply::GetCellByNum { cell_name: cell_name(&cell)?, cell_hosts: cell_hosts(&cell)? })
             }

@@ -10,11 +10,11 @@ use afs_wire::rxafs::{
 use futures_util::future::join_all;
 
 use crate::client::{Client, Space};
-use crate::error::Error;
-use crate::events::{Change, Changed};
-use crate::fid::{CellIndex, Fid, User};
-use crate::names::dynroot;
-use crate::servers::table::ServerKind;
+use afs_reach::error::Error;
+use afs_reach::fid::{CellIndex, Fid, User};
+use afs_reach::table::ServerKind;
+use afs_view::events::{Change, Changed};
+use afs_view::names::dynroot;
 
 /// The fields of a volume to set; those that are `None` stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Client {
         let entry = inner.locations.by_id(&*inner.calls, &*inner.cells.numbered(cell)?, volume).await?;
         let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
         let mut servers = entry.servers_of(kind);
-        crate::servers::table::Servers::sort(&mut servers);
+        afs_reach::table::Servers::sort(&mut servers);
         Ok(VolumeInfo {
             name: entry.name.clone(),
             ids: [VolumeType::READ_WRITE, VolumeType::READ_ONLY, VolumeType::BACKUP]

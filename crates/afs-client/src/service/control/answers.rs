@@ -16,11 +16,11 @@ use rxgen::xdr::OutOfBounds;
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::Session;
-use crate::error::Error;
-use crate::fid::{CellIndex, Fid, Pag, User};
-use crate::servers::table::{PROBE_MAX, ServerKind};
-use crate::servers::users::{Holder, TokenInfo, kept};
 use crate::service::volumes::{CellInfo, ServerInfo, SetVolume};
+use afs_reach::error::Error;
+use afs_reach::fid::{CellIndex, Fid, Pag, User};
+use afs_reach::table::{PROBE_MAX, ServerKind};
+use afs_reach::users::{Holder, TokenInfo, kept};
 
 /// Results, or the errno that the command is told.
 pub(super) type Answer<R> = Result<R, Abort>;

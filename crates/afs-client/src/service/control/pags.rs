@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::answers::{Answer, no_pag};
 use super::{Session, receive};
-use crate::fid::{Pag, User};
+use afs_reach::fid::{Pag, User};
 
 /// The time for which other clients are waited for. They look at a table, and a login waits for this.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(1);

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::{fs, io, mem};
 
 use super::pags::is_ordinary;
-use crate::fid::Pag;
-use crate::servers::pags::groups_of;
+use afs_reach::fid::Pag;
+use afs_reach::pags::groups_of;
 
 /// Groups of a process at most (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65536;

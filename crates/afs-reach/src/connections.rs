@@ -1,0 +1,108 @@
+//! Connections to servers, one set for each service of a server and each identity that calls it.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lru::LruCache;
+use rx::{Endpoint, Peer, PeerLimits};
+use rx_proto::ids::ServiceId;
+use rx_security::Token;
+use rxgen::Interface;
+
+use crate::users::{IdentityIndex, Users};
+
+/// Sets of connections that are kept; with more, the one not used for longest is given up, and made again when it is needed. Far above
+/// what the users of a machine need at once.
+const SETS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+
+/// The connections of a client.
+#[derive(Debug)]
+pub struct Connections {
+    endpoint: Endpoint,
+    users: Arc<Users>,
+    sets: Mutex<Sets>,
+}
+
+type Sets = LruCache<(SocketAddr, ServiceId, IdentityIndex), Set>;
+
+/// The connections of an identity to a service of a server, and what all of them show.
+#[derive(Debug)]
+struct Set {
+    shown: Option<Arc<Token>>,
+    peer: Peer,
+}
+
+impl Set {
+    fn shows(&self, token: Option<&Arc<Token>>) -> bool {
+        match (&self.shown, token) {
+            (Some(ours), Some(token)) => Arc::ptr_eq(ours, token),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+}
+
+impl Connections {
+    pub(crate) fn new(endpoint: Endpoint, users: Arc<Users>) -> Self {
+        Self { endpoint, users, sets: Mutex::new(LruCache::new(SETS_MAX)) }
+    }
+
+    /// A service of a server as nobody calls it.
+    pub fn to<I: Interface>(&self, server: SocketAddr) -> Peer {
+        self.showing::<I>(server, IdentityIndex::NOBODY, None)
+    }
+
+    /// A service of a server as one identity calls it who shows this token, or nothing. All connections of what is returned show that,
+    /// whatever becomes of the identity meanwhile.
+    pub(crate) fn showing<I: Interface>(
+        &self,
+        server: SocketAddr,
+        who: IdentityIndex,
+        token: Option<&Arc<Token>>,
+    ) -> Peer {
+        let service = ServiceId(I::SERVICE_ID);
+        let mut sets = self.lock();
+        if let Some(set) = sets.get(&(server, service, who)).filter(|set| set.shows(token)) {
+            return set.peer.clone();
+        }
+        let (users, shown) = (Arc::clone(&self.users), token.cloned());
+        let security = move || users.security(shown.as_ref());
+        let peer = self.endpoint.peer(server, service, PeerLimits::default(), security);
+        sets.put((server, service, who), Set { shown: token.cloned(), peer: peer.clone() });
+        peer
+    }
+
+    /// Has new connections made for an identity: its ticket was replaced or refused.
+    pub fn renew(&self, who: IdentityIndex) {
+        self.drop_where(|_, theirs| theirs == who);
+    }
+
+    /// Has new connections made for everybody: what they are protected with has changed.
+    pub fn renew_all(&self) {
+        self.lock().clear();
+    }
+
+    /// Has new connections made to a server: those that there are have broken.
+    pub(crate) fn renew_to(&self, server: SocketAddr, who: IdentityIndex) {
+        self.drop_where(|there, theirs| (there, theirs) == (server, who));
+    }
+
+    fn drop_where(&self, goes: impl Fn(SocketAddr, IdentityIndex) -> bool) {
+        let mut sets = self.lock();
+        let gone: Vec<_> =
+            sets.iter().map(|(key, _)| *key).filter(|(there, _, theirs)| goes(*there, *theirs)).collect();
+        for key in gone {
+            sets.pop(&key);
+        }
+    }
+
+    /// The endpoint that they are made from.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sets> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

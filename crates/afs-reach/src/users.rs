@@ -1,0 +1,537 @@
+//! The identity of a local user in a cell: anonymous, or the holder of a token. A program that logs users in gives
+//! the client their tokens, or the client makes them from a cell's key for the users of
+//! `Config::users` of `afs-client`.
+//!
+//! `IdentityIndex` names an identity in a cell. All anonymous users share `IdentityIndex::NOBODY`, and what one of them learnt counts for
+//! all. The number of a token is never used for another one. How tokens come and
+//! go is in `changes`, how they end in `ends`, and how they outlive the client in `kept`.
+
+mod changes;
+mod ends;
+pub mod kept;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use afs_wire::ids::ViceId;
+use lru::LruCache;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rx::Runtime;
+use rx_proto::security::{Null, SecurityClass};
+use rx_security::{Identity, KeySet, Level, Token, UnixTime, rxkad, ticket};
+use tokio::sync::Notify;
+
+use crate::error::Error;
+use crate::fid::{CellIndex, User};
+use kept::Kept;
+
+/// The lifetime of tickets that are made here. A new one is made when little is left.
+const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// A ticket begins before it is made, as the clocks of two machines may differ.
+const TICKET_AGE: Duration = Duration::from_secs(300);
+
+/// With less than this left a ticket is replaced, so that no call is begun with one that ends on the way.
+const TICKET_REST: Duration = Duration::from_secs(3600);
+
+/// Characters of a name that are noted of what its owner writes: more than the names of any cell have.
+const NOTED_MAX: usize = 1024;
+
+/// Tokens of one local user, in all PAGs and cells together: for as many PAGs as a user may have, of four cells each. With the longest
+/// tickets they take 48 MiB of the client's memory.
+const PER_USER_MAX: usize = 4096;
+
+/// Persons that are remembered to have left. What was written as one who is forgotten waits for a token, which loses nothing.
+const LEFT_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// An identity in a cell, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdentityIndex(u32);
+
+impl IdentityIndex {
+    /// Nobody in particular, in every cell.
+    pub const NOBODY: Self = Self(0);
+
+    /// One that no login has, for tests of tables.
+    pub const fn for_tests(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+/// A token that a user has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenInfo {
+    /// The cell.
+    pub cell: CellIndex,
+    /// The user's identity in it, as far as that is known here.
+    pub holder: Holder,
+    /// The time from which it is good.
+    pub start: UnixTime,
+    /// The time until which it is good; tokens that are made here from the cell's key are replaced before.
+    pub end: UnixTime,
+    /// True if it is made here.
+    pub is_made_here: bool,
+}
+
+/// The owner of a token in its cell, as the giver of the token says; only servers can read the ticket itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holder {
+    /// The name; empty if nobody has said it.
+    pub name: String,
+    /// The number, if it is known.
+    pub id: Option<ViceId>,
+}
+
+impl Holder {
+    /// The name that the cache of files notes of what they write.
+    fn noted(&self) -> Arc<str> {
+        match (&*self.name, self.id) {
+            ("", Some(id)) => format!("AFS ID {id}").into(),
+            ("", None) => "of unknown name".into(),
+            (name, _) => name.chars().take(NOTED_MAX).collect::<String>().into(),
+        }
+    }
+
+    /// True if another token is the same person's, as far as is said. A user who gives a name or a number that is not theirs gains nothing:
+    /// servers are asked anew what the owner of the new token may do.
+    fn is_same_as(&self, other: &Self) -> bool {
+        if self.name.is_empty() { *self == *other } else { self.name == other.name }
+    }
+}
+
+/// The outcome of giving a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoggedIn {
+    /// The user has this token already: nothing has changed.
+    Before,
+    /// A newer one for the same person: the identity is the same, and what is under way goes on with it.
+    Renewed(IdentityIndex),
+    /// A person that the client has not seen at this user; the identity that the user had before is nobody any more.
+    Anew(Option<IdentityIndex>),
+    /// The user has too many already, in all PAGs together: nothing has changed.
+    TooMany,
+}
+
+/// The purpose of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// It changes nothing. It goes on as nobody where a user's token is good no more.
+    Read,
+    /// It changes something, or brings a user's data to a server: never in the name of nobody in the place of a user, as it would
+    /// go unencrypted, and the answer could be anybody's. Aborts are not authenticated: who forges one decides that a token counts
+    /// as refused.
+    Change,
+}
+
+/// An identity has no token to show that is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoToken;
+
+/// The source of a token.
+enum Source {
+    /// A cell's key, and the name.
+    Key(Arc<KeySet>, String),
+    /// Given, for somebody.
+    Given(Mutex<Holder>),
+}
+
+struct Login {
+    cell: CellIndex,
+    cell_name: String,
+    source: Source,
+    /// The owner, as it is noted of what they write.
+    noted: Arc<str>,
+    token: Mutex<Arc<Token>>,
+    /// A server has refused it: nobody to readers until there is another one.
+    is_refused: AtomicBool,
+    /// Its end has been warned of.
+    is_warned: AtomicBool,
+    /// It was told that it is good no more, and nothing has happened to it since.
+    is_end_told: AtomicBool,
+}
+
+/// The number of tokens that were given, and of those among them that have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TokenCounts {
+    /// All.
+    pub all: usize,
+    /// Those that have ended or were refused: their owners are anonymous.
+    pub ended: usize,
+}
+
+/// The users of a client.
+pub struct Users {
+    runtime: Arc<dyn Runtime>,
+    /// True if somebody looks for tokens that end.
+    is_watched: AtomicBool,
+    /// Wakes the task that looks: there is another token, or one was refused.
+    look: Arc<Notify>,
+    level: RwLock<Level>,
+    /// True if it was told that a server refuses this level.
+    is_level_told: AtomicBool,
+    /// Told when somebody has got a token.
+    pub changed: Notify,
+    identities: RwLock<Identities>,
+    /// Where tokens are kept over a restart, if they are. Locked before the identities, and for the whole of a change of both.
+    kept: Mutex<Option<Kept>>,
+    /// The reason why they are not kept, until that is told: with the first token.
+    why_not_kept: Mutex<Option<io::Error>>,
+}
+
+/// The identity of each user in each cell. There is an entry only for each user and cell with a token.
+struct Identities {
+    who: HashMap<(User, CellIndex), IdentityIndex>,
+    logins: HashMap<IdentityIndex, Arc<Login>>,
+    /// The persons of a cell whose last token a user has thrown away: what the user has written as them does not wait for another one.
+    left: LruCache<(u32, CellIndex, Arc<str>), ()>,
+    /// The newest number, which is never given to another identity.
+    last: u32,
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users").finish_non_exhaustive()
+    }
+}
+
+impl Identities {
+    /// A user's identity in a cell. In a PAG without a token for it, tickets that are made from the cell's key go on: they are the user's by the
+    /// machine's configuration, and no session's.
+    fn of(&self, user: User, cell: CellIndex) -> Option<IdentityIndex> {
+        let own = self.who.get(&(user, cell)).copied();
+        own.or_else(|| {
+            let outside = *self.who.get(&(User::of(user.uid), cell)).filter(|_| user.pag.is_some())?;
+            matches!(self.logins.get(&outside)?.source, Source::Key(..)).then_some(outside)
+        })
+    }
+
+    /// Gives a user an identity, an existing one or a new one. Returns the one that nobody has any more.
+    fn set(&mut self, user: User, login: Login) -> Option<IdentityIndex> {
+        let (cell, noted) = (login.cell, Arc::clone(&login.noted));
+        // Two users with the same name in a cell, by the cell's key, are the same to it: what one may, the other may.
+        let same = match &login.source {
+            Source::Key(_, name) => self.logins.iter().find(|(_, other)| {
+                other.cell == cell && matches!(&other.source, Source::Key(_, theirs) if theirs == name)
+            }),
+            Source::Given(_) => None,
+        };
+        let who = match same {
+            Some((who, _)) => *who,
+            None => {
+                self.last = self.last.checked_add(1).expect("fewer than 2^32 logins in the life of a client");
+                self.logins.insert(IdentityIndex(self.last), Arc::new(login));
+                IdentityIndex(self.last)
+            }
+        };
+        self.left.pop(&(user.uid, cell, noted));
+        let old = self.who.insert((user, cell), who);
+        old.filter(|old| *old != who && self.forget_if_unused(*old))
+    }
+
+    /// True if a user is this person in a PAG or outside, with a token that may also have ended.
+    fn is_somewhere(&self, uid: u32, cell: CellIndex, noted: &str) -> bool {
+        let mut theirs = self.who.iter().filter(|((user, of), _)| user.uid == uid && *of == cell);
+        theirs.any(|(_, who)| self.logins.get(who).is_some_and(|login| *login.noted == *noted))
+    }
+
+    /// The number of tokens that a local user has, in all PAGs together.
+    fn count_of(&self, uid: u32) -> usize {
+        self.who.keys().filter(|(user, _)| user.uid == uid).count()
+    }
+
+    /// True if nobody has it any more: then it is gone.
+    fn forget_if_unused(&mut self, who: IdentityIndex) -> bool {
+        let is_unused = !self.who.values().any(|theirs| *theirs == who);
+        if is_unused {
+            self.logins.remove(&who);
+        }
+        is_unused
+    }
+}
+
+impl Users {
+    /// Makes the table. Nobody has a token yet; connections will be protected so well.
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, level: Level) -> Self {
+        let [is_watched, is_level_told] = [false; 2].map(AtomicBool::new);
+        let (look, level) = (Arc::default(), RwLock::new(level));
+        let (who, logins, left) = (HashMap::new(), HashMap::new(), LruCache::new(LEFT_MAX));
+        let identities = RwLock::new(Identities { who, logins, left, last: 0 });
+        let (changed, kept, why_not_kept) = Default::default();
+        Self { runtime, is_watched, look, level, is_level_told, changed, identities, kept, why_not_kept }
+    }
+
+    /// The protection of new connections.
+    pub fn level(&self) -> Level {
+        *self.level.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A server wants calls protected better. It is told once for each level.
+    pub(crate) fn level_refused(&self, server: SocketAddr) {
+        if !self.is_level_told.swap(true, Ordering::Relaxed) {
+            let level = self.level();
+            tracing::warn!(%server, %level, "a server refuses this level of protection; 'fs setcrypt on' has calls encrypted");
+        }
+    }
+
+    /// Has new connections protected so well.
+    pub fn set_level(&self, level: Level) {
+        self.is_level_told.store(false, Ordering::Relaxed);
+        *self.level.write().unwrap_or_else(PoisonError::into_inner) = level;
+    }
+
+    fn identities(&self) -> RwLockReadGuard<'_, Identities> {
+        self.identities.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn identities_mut(&self) -> RwLockWriteGuard<'_, Identities> {
+        self.identities.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The identity of a user in a cell. Never waits for more than a look.
+    pub fn who(&self, user: User, cell: CellIndex) -> IdentityIndex {
+        self.identities().of(user, cell).unwrap_or(IdentityIndex::NOBODY)
+    }
+
+    /// Has a user's tickets made from a cell's key from now on.
+    pub fn log_in_by_key(
+        &self,
+        user: User,
+        (cell, cell_name): (CellIndex, &str),
+        keys: &Arc<KeySet>,
+        name: &str,
+    ) -> Result<(), Error> {
+        let token = self.make_token(keys, name, cell_name)?;
+        let source = Source::Key(Arc::clone(keys), name.to_owned());
+        self.identities_mut().set(user, Login::new((cell, cell_name), source, token));
+        Ok(())
+    }
+
+    /// True if a user has a token that is still good.
+    pub fn has_token(&self, user: User) -> bool {
+        let now = UnixTime::of(self.runtime.wall_clock());
+        let identities = self.identities();
+        let mut theirs = identities.who.iter().filter(|((owner, _), _)| *owner == user);
+        theirs.any(|(_, who)| identities.logins.get(who).is_some_and(|login| !login.has_ended(now)))
+    }
+
+    /// The tokens of a user, in the order in which they came.
+    pub fn tokens(&self, user: User) -> Vec<TokenInfo> {
+        let identities = self.identities();
+        let theirs = identities.who.keys().filter(|(owner, _)| owner.uid == user.uid);
+        let mut all: Vec<_> = theirs.filter_map(|(_, cell)| identities.of(user, *cell)).collect();
+        all.sort_unstable();
+        all.dedup();
+        let infos = all.into_iter().filter_map(|who| identities.logins.get(&who)).map(|login| {
+            let token = login.token();
+            let (holder, is_made_here) = match &login.source {
+                Source::Key(_, name) => (Holder { name: name.clone(), id: None }, true),
+                Source::Given(holder) => {
+                    (holder.lock().unwrap_or_else(PoisonError::into_inner).clone(), false)
+                }
+            };
+            TokenInfo { cell: login.cell, holder, start: token.start, end: token.end, is_made_here }
+        });
+        infos.collect()
+    }
+
+    /// The name of a user's identity in a cell now, as it is to be noted of what they write; empty for an anonymous one.
+    pub fn noted_name(&self, user: User, cell: CellIndex) -> Arc<str> {
+        let identities = self.identities();
+        let login = identities.of(user, cell).and_then(|who| identities.logins.get(&who));
+        login.map_or_else(Arc::default, |login| Arc::clone(&login.noted))
+    }
+
+    /// Returns the identity as which data are stored that somebody has written: the same person, even if the user has become somebody else
+    /// since.
+    ///
+    /// # Errors
+    ///
+    /// When the user has no token of that person's now.
+    pub fn who_wrote(
+        &self,
+        (uid, name): (u32, Option<&Arc<str>>),
+        cell: CellIndex,
+    ) -> Result<IdentityIndex, NoToken> {
+        let Some(holder) = name else { return Ok(self.who(User::of(uid), cell)) };
+        if holder.is_empty() {
+            return Ok(IdentityIndex::NOBODY);
+        }
+        let now = UnixTime::of(self.runtime.wall_clock());
+        let identities = self.identities();
+        // In whichever PAG: to the cell it is the same person.
+        let theirs = identities.who.iter().filter(|((user, of), _)| user.uid == uid && *of == cell);
+        let same = theirs.filter_map(|(_, who)| {
+            let login = identities.logins.get(who).filter(|login| login.noted == *holder)?;
+            Some((login.has_ended(now), *who))
+        });
+        same.min().map(|(_, who)| who).ok_or(NoToken)
+    }
+
+    /// True if what somebody has written cannot be stored before the user has another token of that person's.
+    pub fn is_without_token(&self, (uid, name): (u32, Option<&Arc<str>>), cell: CellIndex) -> bool {
+        self.who_wrote((uid, name), cell).map_or(true, |who| self.has_ended(who))
+    }
+
+    /// True if what a user has written waits for the next token of the same person's: it does, unless they have thrown the last one away.
+    pub fn waits_for_login(&self, (uid, name): (u32, Option<&Arc<str>>), cell: CellIndex) -> bool {
+        let left = &self.identities().left;
+        match name {
+            Some(holder) => !left.contains(&(uid, cell, Arc::clone(holder))),
+            None => !left.iter().any(|((user, of, _), ())| (*user, *of) == (uid, cell)),
+        }
+    }
+
+    /// The number of tokens that were given.
+    pub fn counts(&self) -> TokenCounts {
+        let now = UnixTime::of(self.runtime.wall_clock());
+        let identities = self.identities();
+        let given = || identities.logins.values().filter(|login| matches!(login.source, Source::Given(_)));
+        TokenCounts { all: given().count(), ended: given().filter(|login| login.has_ended(now)).count() }
+    }
+
+    /// A user's token for a cell with its key, for this user alone; and who the user is there. One that is made here is good for a while.
+    pub fn held(&self, user: User, cell: CellIndex) -> Option<(Holder, Arc<Token>)> {
+        let login = self.login(self.who(user, cell))?;
+        if login.token().end < UnixTime::of(self.runtime.wall_clock()).plus(TICKET_REST) {
+            self.renew(&login);
+        }
+        let holder = match &login.source {
+            Source::Key(_, name) => Holder { name: name.clone(), id: None },
+            Source::Given(holder) => holder.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        };
+        Some((holder, login.token()))
+    }
+
+    /// Returns what an identity's next call shows to a server: a token, or nothing. A ticket that is made here and about to end is
+    /// replaced. One that has ended by the clock here is shown: servers have the say.
+    ///
+    /// # Errors
+    ///
+    /// For a change, when a server has refused the token, or the user has thrown it away since the operation began.
+    pub(crate) fn shown(&self, who: IdentityIndex, purpose: Purpose) -> Result<Option<Arc<Token>>, NoToken> {
+        let login = self.login(who).filter(|login| !login.is_refused.load(Ordering::Acquire));
+        let Some(login) = login else {
+            return if who == IdentityIndex::NOBODY || purpose == Purpose::Read {
+                Ok(None)
+            } else {
+                Err(NoToken)
+            };
+        };
+        let now = UnixTime::of(self.runtime.wall_clock());
+        if login.token().end < now.plus(TICKET_REST) {
+            self.renew(&login);
+        }
+        Ok(Some(login.token()))
+    }
+
+    /// The security of one more connection that shows a token, or nothing.
+    pub(crate) fn security(&self, shown: Option<&Arc<Token>>) -> Box<dyn SecurityClass> {
+        match shown {
+            Some(token) => Box::new(rxkad::Client::new(Arc::clone(token), self.level())),
+            None => Box::new(Null),
+        }
+    }
+
+    /// A server has refused a ticket. The next connection shows a new one if tickets are made here; else the ticket's
+    /// owner reads as nobody until the next login, and changes nothing. Where it is not the identity's any more, nothing comes of it:
+    /// `shown` is what the call had shown. Returns whether trying again makes sense.
+    pub(crate) fn refused(&self, who: IdentityIndex, shown: Option<&Arc<Token>>) -> bool {
+        let (Some(login), Some(shown)) = (self.login(who), shown) else { return false };
+        // Until the end no other token comes.
+        let _identities = self.identities();
+        if !Arc::ptr_eq(&login.token(), shown) {
+            return true;
+        }
+        let renewed = self.renew(&login);
+        if !renewed {
+            let Source::Given(holder) = &login.source else { return false };
+            let is_old = login.token().end < UnixTime::of(self.runtime.wall_clock());
+            let why = if is_old { "it has expired" } else { "a server refuses it" };
+            // Calls that were under way at the same time are refused too.
+            if !login.is_refused.swap(true, Ordering::Relaxed) {
+                // Whoever looks between the two tells once too often.
+                login.is_end_told.store(false, Ordering::Relaxed);
+                self.look.notify_one();
+                let name = holder.lock().unwrap_or_else(PoisonError::into_inner).name.clone();
+                let cell = &login.cell_name;
+                tracing::warn!(
+                    cell,
+                    name,
+                    why,
+                    "a token is no longer good; its owner is anonymous and can change nothing until the next 'aklog'"
+                );
+            }
+        }
+        true
+    }
+
+    fn renew(&self, login: &Login) -> bool {
+        let Source::Key(keys, name) = &login.source else { return false };
+        match self.make_token(keys, name, &login.cell_name) {
+            Ok(token) => {
+                *login.token.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no new ticket");
+                false
+            }
+        }
+    }
+
+    fn login(&self, who: IdentityIndex) -> Option<Arc<Login>> {
+        self.identities().logins.get(&who).map(Arc::clone)
+    }
+
+    fn make_token(&self, keys: &KeySet, name: &str, cell: &str) -> Result<Token, Error> {
+        let invalid =
+            |why: String| Error::Invalid { what: format!("making a ticket for {name} of {cell}: {why}") };
+        let who = Identity::parse(name).ok_or_else(|| invalid("not a user's name".to_owned()))?;
+        let seed = self.runtime.seed().map_err(|error| Error::local("getting random numbers", error))?;
+        let now = self.runtime.wall_clock();
+        let times = (UnixTime::of(now - TICKET_AGE), UnixTime::of(now + TICKET_LIFE));
+        ticket::for_user(keys, &who, cell, times, &mut StdRng::from_seed(seed))
+            .map_err(|error| invalid(error.to_string()))
+    }
+}
+
+impl Login {
+    fn new((cell, cell_name): (CellIndex, &str), source: Source, token: Token) -> Self {
+        let token = Mutex::new(Arc::new(token));
+        let [is_refused, is_warned, is_end_told] = [false; 3].map(AtomicBool::new);
+        let noted = match &source {
+            Source::Key(_, name) => Holder { name: name.clone(), id: None }.noted(),
+            Source::Given(holder) => holder.lock().unwrap_or_else(PoisonError::into_inner).noted(),
+        };
+        Self {
+            cell,
+            cell_name: cell_name.to_owned(),
+            source,
+            noted,
+            token,
+            is_refused,
+            is_warned,
+            is_end_told,
+        }
+    }
+
+    /// True if it was given and is good no more.
+    fn has_ended(&self, now: UnixTime) -> bool {
+        let is_over = || self.is_refused.load(Ordering::Relaxed) || self.token().end < now;
+        matches!(self.source, Source::Given(_)) && is_over()
+    }
+
+    fn token(&self) -> Arc<Token> {
+        Arc::clone(&self.token.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests;

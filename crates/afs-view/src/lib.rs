@@ -1,0 +1,31 @@
+//! What a client of AFS shows of files: vnodes and what servers have promised of them, directories and names, data in the cache, locks. It
+//! asks servers through `afs-reach`, and leaves how data lie on the disk to `afs-cache`.
+//!
+//! - [`vnodes`] is the table of what is known. A status counts while the server's promise to call back has neither expired nor been
+//!   broken, and the user's rights are known. A reply's promise counts only if none was broken while the reply was on its way (counters
+//!   of breaks tell).
+//! - [`names`] looks up names. The directory's pages come from `names::directory`, which fetches them once and keeps them, edited here
+//!   after changes of our own. `names::mount_point` crosses into other volumes.
+//! - [`data`] keeps the data of files in the cache, and fetches and stores them through its streams.
+//! - [`events`] tells those who keep copies what has changed. [`dependents`] hears from `afs-reach` of volumes that have moved.
+//!
+//! # What to open for a change
+//!
+//! - How long a status is valid, and for which user: [`vnodes::vnode`]. Tests: `src/vnodes/vnode/tests.rs`.
+//! - How a change of names edits the copy of a directory: [`names::changes`], `src/names/changes/ends.rs`,
+//!   [`names::directory`].
+//! - Mount points, the dynamic root, `@sys`: [`names::mount_point`], [`names::dynroot`], [`names::lookup`],
+//!   [`names::links`].
+//! - Which version of a file is read: [`data::files`]; `may_be_mixed` in [`data::fetch`] keeps a read from mixing two releases of a
+//!   volume. How many calls fetch: [`data::fetch`], [`data::fetch::pace`], [`data::fetch::readahead`], [`data::fetch::prefetch`].
+//! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`; how they travel: [`data::streams`]. Locks:
+//!   [`data::locks`]; `crates/afs-client/tests/locks.rs`.
+//! - Who is told of a change, and who waits for that: [`events`].
+
+#![forbid(unsafe_code)]
+
+pub mod data;
+pub mod dependents;
+pub mod events;
+pub mod names;
+pub mod vnodes;
