@@ -14,7 +14,7 @@ use afs_client::{Client, Config};
 use afs_config::{CellName, CellServDb};
 use afs_fileserver::{Answer, FileServer, Membership, Protection};
 use afs_fuse::{Options, Served};
-use afs_testclient::address::own_address;
+use afs_lab::real::address::own_address;
 use afs_volume::disk::SimulatedDisk;
 use afs_volume::{NewVolume, Partition, Stamp, VnodeId, VolumeKind, VolumeState};
 use afs_wire::Uuid;
