@@ -9,8 +9,7 @@
 //! # What to open for a change
 //!
 //! - What a store of rows is: [`rows`], with `src/rows/opening.rs`, `src/rows/reading.rs` and
-//!   `src/rows/range_cache.rs` (the cache of the B-tree's answers). `bench/store-choice/` shows why it is redb
-//!   under a log.
+//!   `src/rows/range_cache.rs` (the cache of the B-tree's answers). Decision 3 says why it is redb under a log.
 //! - What is valid after a crash, and what a damaged log loses: `src/rows/recovery.rs`, and [`rows::log`] for how a
 //!   segment is read.
 //! - The checksums below the B-tree: `src/rows/checked.rs`. How rows are read past damage: `src/rows/past_damage.rs`,
