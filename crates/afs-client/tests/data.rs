@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
-use crate::support::{ALICE, NOBODY, ROOT_CELL, World, cell_root, content};
+use crate::support::{ALICE, Cell, NOBODY, ROOT_CELL, cell_root, content};
 use afs_client::{Client, Error, OpenFile, OpenFlags, SetStatus};
 use afs_wire::Errno;
 use afs_wire::ids::AfsTime;
@@ -16,7 +16,7 @@ use rx::Runtime;
 
 #[test]
 fn what_is_written_is_read_here_at_once_and_elsewhere_after_the_close() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let file = make(&one, "file").await;
@@ -40,7 +40,7 @@ fn what_is_written_is_read_here_at_once_and_elsewhere_after_the_close() {
 
 #[test]
 fn who_opens_a_file_and_reads_nothing_takes_nothing_from_the_cache() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let file = make(&one, "file").await;
@@ -59,7 +59,7 @@ fn who_opens_a_file_and_reads_nothing_takes_nothing_from_the_cache() {
 
 #[test]
 fn a_large_file_comes_whole_and_goes_while_it_is_written() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     let mut random = StdRng::seed_from_u64(1);
     let bytes = Bytes::from(random_bytes(&mut random, 40 << 20));
@@ -83,7 +83,7 @@ fn a_large_file_comes_whole_and_goes_while_it_is_written() {
 
 #[test]
 fn only_what_was_changed_is_stored() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let file = make(&one, "shared").await;
@@ -106,7 +106,7 @@ fn only_what_was_changed_is_stored() {
 
 #[test]
 fn a_file_cut_back_to_the_servers_length_is_short_here_too() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let length_at =
@@ -139,7 +139,7 @@ fn a_file_cut_back_to_the_servers_length_is_short_here_too() {
 
 #[test]
 fn emptying_an_empty_file_or_cutting_nothing_off_changes_its_time() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         const OLD: AfsTime = AfsTime(1_000_000_000);
@@ -172,7 +172,7 @@ fn emptying_an_empty_file_or_cutting_nothing_off_changes_its_time() {
 
 #[test]
 fn an_append_goes_behind_what_others_have_closed() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         drop(make(&one, "log").await);
@@ -197,7 +197,7 @@ fn an_append_goes_behind_what_others_have_closed() {
 }
 
 fn rounds(seed: u64, lose_every: u64) {
-    let world = World::new();
+    let world = Cell::new();
     let clients = [world.client(1), world.client(2)];
     let sim = world.sim.clone();
     world.run(async move {
@@ -248,7 +248,7 @@ fn an_open_sees_what_was_closed_before_it_over_a_lossy_way() {
 
 #[test]
 fn a_server_that_is_away_holds_a_close_up_and_nothing_is_lost() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let client = world.client(1);
     let file = world.run({
         let client = client.clone();
@@ -287,7 +287,7 @@ fn a_server_that_is_away_holds_a_close_up_and_nothing_is_lost() {
 
 #[test]
 fn what_cannot_be_stored_is_told_at_close_and_put_aside() {
-    let world = World::new();
+    let world = Cell::new();
     let folder = world.folder("cache");
     let client = world.client_with(with_folder(&world, 1, &folder));
     let volume = world.volume(0, ROOT_CELL);
@@ -312,7 +312,7 @@ fn what_cannot_be_stored_is_told_at_close_and_put_aside() {
 #[test]
 fn a_file_that_is_changed_while_it_is_read_is_not_taken_for_another_version() {
     for seed in 0..6 {
-        let world = World::new();
+        let world = Cell::new();
         let (one, two) = (world.client(1), world.client(2));
         world.run(async move {
             let mut random = StdRng::seed_from_u64(seed);
@@ -342,7 +342,7 @@ fn a_file_that_is_changed_while_it_is_read_is_not_taken_for_another_version() {
 
 #[test]
 fn cutting_and_growing_leaves_zeros() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let file = make(&one, "file").await;
@@ -370,7 +370,7 @@ fn cutting_and_growing_leaves_zeros() {
 
 #[test]
 fn a_file_that_is_removed_while_it_is_open_is_read_and_written_on() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&one).await;
@@ -391,7 +391,7 @@ fn a_file_that_is_removed_while_it_is_open_is_read_and_written_on() {
 /// So that the kernel looks its name up again, where another file may be.
 #[test]
 fn a_file_that_another_client_removed_before_it_was_read_is_gone() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let file = make(&one, "file").await;
@@ -409,7 +409,7 @@ fn a_file_that_another_client_removed_before_it_was_read_is_gone() {
 
 #[test]
 fn a_time_and_a_mode_that_are_set_stay_when_the_file_is_closed() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let file = make(&client, "file").await;
@@ -425,7 +425,7 @@ fn a_time_and_a_mode_that_are_set_stay_when_the_file_is_closed() {
 
 #[test]
 fn who_may_not_read_is_told_at_open_though_the_data_are_here() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let file = world.run({
         let client = client.clone();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, make, read_all, with_folder};
-use crate::support::{NOBODY, World, content};
+use crate::support::{Cell, NOBODY, content};
 use bytes::Bytes;
 
 /// The folder as it is at a moment, which is how kill -9 leaves it.
@@ -23,7 +23,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn what_a_killed_client_wrote_is_stored_at_the_next_start() {
-    let world = World::new();
+    let world = Cell::new();
     let (before, after) = (world.folder("before"), world.folder("after"));
     let one = world.client_with(with_folder(&world, 1, &before));
     let fids = world.run({
@@ -58,7 +58,7 @@ fn what_a_killed_client_wrote_is_stored_at_the_next_start() {
 
 #[test]
 fn what_a_killed_client_wrote_and_others_changed_since_is_put_aside() {
-    let world = World::new();
+    let world = Cell::new();
     let (before, after) = (world.folder("before"), world.folder("after"));
     let one = world.client_with(with_folder(&world, 1, &before));
     let other = world.client(3);
@@ -100,7 +100,7 @@ fn what_a_killed_client_wrote_and_others_changed_since_is_put_aside() {
 
 #[test]
 fn a_store_that_the_client_died_in_is_known_again() {
-    let world = World::new();
+    let world = Cell::new();
     let (before, after) = (world.folder("before"), world.folder("after"));
     let one = world.client_with(with_folder(&world, 1, &before));
     let was_copied = Arc::new(Mutex::new(false));
@@ -136,7 +136,7 @@ fn a_store_that_the_client_died_in_is_known_again() {
 /// A task that still has the client when its process ends kept it from closing the cache: after a reboot all of it was fetched anew.
 #[test]
 fn what_a_client_cached_that_ended_in_order_outlives_a_reboot() {
-    let world = World::new();
+    let world = Cell::new();
     let folder = world.folder("cache");
     let one = world.client_with(with_folder(&world, 1, &folder));
     world.run({

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::{NOBODY, World, names};
+use crate::support::{Cell, NOBODY, names};
 use afs_client::{Client, Error};
 use afs_dns::{Answer, Asking, NoAnswer, Question, Record, Resolver};
 use afs_sim::Sim;
@@ -28,7 +28,7 @@ struct Dns {
 
 impl Dns {
     /// Knows far.test, whose database server is that of the world, for 600 s.
-    fn new(world: &World) -> Arc<Self> {
+    fn new(world: &Cell) -> Arc<Self> {
         let dns = Self {
             sim: world.sim.clone(),
             script: Mutex::default(),
@@ -70,7 +70,7 @@ impl Resolver for Dns {
     }
 }
 
-fn client(world: &World, dns: &Arc<Dns>) -> Client {
+fn client(world: &Cell, dns: &Arc<Dns>) -> Client {
     let mut config = world.config(1);
     config.dns = Some(Arc::clone(dns) as Arc<dyn Resolver>);
     world.client_with(config)
@@ -89,7 +89,7 @@ async fn list(client: &Client, name: &str) -> Vec<String> {
 
 #[test]
 fn a_cell_that_only_the_dns_knows_is_there_when_somebody_looks_for_it() {
-    let world = World::new();
+    let world = Cell::new();
     let dns = Dns::new(&world);
     let client = client(&world, &dns);
     world.run(async move {
@@ -109,7 +109,7 @@ fn a_cell_that_only_the_dns_knows_is_there_when_somebody_looks_for_it() {
 
 #[test]
 fn a_mount_point_of_a_cell_that_only_the_dns_knows_is_crossed_and_to_look_at_it_asks_nothing() {
-    let world = World::new();
+    let world = Cell::new();
     let dns = Dns::new(&world);
     let client = client(&world, &dns);
     world.run(async move {
@@ -125,7 +125,7 @@ fn a_mount_point_of_a_cell_that_only_the_dns_knows_is_crossed_and_to_look_at_it_
 
 #[test]
 fn a_name_that_is_no_cell_is_asked_for_once_in_half_a_minute() {
-    let world = World::new();
+    let world = Cell::new();
     let dns = Dns::new(&world);
     let client = client(&world, &dns);
     let sim = world.sim.clone();
@@ -148,7 +148,7 @@ fn a_name_that_is_no_cell_is_asked_for_once_in_half_a_minute() {
 
 #[test]
 fn names_that_programs_look_for_everywhere_ask_nothing() {
-    let world = World::new();
+    let world = Cell::new();
     let dns = Dns::new(&world);
     let client = client(&world, &dns);
     world.run(async move {
@@ -161,7 +161,7 @@ fn names_that_programs_look_for_everywhere_ask_nothing() {
 
 #[test]
 fn a_silent_dns_is_waited_for_five_seconds_and_then_left_alone_for_a_while() {
-    let world = World::new();
+    let world = Cell::new();
     let dns = Dns::new(&world);
     let client = client(&world, &dns);
     let sim = world.sim.clone();
@@ -180,7 +180,7 @@ fn a_silent_dns_is_waited_for_five_seconds_and_then_left_alone_for_a_while() {
 
 #[test]
 fn who_gives_up_waiting_does_not_end_the_look_up_for_others() {
-    let world = World::new();
+    let world = Cell::new();
     let dns = Dns::new(&world);
     let client = client(&world, &dns);
     let sim = world.sim.clone();
@@ -202,7 +202,7 @@ fn who_gives_up_waiting_does_not_end_the_look_up_for_others() {
 
 #[test]
 fn servers_are_asked_for_anew_after_their_time_and_kept_if_the_dns_is_silent() {
-    let world = World::new();
+    let world = Cell::new();
     let dns = Dns::new(&world);
     let client = client(&world, &dns);
     let sim = world.sim.clone();

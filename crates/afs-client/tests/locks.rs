@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::laptop::Laptop;
-use crate::support::{ALICE, ROOT_CELL, USER_VOLUME, World, cell_root};
+use crate::support::{ALICE, Cell, ROOT_CELL, USER_VOLUME, cell_root};
 use afs_client::{Client, Error, Fid, LockKind};
 use afs_sim::{Fate, Sim};
 use rx::Runtime;
@@ -29,7 +29,7 @@ where
     F: FnOnce(Sim, Laptop, Client, [Client; 2], Fid) -> W + Send + 'static,
     W: Future<Output = ()> + Send + 'static,
 {
-    let world = World::new();
+    let world = Cell::new();
     let laptop = Laptop::new(&world, 1);
     let one = world.client_on(Arc::new(laptop.clone()), world.config(1));
     let others = [world.client(2), world.client(3)];
@@ -124,7 +124,7 @@ fn a_lock_that_is_about_to_end_when_its_client_wakes_is_prolonged_at_once() {
 /// A server that starts anew has no locks. Clients asked for theirs with the next prolongation, up to 100 s later.
 #[test]
 fn a_lock_is_asked_for_again_as_soon_as_a_client_learns_that_its_server_forgot_it() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two, sim) = (world.client(1), world.client(2), world.sim.clone());
     let world = Arc::new(Mutex::new(world));
     let clock = sim.clone();
@@ -144,7 +144,7 @@ fn a_lock_is_asked_for_again_as_soon_as_a_client_learns_that_its_server_forgot_i
 /// Locks were prolonged one after the other, and the server of the first one was waited for.
 #[test]
 fn a_silent_server_costs_no_lock_at_another() {
-    let world = World::with_sites(2);
+    let world = Cell::with_sites(2);
     world.make_volume(0, "root.cell", ROOT_CELL);
     world.make_volume(1, "user", USER_VOLUME);
     let (one, two, sim) = (world.client(1), world.client(2), world.sim.clone());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, make, open, random_bytes, read_all};
 use crate::support::moving::Mover;
-use crate::support::{ALICE, NOBODY, ROOT_CELL, World, cell_root, content, names};
+use crate::support::{ALICE, Cell, NOBODY, ROOT_CELL, cell_root, content, names};
 use afs_client::{Client, Error, Fid, LockKind};
 use afs_sim::Sim;
 use bytes::Bytes;
@@ -142,7 +142,7 @@ impl Work {
 fn a_volume_that_moves_under_readers_and_writers_costs_a_pause_and_nothing_else() {
     for seed in 0..2 {
         println!("seed {seed}");
-        let world = World::with_sites(2);
+        let world = Cell::with_sites(2);
         world.make_volume(0, "root.cell", ROOT_CELL);
         let (one, two, three) = (world.client(1), world.client(2), world.client(3));
         let (mover, sim) = (Mover::new(&world), world.sim.clone());
@@ -196,7 +196,7 @@ fn a_volume_that_moves_under_readers_and_writers_costs_a_pause_and_nothing_else(
 /// A client that only writes into its cache calls no server, so it did not learn of the move, and another client got its lock.
 #[test]
 fn a_lock_follows_a_volume_that_moves_though_its_holder_calls_no_server() {
-    let world = World::with_sites(2);
+    let world = Cell::with_sites(2);
     world.make_volume(0, "root.cell", ROOT_CELL);
     let (one, two) = (world.client(1), world.client(2));
     let (mover, sim) = (Mover::new(&world), world.sim.clone());
@@ -215,7 +215,7 @@ fn a_lock_follows_a_volume_that_moves_though_its_holder_calls_no_server() {
 /// that somebody moves it.
 #[test]
 fn a_move_whose_last_part_takes_minutes_is_waited_for() {
-    let world = World::with_sites(2);
+    let world = Cell::with_sites(2);
     world.make_volume(0, "root.cell", ROOT_CELL);
     let client = world.client(1);
     let (mut mover, sim) = (Mover::new(&world), world.sim.clone());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::data::READ;
 use crate::support::{
-    ALICE, BOB, CELL, NOBODY, ROOT_CELL, ROOT_CELL_RO, USER_VOLUME, World, cell_root, content, names, put,
+    ALICE, BOB, CELL, Cell, NOBODY, ROOT_CELL, ROOT_CELL_RO, USER_VOLUME, cell_root, content, names, put,
 };
 use afs_client::{Error, Kind, SetStatus};
 use afs_volume::VolumeState;
@@ -17,7 +17,7 @@ use afs_wire::vl::SiteFlags;
 /// then it has a hidden name.
 #[test]
 fn a_directory_is_removed_though_the_kernel_has_not_given_back_a_file_that_was_closed() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let root = cell_root(&client).await;
@@ -45,7 +45,7 @@ fn a_directory_is_removed_though_the_kernel_has_not_given_back_a_file_that_was_c
 /// An open file is removed by giving it a hidden name, for which there is no room: so it is removed for good.
 #[test]
 fn an_open_file_is_removed_from_a_full_directory() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let root = cell_root(&client).await;
@@ -75,7 +75,7 @@ fn an_open_file_is_removed_from_a_full_directory() {
 
 #[test]
 fn a_file_is_made_found_written_read_and_removed() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let root = cell_root(&client).await;
@@ -99,7 +99,7 @@ fn a_file_is_made_found_written_read_and_removed() {
 
 #[test]
 fn what_is_promised_is_answered_from_memory() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let root = cell_root(&client).await;
@@ -120,7 +120,7 @@ fn what_is_promised_is_answered_from_memory() {
 
 #[test]
 fn directories_are_edited_here_and_are_what_the_server_has() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, other) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&client).await;
@@ -161,7 +161,7 @@ fn directories_are_edited_here_and_are_what_the_server_has() {
 
 #[test]
 fn what_one_client_changes_the_others_next_question_sees() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&one).await;
@@ -189,7 +189,7 @@ fn what_one_client_changes_the_others_next_question_sees() {
 
 #[test]
 fn breaks_are_told_to_who_keeps_copies_before_the_writer_goes_on() {
-    let world = World::new();
+    let world = Cell::new();
     let (reader, writer) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&reader).await;
@@ -215,7 +215,7 @@ fn breaks_are_told_to_who_keeps_copies_before_the_writer_goes_on() {
 
 #[test]
 fn nobody_sees_or_does_what_the_access_list_does_not_grant() {
-    let world = World::new();
+    let world = Cell::new();
     let list = [(ViceId(1001), Rights::ALL), (ViceId(1002), Rights::LOOKUP)];
     world.grant(0, USER_VOLUME, &list);
     let client = world.client(1);
@@ -250,7 +250,7 @@ fn nobody_sees_or_does_what_the_access_list_does_not_grant() {
 
 #[test]
 fn mount_points_are_crossed_both_ways_and_named_by_their_place() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let root = cell_root(&client).await;
@@ -277,7 +277,7 @@ fn mount_points_are_crossed_both_ways_and_named_by_their_place() {
 
 #[test]
 fn a_path_from_read_only_volumes_stays_in_them() {
-    let world = World::new();
+    let world = Cell::new();
     let writer = world.client(1);
     world.run({
         let writer = writer.clone();
@@ -311,7 +311,7 @@ fn a_path_from_read_only_volumes_stays_in_them() {
 
 #[test]
 fn the_dynamic_root_shows_the_cells_and_leaves_unvisited_ones_alone() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let root = client.root();
@@ -332,7 +332,7 @@ fn the_dynamic_root_shows_the_cells_and_leaves_unvisited_ones_alone() {
 
 #[test]
 fn a_name_with_at_sys_stands_for_the_kind_of_machine() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         client.set_sysnames(vec!["first".to_owned(), "second".to_owned()]).await;
@@ -347,7 +347,7 @@ fn a_name_with_at_sys_stands_for_the_kind_of_machine() {
 
 #[test]
 fn an_open_file_that_loses_its_name_can_still_be_read() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let volume = world.volume(0, ROOT_CELL);
     assert_eq!(volume.state(), VolumeState::Online);
@@ -386,7 +386,7 @@ fn a_name_that_is_given_to_one_file_after_the_other_always_names_one_and_it_is_w
     use afs_client::OpenFlags;
     const READ: OpenFlags = OpenFlags { read: true, write: false, truncate: false };
     const ROUNDS: usize = 200;
-    let world = World::new();
+    let world = Cell::new();
     let (client, other) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&client).await;
@@ -436,7 +436,7 @@ fn a_name_that_is_given_to_one_file_after_the_other_always_names_one_and_it_is_w
 
 #[test]
 fn no_name_is_made_that_programs_have_no_room_for_and_others_names_of_that_length_can_be_used_and_removed() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let long = [b'n'; 256];
     let (root, fid) = world.run({
@@ -471,7 +471,7 @@ fn no_name_is_made_that_programs_have_no_room_for_and_others_names_of_that_lengt
 
 #[test]
 fn a_hard_link_of_a_symbolic_link_is_not_permitted() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let root = cell_root(&client).await;
@@ -484,7 +484,7 @@ fn a_hard_link_of_a_symbolic_link_is_not_permitted() {
 #[test]
 fn an_open_file_is_removed_by_who_may_delete_and_not_insert() {
     use afs_client::OpenFlags;
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let (root, fid) = world.run({
         let client = client.clone();
@@ -514,7 +514,7 @@ fn an_open_file_is_removed_by_who_may_delete_and_not_insert() {
 
 #[test]
 fn a_volume_made_anew_under_its_name_is_found_at_once() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let root = world.run({
         let client = client.clone();
@@ -546,7 +546,7 @@ fn a_volume_made_anew_under_its_name_is_found_at_once() {
 
 #[test]
 fn a_backup_made_of_a_volume_that_is_known_is_found_at_once() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let root = world.run({
         let client = client.clone();

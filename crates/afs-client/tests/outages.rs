@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, make, open, random_bytes, read_all};
-use crate::support::{Cell, NOBODY, World, cell_root, content, names};
+use crate::support::{Cell, NOBODY, cell_root, content, names};
 use afs_client::{Client, Error, OpenFile};
 use afs_sim::{Fate, Sim};
 use bytes::Bytes;
@@ -50,7 +50,7 @@ async fn within<T>(sim: &Sim, time: Duration, future: impl Future<Output = T>) -
 /// A cell whose server goes away.
 struct Place {
     sim: Sim,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<Cell>>,
     one: Client,
     two: Client,
     random: StdRng,
@@ -92,7 +92,7 @@ where
     for away in [Away::Cut, Away::Killed] {
         for lasts in OUTAGES {
             for seed in 0..2 {
-                let world = World::new();
+                let world = Cell::new();
                 let (one, two, sim) = (world.client(1), world.client(2), world.sim.clone());
                 let world = Arc::new(Mutex::new(world));
                 let random = StdRng::seed_from_u64(seed);
@@ -188,7 +188,7 @@ fn names_are_made_and_listed_when_the_server_is_back() {
 /// What is promised and in the cache takes no server, for as long as it is promised: also when the server is known to be away.
 #[test]
 fn what_is_in_the_cache_is_found_opened_and_read_while_the_server_is_away() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two, sim) = (world.client(1), world.client(2), world.sim.clone());
     let address = world.sites[0].address;
     world.run(async move {
@@ -219,7 +219,7 @@ fn what_is_in_the_cache_is_found_opened_and_read_while_the_server_is_away() {
 #[test]
 fn a_link_that_loses_costs_no_byte() {
     for seed in 0..4 {
-        let world = World::new();
+        let world = Cell::new();
         let (one, two, sim) = (world.client(1), world.client(2), world.sim.clone());
         let mut chance = StdRng::seed_from_u64(seed);
         sim.set_network(move |_, _, _, _| match chance.random_bool(0.05) {
@@ -243,7 +243,7 @@ fn a_link_that_loses_costs_no_byte() {
 }
 
 /// A server that takes calls, is alive by all that Rx says, and never answers one.
-fn mute(world: &World) -> rx::Endpoint {
+fn mute(world: &Cell) -> rx::Endpoint {
     let endpoint = world.bind_without_service(0);
     let service = Service {
         id: ServiceId(1),
@@ -262,7 +262,7 @@ fn mute(world: &World) -> rx::Endpoint {
 
 #[test]
 fn a_server_that_never_answers_holds_nobody_who_does_not_want_to_wait() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let (one, two, sim) = (world.client(1), world.client(2), world.sim.clone());
     let (written, read): (OpenFile, OpenFile) = world.run({
         let (one, two) = (one.clone(), two.clone());
@@ -305,7 +305,7 @@ fn a_server_that_never_answers_holds_nobody_who_does_not_want_to_wait() {
 
 #[test]
 fn a_server_that_never_answers_is_given_up_by_who_waits() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let (one, two, sim) = (world.client(1), world.client(2), world.sim.clone());
     let read = world.run({
         let (one, two) = (one.clone(), two.clone());
@@ -332,7 +332,7 @@ fn a_server_that_never_answers_is_given_up_by_who_waits() {
 
 #[test]
 fn a_server_that_never_was_there_is_told_of_within_a_minute() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let (one, sim) = (world.client(1), world.sim.clone());
     world.stop(0);
     world.run(async move {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, make, open, read_all};
-use crate::support::{NOBODY, World, cell_root};
+use crate::support::{Cell, NOBODY, cell_root};
 use afs_client::{Client, SetStatus};
 use bytes::Bytes;
 
 #[test]
 fn who_reads_on_has_all_that_the_way_carries_after_some_round_trips() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let file = make(&one, "large").await;
@@ -30,7 +30,7 @@ fn who_reads_on_has_all_that_the_way_carries_after_some_round_trips() {
 
 #[test]
 fn who_reads_the_beginning_fetches_little() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let file = make(&one, "large").await;
@@ -70,7 +70,7 @@ fn text_of(name: &str, bytes: usize) -> Bytes {
 /// Ten thousand small files took a round trip each, read one after the other.
 #[test]
 fn who_reads_one_small_file_after_the_other_waits_for_few() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let names = make_files(&one, 300, 8192).await;
@@ -86,7 +86,7 @@ fn who_reads_one_small_file_after_the_other_waits_for_few() {
 
 #[test]
 fn who_reads_a_tree_of_small_files_waits_for_few_in_each_directory() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&one).await;
@@ -120,7 +120,7 @@ fn who_reads_a_tree_of_small_files_waits_for_few_in_each_directory() {
 
 #[test]
 fn who_reads_two_of_many_small_files_fetches_few() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let names = make_files(&one, 300, 8192).await;
@@ -135,7 +135,7 @@ fn who_reads_two_of_many_small_files_fetches_few() {
 
 #[test]
 fn what_was_fetched_before_it_was_opened_is_what_is_there_when_it_is() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let names = make_files(&one, 40, 8192).await;
@@ -153,7 +153,7 @@ fn what_was_fetched_before_it_was_opened_is_what_is_there_when_it_is() {
 
 #[test]
 fn what_the_user_may_not_read_is_not_fetched_for_him() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let names = make_files(&one, 12, 8192).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, make, random_bytes, read_all};
 use crate::support::moving::Mover;
-use crate::support::{CELL, NOBODY, ROOT_CELL, World, cell_root, names};
+use crate::support::{CELL, Cell, NOBODY, ROOT_CELL, cell_root, names};
 use afs_client::{Client, Fid, OpenFile, ServerKind};
 use afs_sim::{Fate, Sim};
 use afs_volume::disk::{Cut, SimulatedDisk};
@@ -32,7 +32,7 @@ fn is_data(payload: &[u8]) -> bool {
 
 /// A cell with `root.cell` at the first of some servers, and its releases at all of them.
 struct Place {
-    world: World,
+    world: Cell,
     mover: Mover,
     writer: Client,
     sites: Vec<usize>,
@@ -40,10 +40,10 @@ struct Place {
 
 impl Place {
     fn new(count: u8) -> Self {
-        Self::of(World::with_sites(count), count)
+        Self::of(Cell::with_sites(count), count)
     }
 
-    fn of(world: World, count: u8) -> Self {
+    fn of(world: Cell, count: u8) -> Self {
         world.make_volume(0, "root.cell", ROOT_CELL);
         let (mover, writer) = (Mover::new(&world), world.client(1));
         Self { world, mover, writer, sites: (0..usize::from(count)).collect() }
@@ -123,7 +123,7 @@ async fn read_timed(client: &Client, file: &OpenFile) -> (Duration, Vec<u8>) {
 }
 
 /// A file at all servers of a place, in the first release.
-fn with_released_file(place: Place, seed: u64) -> (World, Vec<u8>) {
+fn with_released_file(place: Place, seed: u64) -> (Cell, Vec<u8>) {
     let Place { world, mover, writer, sites } = place;
     let bytes = random_bytes(&mut StdRng::seed_from_u64(seed), BYTES);
     let content = bytes.clone();
@@ -164,7 +164,7 @@ fn a_read_goes_on_at_another_server_within_two_seconds_when_its_own_is_silent() 
 #[test]
 fn a_read_goes_on_at_another_server_when_the_disk_of_its_own_fails() {
     let disks: Vec<_> = (0..3).map(|_| SimulatedDisk::new(1 << 30)).collect();
-    let world = World::with_disks(3, |number| Some(disks[usize::from(number)].clone()));
+    let world = Cell::with_disks(3, |number| Some(disks[usize::from(number)].clone()));
     let (world, bytes) = with_released_file(Place::of(world, 3), 1);
     let client = world.client(2);
     let sim = world.sim.clone();

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::World;
+use crate::support::Cell;
 use crate::support::data::{READ, WRITE, make, open, random_bytes, read_all, with_folder};
 use afs_client::{Client, OpenFile};
 use afs_sim::{Fate, Sim};
@@ -117,7 +117,7 @@ enum Held {
 
 struct Rounds {
     sim: Sim,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<Cell>>,
     weather: Arc<Mutex<Weather>>,
     clients: [Client; 2],
     random: StdRng,
@@ -132,7 +132,7 @@ struct Rounds {
 
 impl Rounds {
     fn new(seed: u64, trouble: Trouble) -> Self {
-        let world = World::new();
+        let world = Cell::new();
         let clients = [1, 2].map(|number| {
             let folder = world.folder(&format!("cache-{number}"));
             world.client_with(with_folder(&world, number, &folder))

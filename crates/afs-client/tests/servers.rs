@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::support::{ALICE, BOB, CELL, NOBODY, ROOT_CELL, World, cell_root, content, names, put};
+use crate::support::{ALICE, BOB, CELL, Cell, NOBODY, ROOT_CELL, cell_root, content, names, put};
 use afs_client::{LockKind, SetStatus};
 use afs_sim::Fate;
 use afs_volume::VolumeState;
@@ -15,7 +15,7 @@ const OTHER: VolumeId = VolumeId(0x2000_0020);
 
 #[test]
 fn a_busy_volume_is_waited_for() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let volume = world.volume(0, ROOT_CELL);
     let sim = world.sim.clone();
@@ -44,7 +44,7 @@ fn a_busy_volume_is_waited_for() {
 /// A program that has a directory locked lets go of it in a minute where nobody answers, but not where a volume is busy.
 #[test]
 fn who_waits_for_a_server_that_is_away_is_told_from_who_waits_for_a_busy_one() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let volume = world.volume(0, ROOT_CELL);
     let (sim, address) = (world.sim.clone(), world.sites[0].address);
@@ -81,7 +81,7 @@ fn who_waits_for_a_server_that_is_away_is_told_from_who_waits_for_a_busy_one() {
 
 #[test]
 fn a_volume_that_has_moved_is_found_where_it_is() {
-    let world = World::with_sites(2);
+    let world = Cell::with_sites(2);
     world.make_volume(0, "root.cell", ROOT_CELL);
     let client = world.client(1);
     let root = world.run({
@@ -102,7 +102,7 @@ fn a_volume_that_has_moved_is_found_where_it_is() {
 
 #[test]
 fn a_volume_that_the_database_knows_and_no_server_has_is_told_of_soon() {
-    let world = World::new();
+    let world = Cell::new();
     world.set_entry("phantom", OTHER, &[(0, SiteFlags::RW_VOL)]);
     let client = world.client(1);
     world.run(async move {
@@ -117,7 +117,7 @@ fn a_volume_that_the_database_knows_and_no_server_has_is_told_of_soon() {
 
 #[test]
 fn a_server_that_was_away_is_waited_for_and_goes_on() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let client = world.client(1);
     let (root, fid) = world.run({
         let client = client.clone();
@@ -173,7 +173,7 @@ fn a_server_that_was_away_is_waited_for_and_goes_on() {
 #[test]
 fn a_server_that_is_only_starting_is_waited_for() {
     use rx::Runtime;
-    let mut world = World::new();
+    let mut world = Cell::new();
     let client = world.client(1);
     let fid = world.run({
         let client = client.clone();
@@ -205,7 +205,7 @@ fn a_server_that_is_only_starting_is_waited_for() {
 
 #[test]
 fn a_server_that_never_answers_costs_seconds() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let client = world.client(1);
     world.stop(0);
     world.run(async move {
@@ -223,7 +223,7 @@ fn a_server_that_never_answers_costs_seconds() {
 
 #[test]
 fn a_replica_answers_when_another_does_not() {
-    let mut world = World::with_sites(2);
+    let mut world = Cell::with_sites(2);
     for site in 0..2 {
         // The same content at both, as a release leaves it.
         world.make_volume(site, "root.cell", ROOT_CELL);
@@ -255,7 +255,7 @@ fn a_stranger_ends_no_promise_and_a_server_only_its_own() {
     use afs_wire::rxafscb::{CallBack, InitCallBackState, InitCallBackState3, Rxafscb};
     use rx_proto::security::Null;
     use rxgen::Interface;
-    let mut world = World::with_sites(2);
+    let mut world = Cell::with_sites(2);
     world.make_volume(0, "root.cell", ROOT_CELL);
     world.make_volume(1, "other", OTHER);
     let client = world.client(1);
@@ -274,7 +274,7 @@ fn a_stranger_ends_no_promise_and_a_server_only_its_own() {
     });
     let to = client.address();
     let service = rx_proto::ids::ServiceId(Rxafscb::SERVICE_ID);
-    let tell = |world: &World, from: &rx::Endpoint, number: u8| {
+    let tell = |world: &Cell, from: &rx::Endpoint, number: u8| {
         let connection = from.connect(to, service, Box::new(Null));
         // That of the first site.
         let server_uuid = Uuid { time_low: 7000, ..Uuid::default() };
@@ -303,7 +303,7 @@ fn a_stranger_ends_no_promise_and_a_server_only_its_own() {
 
 #[test]
 fn a_server_that_forgets_its_promises_ends_them() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let (client, other) = (world.client(1), world.client(2));
     let (root, fid) = world.run({
         let (client, other) = (client.clone(), other.clone());
@@ -329,7 +329,7 @@ fn a_server_that_forgets_its_promises_ends_them() {
 /// hearing of it, after the server has waited for its answer in vain.
 #[test]
 fn a_client_behind_a_nat_router_hears_of_changes_also_after_a_pause() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, other) = (world.client(1), world.client(2));
     let behind = world.config(1).bind;
     let mut open_until = HashMap::new();
@@ -356,7 +356,7 @@ fn a_client_behind_a_nat_router_hears_of_changes_also_after_a_pause() {
 
 #[test]
 fn lost_datagrams_cost_time_and_nothing_else() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let sim = world.sim.clone();
     world.run(async move {
@@ -374,7 +374,7 @@ fn lost_datagrams_cost_time_and_nothing_else() {
 
 #[test]
 fn locks_are_shared_out_and_given_back() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&one).await;
@@ -409,7 +409,7 @@ fn locks_are_shared_out_and_given_back() {
 
 #[test]
 fn a_lock_on_its_way_back_is_in_nobody_of_the_same_clients_way() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&one).await;
@@ -432,7 +432,7 @@ fn a_lock_on_its_way_back_is_in_nobody_of_the_same_clients_way() {
 
 #[test]
 fn who_is_interrupted_while_he_asks_for_a_lock_leaves_none() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&one).await;
@@ -453,7 +453,7 @@ fn who_is_interrupted_while_he_asks_for_a_lock_leaves_none() {
 
 #[test]
 fn the_end_of_a_client_is_an_error_to_who_waits() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let client = world.client(1);
     let root = world.run({
         let client = client.clone();

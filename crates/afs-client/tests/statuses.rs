@@ -1,11 +1,11 @@
 //! How few calls and round trips bring the statuses of many files, and of trees that are gone through.
 
-use crate::support::{NOBODY, World, cell_root};
+use crate::support::{Cell, NOBODY, cell_root};
 use afs_client::Kind;
 
 #[test]
 fn many_statuses_come_with_few_calls() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, other) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&client).await;
@@ -33,7 +33,7 @@ fn many_statuses_come_with_few_calls() {
 /// Ten thousand files read one after the other took two round trips each from the twentieth second on.
 #[test]
 fn the_files_of_a_listed_directory_are_looked_at_in_few_calls_however_long_that_takes() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, other) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&other).await;
@@ -58,7 +58,7 @@ fn the_files_of_a_listed_directory_are_looked_at_in_few_calls_however_long_that_
 /// many more of them than directories.
 #[test]
 fn a_tree_is_gone_through_in_few_round_trips() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, other) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&other).await;
@@ -99,7 +99,7 @@ fn a_tree_is_gone_through_in_few_round_trips() {
 /// Each listing used to fetch the next directories that were not here yet, and so went further ahead of the reader each time.
 #[test]
 fn who_walks_through_a_tree_has_the_next_directories_fetched_and_not_all() {
-    let world = World::new();
+    let world = Cell::new();
     let (one, two) = (world.client(1), world.client(2));
     world.run(async move {
         let top = one.make_dir(NOBODY, cell_root(&one).await, b"top", 0o755).await.unwrap().fid;

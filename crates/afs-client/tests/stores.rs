@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
-use crate::support::{NOBODY, World, content};
+use crate::support::{Cell, NOBODY, content};
 use afs_client::SetStatus;
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 #[test]
 fn a_close_that_is_interrupted_is_stored_in_the_background() {
     for wait in [0, 1, 6, 11, 16, 25] {
-        let world = World::new();
+        let world = Cell::new();
         let (one, two) = (world.client(1), world.client(2));
         world.run(async move {
             let file = make(&one, "file").await;
@@ -53,7 +53,7 @@ fn a_close_that_is_interrupted_is_stored_in_the_background() {
 #[test]
 fn a_server_that_dies_between_costs_no_promise() {
     for seed in 0..3 {
-        let mut world = World::new();
+        let mut world = Cell::new();
         let clients = [world.client(1), world.client(2)];
         let mut random = StdRng::seed_from_u64(seed);
         let mut model = Vec::new();
@@ -86,7 +86,7 @@ fn a_server_that_dies_between_costs_no_promise() {
 /// keeps copies is told of it.
 #[test]
 fn what_a_fresh_client_writes_counts_as_nobody_elses() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let mut notices = client.notices(afs_client::Audience::Anybody);
     world.run({
@@ -133,7 +133,7 @@ fn what_a_fresh_client_writes_counts_as_nobody_elses() {
 #[test]
 fn what_was_written_to_a_mapping_never_lands_in_a_version_of_others() {
     use std::os::unix::fs::FileExt;
-    let world = World::new();
+    let world = Cell::new();
     let one = world.client(1);
     let folder = world.folder("cache");
     let two = world.client_with(with_folder(&world, 2, &folder));
@@ -172,7 +172,7 @@ fn what_was_written_to_a_mapping_never_lands_in_a_version_of_others() {
 /// `fstat` told a length of before, if it asked in the moment in which what was written became the server's.
 #[test]
 fn a_file_that_is_stored_just_now_has_its_new_length_and_no_older_one() {
-    let world = World::new();
+    let world = Cell::new();
     let one = world.client(1);
     world.run(async move {
         let file = make(&one, "file").await;

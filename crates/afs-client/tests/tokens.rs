@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::data::{WRITE, make, with_folder};
-use crate::support::{ALICE, BOB, CELL, NOBODY, USER_VOLUME, World, cell_root, content, names};
+use crate::support::{ALICE, BOB, CELL, Cell, NOBODY, USER_VOLUME, cell_root, content, names};
 use afs_client::streams::{InMemory, StoreRange};
 use afs_client::users::Holder;
 use afs_client::{Client, Fid, SetStatus, User};
@@ -56,7 +56,7 @@ async fn sleep(client: &Client, seconds: u64) {
 
 #[test]
 fn what_is_stored_when_a_token_is_refused_is_not_sent_as_nobodys() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, elsewhere) = (world.client(1), world.client(2));
     world.run(async move {
         let fid = make(&client, "file").await.fid();
@@ -81,7 +81,7 @@ fn what_is_stored_when_a_token_is_refused_is_not_sent_as_nobodys() {
 
 #[test]
 fn what_was_written_when_a_token_was_refused_waits_for_the_next_one() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, elsewhere, keys) = (world.client(1), world.client(2), world.keys().clone());
     world.run(async move {
         let fid = make(&client, "file").await.fid();
@@ -108,7 +108,7 @@ fn what_was_written_when_a_token_was_refused_waits_for_the_next_one() {
 /// nobody.
 #[test]
 fn what_was_written_before_a_token_ended_is_not_stored_as_the_next_persons() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, elsewhere, keys) = (world.client(1), world.client(2), world.keys().clone());
     world.run(async move {
         let fid = write_in_vain(&client).await;
@@ -125,7 +125,7 @@ fn what_was_written_before_a_token_ended_is_not_stored_as_the_next_persons() {
 
 #[test]
 fn what_was_written_is_put_aside_after_unlog_and_not_stored_as_nobodys() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, elsewhere) = (world.client(1), world.client(2));
     world.run(async move {
         let fid = write_in_vain(&client).await;
@@ -139,7 +139,7 @@ fn what_was_written_is_put_aside_after_unlog_and_not_stored_as_nobodys() {
 
 #[test]
 fn the_next_person_who_writes_the_file_stores_nothing_of_the_last() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, elsewhere, keys) = (world.client(1), world.client(2), world.keys().clone());
     world.run(async move {
         let fid = write_in_vain(&client).await;
@@ -154,7 +154,7 @@ fn the_next_person_who_writes_the_file_stores_nothing_of_the_last() {
 
 #[test]
 fn what_was_left_dirty_at_a_restart_waits_for_the_person_who_wrote_it() {
-    let mut world = World::new();
+    let mut world = Cell::new();
     let folder = world.folder("cache");
     let (keys, elsewhere) = (world.keys().clone(), world.client(2));
     let client = world.client_with(with_folder(&world, 1, &folder));
@@ -192,7 +192,7 @@ fn what_was_left_dirty_at_a_restart_waits_for_the_person_who_wrote_it() {
 /// What one had written and not stored was stored as the next one's who wrote into the same file, or as nobody's, in the clear.
 #[test]
 fn what_one_person_has_written_is_stored_as_theirs_before_the_next_writes() {
-    let world = World::new();
+    let world = Cell::new();
     let (client, elsewhere) = (world.client(1), world.client(2));
     world.run(async move {
         let fid = make(&client, "file").await.fid();
@@ -222,7 +222,7 @@ fn what_one_person_has_written_is_stored_as_theirs_before_the_next_writes() {
 
 #[test]
 fn one_who_writes_all_the_time_does_not_keep_another_from_writing() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     world.run(async move {
         let fid = make(&client, "file").await.fid();
@@ -249,7 +249,7 @@ fn one_who_writes_all_the_time_does_not_keep_another_from_writing() {
 /// A user who cut the file lost the turn while its status was asked for: each time as others change the file too.
 #[test]
 fn one_who_writes_all_the_time_does_not_keep_another_from_cutting() {
-    let world = World::new();
+    let world = Cell::new();
     let client = world.client(1);
     let others: Vec<_> = (2..8).map(|number| world.client(number)).collect();
     world.run(async move {
@@ -293,7 +293,7 @@ fn one_who_writes_all_the_time_does_not_keep_another_from_cutting() {
 /// refused the token.
 #[test]
 fn nothing_is_shown_from_the_cache_after_a_server_has_refused_a_token_that_had_ended_here_before() {
-    let world = World::new();
+    let world = Cell::new();
     world.grant(0, USER_VOLUME, &[(ViceId(1001), Rights::ALL)]);
     let (client, keys) = (world.client(1), world.keys().clone());
     world.run(async move {

@@ -46,7 +46,7 @@ mod op {
 pub(crate) const ROOT: u64 = 1;
 
 /// The longest that an answer or a notice is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The time between two looks whether it is time to give up.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -25,7 +25,8 @@ use super::trouble::{Aftermath, Doom, Weather};
 use super::{FILES, LOST_MAX, SITES};
 use crate::support::data::{READ, WRITE, read_all, try_read_all, with_folder};
 use crate::support::moving::Mover;
-use crate::support::{ALICE, BOB, CELL, NOBODY, SMALL_LOG, USER_VOLUME, World};
+use crate::support::{ALICE, BOB, CELL, NOBODY, SMALL_LOG, USER_VOLUME};
+use afs_lab::sim::Cell as World;
 
 /// The users who work at each client. A group that both are in, and nobody else, may change the names.
 pub(crate) const USERS: [User; 2] = [ALICE, BOB];

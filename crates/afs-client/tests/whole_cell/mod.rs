@@ -28,7 +28,8 @@ use rx::Runtime;
 use rx_proto::time::Instant;
 
 use crate::support::databases::WRITERS;
-use crate::support::{ROOT_CELL, USER_VOLUME, World};
+use crate::support::{ROOT_CELL, USER_VOLUME};
+use afs_lab::sim::Cell as World;
 use cell::{Cell, History, USERS, client_on};
 use log::{Counts, Event, Log, digest};
 use trouble::{Aftermath, Weather};

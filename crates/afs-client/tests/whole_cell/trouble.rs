@@ -15,7 +15,8 @@ use rx_proto::time::Instant;
 use super::cell::{Cell, TOLD_AFTER};
 use super::log::{Event, Fault, Log, Owner};
 use super::{LOST_MAX, SITES};
-use crate::support::{LOCATION, World};
+use crate::support::LOCATION;
+use afs_lab::sim::Cell as World;
 
 /// How often a server that did not start is started again.
 const START_EVERY: Duration = Duration::from_secs(1);
