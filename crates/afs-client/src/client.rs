@@ -155,7 +155,7 @@ impl Client {
         &self.inner.config
     }
 
-    /// The time that [`Status::valid_until`] is told in.
+    /// The time that `Status::valid_until` is told in.
     pub fn now(&self) -> Instant {
         self.inner.runtime.now()
     }

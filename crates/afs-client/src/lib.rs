@@ -18,7 +18,7 @@
 //!
 //! # What to open for a change
 //!
-//! - What a caller can ask: [`client::names`], [`client::statuses`], [`client::files`]. What the verbs do: `afs-view`.
+//! - What a caller can ask: `src/client/{names,statuses,files}.rs`. What the verbs do: `afs-view`.
 //! - Which server is asked, and what becomes of tokens: `afs-reach`.
 //! - Which parts hold which others: [`client::parts`]. How much memory each may take: [`memory`].
 //! - The answers to servers: [`client::callbacks`]; to `cmdebug`: `src/service/debug.rs`.

@@ -1,5 +1,5 @@
 //! Servers and clients of AFS in one process and in virtual time: what takes minutes of waiting takes none, and each run is the
-//! same. This has the pieces; [`cell`] puts them together.
+//! same. This has the pieces; `src/sim/cell.rs` puts them together.
 
 #[cfg(feature = "cell")]
 pub mod cell;

@@ -17,14 +17,14 @@ pub enum SyncPolicy {
 pub struct Config {
     /// See [`SyncPolicy`]. Default: every second.
     pub sync: SyncPolicy,
-    /// KiB of the file system that are left free: with less, what needs space is [`VolumeError::DiskFull`]. The log
+    /// KiB of the file system that are left free: with less, what needs space is [`VolumeError::DiskFull`](crate::VolumeError::DiskFull). The log
     /// and the store need room to write down removals too. Default: 64 MiB, which is two segments of the log.
     pub reserve_kib: u64,
     /// Bytes of the store that are kept in memory. Default: 64 MiB; less than the metadata in use costs reads.
     pub cache_bytes: usize,
     /// Bytes of a segment of the log. Default: 32 MiB. As much is in memory; starting after a crash reads twice that.
     pub log_bytes: u64,
-    /// True if a thread does what has to be done from time to time ([`Partition::maintain`]). Default: yes.
+    /// True if a thread does what has to be done from time to time ([`Partition::maintain`](crate::Partition::maintain)). Default: yes.
     pub has_thread: bool,
 }
 
