@@ -30,21 +30,7 @@ mod wan;
 
 use std::time::Duration;
 
-use crate::error::Error;
-use crate::lab::Lab;
-use crate::record::Record;
-
-/// Something to measure.
-pub(crate) struct Experiment {
-    /// Its name on the command line, and its file.
-    pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
-    /// True if it is about what AFS is blamed for: distance, crowds, the cache, many files. A quick run without names has only these
-    /// experiments.
-    pub(crate) is_main: bool,
-    /// Measures it, adding to a record that says nothing but when and where. Errors end everything.
-    pub(crate) run: fn(&Lab, &mut Record) -> Result<(), Error>,
-}
+use crate::record::Experiment;
 
 /// All experiments, in the order in which they run and are reported.
 pub(crate) const EXPERIMENTS: &[Experiment] = &[

@@ -5,37 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use serde::{Deserialize, Serialize};
-
-use crate::experiments::Experiment;
 use crate::lab::Lab;
 use crate::quiet;
-use crate::record::Record;
-
-/// The machine and what ran on it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Setting {
-    /// The revision, with "+" behind it if files were changed since.
-    pub(crate) afar: String,
-    pub(crate) rustc: String,
-    pub(crate) kernel: String,
-    pub(crate) iperf3: String,
-    pub(crate) libopenafs: String,
-    pub(crate) cpu: String,
-    pub(crate) cores: usize,
-    pub(crate) memory_mib: u64,
-    /// The time when the experiment began, UTC.
-    pub(crate) date: String,
-    /// The load average of the minute before the experiment began; between experiments it is that
-    /// of the one before.
-    pub(crate) load_average: f64,
-    /// The state of idle cores, if not as ever.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) idle_cores: String,
-    /// The measure against memory that the host takes back, if anything.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) free_memory: String,
-}
+use crate::record::{Experiment, Record, Setting};
 
 impl Setting {
     /// Asks the system. What cannot be had is "unknown".

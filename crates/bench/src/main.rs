@@ -47,12 +47,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::error::Error;
-use crate::experiments::{EXPERIMENTS, Experiment};
+use crate::experiments::EXPERIMENTS;
 use crate::host::{Awake, FreeMemory};
 use crate::interrupt::Interrupt;
 use crate::lab::Lab;
-use crate::machine::Setting;
-use crate::record::Record;
+use crate::record::{Experiment, Record, Setting};
 use crate::tools::Tools;
 
 /// Measures the transport, beside OpenAFS's and TCP. Needs root, a quiet machine, iperf3 and libopenafs-dev.

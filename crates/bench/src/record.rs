@@ -13,7 +13,44 @@ pub(crate) use plots::{Summary, round, short};
 
 use crate::error::Error;
 use crate::json;
-use crate::machine::Setting;
+use crate::lab::Lab;
+
+/// Something to measure.
+pub(crate) struct Experiment {
+    /// Its name on the command line, and its file.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// True if it is about what AFS is blamed for: distance, crowds, the cache, many files. A quick run without names has only these
+    /// experiments.
+    pub(crate) is_main: bool,
+    /// Measures it, adding to a record that says nothing but when and where. Errors end everything.
+    pub(crate) run: fn(&Lab, &mut Record) -> Result<(), Error>,
+}
+
+/// The machine and what ran on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Setting {
+    /// The revision, with "+" behind it if files were changed since.
+    pub(crate) afar: String,
+    pub(crate) rustc: String,
+    pub(crate) kernel: String,
+    pub(crate) iperf3: String,
+    pub(crate) libopenafs: String,
+    pub(crate) cpu: String,
+    pub(crate) cores: usize,
+    pub(crate) memory_mib: u64,
+    /// The time when the experiment began, UTC.
+    pub(crate) date: String,
+    /// The load average of the minute before the experiment began; between experiments it is that
+    /// of the one before.
+    pub(crate) load_average: f64,
+    /// The state of idle cores, if not as ever.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) idle_cores: String,
+    /// The measure against memory that the host takes back, if anything.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) free_memory: String,
+}
 
 /// An experiment's outcome. All its figures have their unit in their name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
