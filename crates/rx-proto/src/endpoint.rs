@@ -44,7 +44,7 @@ use crate::call::CallError;
 use crate::config::{CallLimits, Config};
 use crate::connection::{Connection, ConnectionKey, Role};
 use crate::fair::{FairQueue, Owners};
-use crate::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, ServiceId};
+use crate::ids::{CallNumber, Channel, ChannelRef, ConnectionId, Epoch, SecurityIndex, ServiceId};
 use crate::path::Path;
 use crate::pieces::Pieces;
 use crate::security::ServerSecurity;
@@ -91,13 +91,6 @@ impl CallHandle {
     pub const fn number(self) -> CallNumber {
         self.number
     }
-}
-
-/// A channel of a connection by its place in the endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ChannelRef {
-    pub(crate) connection: usize,
-    pub(crate) channel: Channel,
 }
 
 /// News for the application.

@@ -149,6 +149,13 @@ impl CallNumber {
     }
 }
 
+/// A channel of a connection by its place in the endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ChannelRef {
+    pub(crate) connection: usize,
+    pub(crate) channel: Channel,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,8 +2,8 @@
 //! each. In a queue short calls go first, then each in its turn. Which queue is served is decided between all paths (see
 //! `endpoint::egress`); here only which of them ask for it.
 
-use crate::endpoint::ChannelRef;
 use crate::fair::Owner;
+use crate::ids::ChannelRef;
 use std::collections::VecDeque;
 
 /// A call that has sent less than this is short and goes before the others.

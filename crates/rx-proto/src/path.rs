@@ -6,7 +6,7 @@ mod pings;
 use crate::ack::{Announcement, Trailer};
 use crate::config::Config;
 use crate::congestion::{AckSample, Controller, bytes_in, quantum};
-use crate::endpoint::ChannelRef;
+use crate::ids::ChannelRef;
 use crate::ids::Serial;
 use crate::mtu::MtuSearch;
 use crate::owner_queues::OwnerQueues;

@@ -1,8 +1,8 @@
 //! The calls of an endpoint and the paths that they go over, for those of its parts that look at several of them. What happens on a
 //! connection or a path is theirs; here they are only found, and paths are queued that have something to send.
 
-use super::ChannelRef;
 use crate::connection::Connection;
+use crate::ids::ChannelRef;
 use crate::path::{Control, Path};
 use slab::Slab;
 use std::collections::VecDeque;

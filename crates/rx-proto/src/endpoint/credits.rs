@@ -24,12 +24,12 @@
 
 mod drain;
 
-use super::ChannelRef;
 use super::calls::Calls;
 use crate::call::Credit;
 use crate::congestion::bytes_in;
 use crate::fair::{FairQueue, Owner};
 use crate::ids::CallNumber;
+use crate::ids::ChannelRef;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
 use crate::time::Instant;
 use drain::{Change, Drain};

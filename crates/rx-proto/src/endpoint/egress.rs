@@ -2,9 +2,10 @@
 //! (`fair`). The paths of an owner take turns, and so do the calls of a path (`owner_queues`). Data leave in bundles of equal
 //! packets that the kernel splits.
 
-use super::{ChannelRef, Endpoint, data_capacity};
+use super::{Endpoint, data_capacity};
 use crate::ack::{ACK_FIXED_LEN, AckFields, AckReason, RANGE_LEN};
 use crate::fair::Owner;
+use crate::ids::ChannelRef;
 use crate::ids::{CallNumber, Seq, Serial};
 use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MIN_PACKET_LEN, PacketType};
 use crate::path::{Control, Path, PeerKind, Permit};

@@ -2,11 +2,12 @@
 //! there.
 
 use super::reach::{ASK_FROM, UNPROVEN_WINDOW};
-use super::{ChannelRef, Endpoint, Event, data_capacity};
+use super::{Endpoint, Event, data_capacity};
 use crate::abort::AbortCode;
 use crate::ack::{Ack, AckReason};
 use crate::call::{CallError, Stage, Step};
 use crate::connection::{ConnectionKey, Ended, Role};
+use crate::ids::ChannelRef;
 use crate::ids::{CallNumber, Seq};
 use crate::jumbo::Subpackets;
 use crate::packet::{Flags, HEADER_LEN, Header, MIN_PACKET_LEN, PacketType};

@@ -1,11 +1,12 @@
 //! Errors that the network reports: a peer that cannot be reached, packets that are too large; and what is done
 //! before it has reported any. Anyone may send such word, so it counts for little and only with a part of a packet of ours.
 
-use super::{ChannelRef, Endpoint};
+use super::Endpoint;
 use crate::abort::AbortCode;
 use crate::call::CallError;
 use crate::connection::{ConnectionKey, Role};
 use crate::ids::Channel;
+use crate::ids::ChannelRef;
 use crate::packet::{HEADER_LEN, Header, MIN_PACKET_LEN};
 use crate::time::Instant;
 use std::net::SocketAddr;

@@ -1,12 +1,13 @@
 //! The application's verbs: connect, open calls, write, read, end them. Every verb returns at once; an answer of
 //! "blocked" is followed by an event.
 
-use super::{CallHandle, ChannelRef, ConnectionHandle, Endpoint, Event};
+use super::{CallHandle, ConnectionHandle, Endpoint, Event};
 use crate::abort::AbortCode;
 use crate::call::{Call, CallError, Stage, Step};
 use crate::config::CallLimits;
 use crate::connection::{Connection, ConnectionKey, DelayedFinalAck, Ended, Role};
 use crate::debug::{NAT_PING, VERSION_REQUEST};
+use crate::ids::ChannelRef;
 use crate::ids::{Channel, ConnectionId, Epoch, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
