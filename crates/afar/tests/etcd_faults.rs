@@ -33,6 +33,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const MOSTLY: Duration = Duration::from_secs(2);
 const ALWAYS: Duration = Duration::from_secs(30);
 
+/// Servers that may answer from memory may miss a change while etcd comes back (docs/decisions/0008-etcd.md, the third exception), which on a busy
+/// machine it does for long.
+const NO_MEMORY: &str = "memory_seconds = 0";
+
 /// UNOQUORUM.
 const NO_QUORUM: i32 = 5376;
 
@@ -229,7 +233,7 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
     let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
     println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
     let mut random = StdRng::seed_from_u64(seed);
-    let mut cell = EtcdCell::start("faults", 3, 3, "");
+    let mut cell = EtcdCell::start("faults", 3, 3, NO_MEMORY);
     let who = cell.superuser();
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let known = Arc::new(Known::default());
