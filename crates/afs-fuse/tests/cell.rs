@@ -12,15 +12,14 @@ use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Database, rx_service};
 use afs_client::{Client, Config};
 use afs_config::{CellName, CellServDb};
-use afs_fileserver::{Answer, FileServer, Membership, Protection};
+use afs_fileserver::FileServer;
 use afs_fuse::{Options, Served};
 use afs_lab::real::address::own_address;
+use afs_lab::sim::{self, people::People};
+use afs_volume::Partition;
 use afs_volume::disk::SimulatedDisk;
-use afs_volume::{NewVolume, Partition, Stamp, VnodeId, VolumeKind, VolumeState};
 use afs_wire::Uuid;
-use afs_wire::acl::Acl;
-use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
-use afs_wire::rights::Rights;
+use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
 use afs_wire::vl::{self, EntryFlags, SiteFlags};
 use fuse_dev::Device;
 use rx::{Endpoint, EndpointConfig};
@@ -34,7 +33,6 @@ use crate::kernel::Kernel;
 
 const CELL: &str = "one.test";
 const ROOT_CELL: VolumeId = VolumeId(0x2000_0000);
-const STAMP: Stamp = Stamp { who: ViceId(1), now: AfsTime(1_700_000_000) };
 
 /// The cell. Its files are in the folder of its name in each mount.
 pub(crate) struct Cell {
@@ -50,31 +48,6 @@ pub(crate) struct Cell {
     runtime: Runtime,
 }
 
-/// Nobody has a name.
-struct Nobody;
-
-impl Protection for Nobody {
-    fn membership<'a>(&'a self, _: &'a str) -> Answer<'a, Membership> {
-        Box::pin(async { Ok(Membership::anonymous()) })
-    }
-
-    fn host_groups(&self, _: std::net::IpAddr) -> Answer<'_, Vec<ViceId>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>> {
-        Box::pin(async move { Ok(vec![None; names.len()]) })
-    }
-
-    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>> {
-        Box::pin(async move { Ok(ids.iter().map(ToString::to_string).collect()) })
-    }
-
-    fn is_superuser(&self, _: &str) -> bool {
-        false
-    }
-}
-
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
@@ -88,30 +61,10 @@ impl Cell {
             Endpoint::bind(SocketAddr::from((address, vl::Vl::PORT)), EndpointConfig::default()).unwrap();
         let vldb: Arc<Database<Vldb>> =
             Arc::new(runtime.block_on(Database::open(Arc::new(MemoryStore::new()))).unwrap());
-        let vl = VlService::new(vldb, Arc::new(NoAuth), Arc::new(|| STAMP.now.0), RestrictedQuery::AnyUser);
+        let vl = VlService::new(vldb, Arc::new(NoAuth), Arc::new(|| 1_700_000_000), RestrictedQuery::AnyUser);
         location.add_service(rx_service::<vl::Vl, _>(Arc::new(vl), vec![Arc::new(Null)]));
-        let config = afs_volume::Config {
-            has_thread: false,
-            reserve_kib: 0,
-            cache_bytes: 1 << 20,
-            log_bytes: 256 << 10,
-            ..Default::default()
-        };
-        let disk = Arc::new(SimulatedDisk::new(256 << 20));
-        let partition = Partition::open_on(disk, Path::new("/nowhere"), config).unwrap();
-        let new = NewVolume {
-            id: ROOT_CELL,
-            name: "root.cell".to_owned(),
-            kind: VolumeKind::ReadWrite,
-            parent: ROOT_CELL,
-            max_quota_kib: 0,
-            with_root: true,
-        };
-        let volume = partition.create_volume(&new, STAMP).unwrap();
-        volume.change_info(|info| (info.in_service, info.destroy_me) = (true, false)).unwrap();
-        volume.set_state(VolumeState::Online);
-        let all = Acl { positive: vec![(ViceId::SYSTEM_ANYUSER, Rights::ALL)], negative: Vec::new() };
-        volume.set_acl(VnodeId::ROOT, &all, STAMP).unwrap();
+        let partition = sim::open_partition(Path::new("/nowhere"), Some(&SimulatedDisk::new(256 << 20)));
+        sim::make_volume(&partition, "root.cell", ROOT_CELL);
         drop(_entered);
         let mut cell = Self {
             mounts: Vec::new(),
@@ -164,7 +117,7 @@ impl Cell {
         let mut config = afs_fileserver::Config::new(Uuid { time_low: 7000, ..Uuid::default() });
         config.promises = Some(Arc::new(self.promises.clone()));
         let volumes = Arc::new(vec![self.partition.clone()]);
-        let server = FileServer::new(config, &endpoint, volumes, Arc::new(Nobody)).unwrap();
+        let server = FileServer::new(config, &endpoint, volumes, Arc::new(People::default())).unwrap();
         endpoint.add_service(server.service(vec![Arc::new(Null)]));
         drop(entered);
         self.files = Some((server, endpoint, runtime));
