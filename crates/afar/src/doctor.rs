@@ -118,7 +118,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     findings.push(clock());
     let mut of_cells = runtime.block_on(cells(given.word("config"), given.has("all-cells")));
     if serves && !given.has("config") {
-        // Who works in the cell of his own 'afar up' needs no other.
+        // A user of 'afar up' needs no other cell.
         for finding in of_cells.iter_mut().filter(|finding| finding.grade == Grade::Bad) {
             finding.grade = Grade::Poor;
             finding.text.push_str(" (the cell that is served here does not need it)");

@@ -19,14 +19,13 @@ use afs_lab::sim::{self, people::People};
 use afs_volume::Partition;
 use afs_volume::disk::SimulatedDisk;
 use afs_wire::Uuid;
-use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
-use afs_wire::vl::{self, EntryFlags, SiteFlags};
+use afs_wire::ids::VolumeId;
+use afs_wire::vl::{self, SiteFlags};
 use fuse_dev::Device;
 use rx::{Endpoint, EndpointConfig};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 use rxgen::Interface;
-use rxgen::xdr::CharVec;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::kernel::Kernel;
@@ -81,20 +80,7 @@ impl Cell {
     }
 
     fn tell_location(&self) {
-        let mut entry = vl::NvldbEntry {
-            name: CharVec::from_text("root.cell").unwrap(),
-            n_servers: 1,
-            server_number: [HostAddr(0); vl::NMAXNSERVERS],
-            server_partition: [PartitionId(0); vl::NMAXNSERVERS],
-            server_flags: [SiteFlags(0); vl::NMAXNSERVERS],
-            volume_id: [ROOT_CELL, VolumeId(ROOT_CELL.0 + 1), VolumeId(ROOT_CELL.0 + 2)],
-            clone_id: VolumeId(0),
-            flags: EntryFlags::RW_EXISTS,
-            match_index: 0,
-            spares: [0; 8],
-        };
-        entry.server_number[0] = HostAddr::from(self.address);
-        entry.server_flags[0] = SiteFlags::RW_VOL;
+        let entry = sim::entry("root.cell", ROOT_CELL, &[(self.address, SiteFlags::RW_VOL)]);
         let to = SocketAddr::from((self.address, vl::Vl::PORT));
         let (_, files, _) = self.files.as_ref().unwrap();
         let connection = files.connect(to, ServiceId(vl::Vl::SERVICE_ID), Box::new(Null));

@@ -13,7 +13,7 @@ pub mod laptop;
 pub mod moving;
 pub mod people;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,9 +24,11 @@ use afs_volume::disk::SimulatedDisk;
 use afs_volume::{NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
 use afs_wire::Uuid;
 use afs_wire::acl::Acl;
-use afs_wire::ids::{AfsTime, ViceId, VolumeId};
+use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
 use afs_wire::rights::Rights;
+use afs_wire::vl::{EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
 use rx::{Endpoint, EndpointConfig, Runtime};
+use rxgen::xdr::CharVec;
 
 #[cfg(feature = "cell")]
 pub use cell::Cell;
@@ -92,6 +94,39 @@ pub fn make_volume(partition: &Partition, name: &str, id: VolumeId) -> Arc<Volum
     put_online(&volume);
     grant(&volume, &[(ViceId::SYSTEM_ANYUSER, Rights::ALL)]);
     volume
+}
+
+/// A volume's entry in the VLDB, at these servers, on their first partition; ids of read-only volumes are the next, of backup ones that after it.
+///
+/// # Panics
+///
+/// If the name is too long, or there are too many servers.
+pub fn entry(name: &str, id: VolumeId, sites: &[(Ipv4Addr, SiteFlags)]) -> NvldbEntry {
+    let mut entry = NvldbEntry {
+        name: CharVec::from_text(name).expect("a short name"),
+        n_servers: i32::try_from(sites.len()).expect("a few servers"),
+        server_number: [HostAddr(0); NMAXNSERVERS],
+        server_partition: [PartitionId(0); NMAXNSERVERS],
+        server_flags: [SiteFlags(0); NMAXNSERVERS],
+        volume_id: [id, VolumeId(id.0 + 1), VolumeId(id.0 + 2)],
+        clone_id: VolumeId(0),
+        flags: EntryFlags::NONE,
+        match_index: 0,
+        spares: [0; 8],
+    };
+    for (place, &(address, flags)) in sites.iter().enumerate() {
+        (entry.server_number[place], entry.server_flags[place]) = (HostAddr::from(address), flags);
+        for (of_site, of_entry) in [
+            (SiteFlags::RW_VOL, EntryFlags::RW_EXISTS),
+            (SiteFlags::RO_VOL, EntryFlags::RO_EXISTS),
+            (SiteFlags::BACK_VOL, EntryFlags::BACK_EXISTS),
+        ] {
+            if flags.contains(of_site) {
+                entry.flags |= of_entry;
+            }
+        }
+    }
+    entry
 }
 
 /// Puts a volume that was just made into service.

@@ -14,16 +14,16 @@ use afs_fileserver::{FileServer, Protection, Volumes};
 use afs_volume::disk::SimulatedDisk;
 use afs_volume::{NewClone, Partition, Volume, VolumeKind};
 use afs_wire::Uuid;
-use afs_wire::ids::{HostAddr, PartitionId, ViceId, VolumeId};
+use afs_wire::ids::{HostAddr, ViceId, VolumeId};
 use afs_wire::rights::Rights;
-use afs_wire::vl::{self, EntryFlags, SiteFlags};
+use afs_wire::vl::{self, SiteFlags};
 use rx::{Endpoint, Runtime};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 use rx_security::keys::{EncType, Key};
 use rx_security::{KeySet, UnixTime, rxkad};
 use rxgen::Interface;
-use rxgen::xdr::{CharVec, XdrArray};
+use rxgen::xdr::XdrArray;
 
 use afs_sim::{Fate, Sim};
 
@@ -274,33 +274,11 @@ impl Cell {
 
     /// Has the VLDB say that a volume is at these sites; ids of read-only volumes are the next, of backup ones that after it.
     pub fn set_entry(&self, name: &str, id: VolumeId, sites: &[(usize, SiteFlags)]) {
-        let mut entry = vl::NvldbEntry {
-            name: CharVec::from_text(name).unwrap(),
-            n_servers: sites.len() as i32,
-            server_number: [HostAddr(0); vl::NMAXNSERVERS],
-            server_partition: [PartitionId(0); vl::NMAXNSERVERS],
-            server_flags: [SiteFlags(0); vl::NMAXNSERVERS],
-            volume_id: [id, VolumeId(id.0 + 1), VolumeId(id.0 + 2)],
-            clone_id: VolumeId(0),
-            flags: EntryFlags::NONE,
-            match_index: 0,
-            spares: [0; 8],
+        let of_site = |&(site, flags): &(usize, SiteFlags)| match self.sites[site].address.ip() {
+            IpAddr::V4(ip) => (ip, flags),
+            IpAddr::V6(_) => unreachable!("made of IPv4 above"),
         };
-        for (place, &(site, flags)) in sites.iter().enumerate() {
-            let IpAddr::V4(ip) = self.sites[site].address.ip() else { unreachable!("made of IPv4 above") };
-            entry.server_number[place] = HostAddr::from(ip);
-            entry.server_partition[place] = PartitionId(0);
-            entry.server_flags[place] = flags;
-            if flags.contains(SiteFlags::RW_VOL) {
-                entry.flags |= EntryFlags::RW_EXISTS;
-            }
-            if flags.contains(SiteFlags::RO_VOL) {
-                entry.flags |= EntryFlags::RO_EXISTS;
-            }
-            if flags.contains(SiteFlags::BACK_VOL) {
-                entry.flags |= EntryFlags::BACK_EXISTS;
-            }
-        }
+        let entry = sim::entry(name, id, &sites.iter().map(of_site).collect::<Vec<_>>());
         let to = SocketAddr::from((LOCATION, 7003));
         let connection = self.setup.connect(to, ServiceId(vl::Vl::SERVICE_ID), Box::new(Null));
         self.sim

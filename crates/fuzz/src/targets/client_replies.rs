@@ -22,17 +22,17 @@ use afs_fileserver::{FileServer, Volumes};
 use afs_lab::real::folder::Folder;
 use afs_volume::{Partition, SetStatus as VolumeStatus, Stamp, VnodeId, Volume};
 use afs_wire::Uuid;
-use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
+use afs_wire::ids::{AfsTime, HostAddr, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::Rxafs;
-use afs_wire::vl::{self, EntryFlags, SiteFlags};
+use afs_wire::vl::{self, SiteFlags};
 use bytes::Bytes;
 use rx::{Connection, Endpoint, ServerCall, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use rxgen::xdr::{CharVec, XdrArray};
+use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Interface};
 
 use super::file_service::Nobody;
@@ -180,22 +180,10 @@ impl World {
 
 /// The server that the database tells of is who passes calls on.
 fn fill_database(sim: &Sim, caller: &Endpoint) {
-    let server = HostAddr::from(std::net::Ipv4Addr::new(10, 0, 0, 1));
-    let mut entry = vl::NvldbEntry {
-        name: CharVec::from_text("root.cell").expect("it is short"),
-        n_servers: 1,
-        server_number: [HostAddr(0); vl::NMAXNSERVERS],
-        server_partition: [PartitionId(0); vl::NMAXNSERVERS],
-        server_flags: [SiteFlags(0); vl::NMAXNSERVERS],
-        volume_id: [VOLUME, VolumeId(VOLUME.0 + 1), VolumeId(VOLUME.0 + 2)],
-        clone_id: VolumeId(0),
-        flags: EntryFlags::RW_EXISTS,
-        match_index: 0,
-        spares: [0; 8],
-    };
-    (entry.server_number[0], entry.server_flags[0]) = (server, SiteFlags::RW_VOL);
+    let address = std::net::Ipv4Addr::new(10, 0, 0, 1);
+    let entry = afs_lab::sim::entry("root.cell", VOLUME, &[(address, SiteFlags::RW_VOL)]);
     let uuid = Uuid { time_low: 7, ..Uuid::default() };
-    let addrs = XdrArray::new(vec![server]).expect("it is one");
+    let addrs = XdrArray::new(vec![HostAddr::from(address)]).expect("it is one");
     let connection = caller.connect(socket(1, 7003), ServiceId(vl::Vl::SERVICE_ID), Box::new(Null));
     sim.block_on(async move {
         connection.rpc(&vl::RegisterAddrs { uuid, spare1: 0, addrs }).await.expect("it is empty");
