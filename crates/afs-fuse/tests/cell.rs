@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use afs_celldb::caller::NoAuth;
@@ -15,6 +16,7 @@ use afs_config::{CellName, CellServDb};
 use afs_fileserver::FileServer;
 use afs_fuse::{Options, Served};
 use afs_lab::real::address::own_address;
+use afs_lab::real::relay::{Relay, Way};
 use afs_lab::sim::{self, people::People};
 use afs_volume::Partition;
 use afs_volume::disk::SimulatedDisk;
@@ -24,6 +26,7 @@ use afs_wire::vl::{self, SiteFlags};
 use fuse_dev::Device;
 use rx::{Endpoint, EndpointConfig};
 use rx_proto::ids::ServiceId;
+use rx_proto::packet::Header;
 use rx_proto::security::Null;
 use rxgen::Interface;
 use tokio::runtime::{Builder, Runtime};
@@ -37,9 +40,10 @@ const ROOT_CELL: VolumeId = VolumeId(0x2000_0000);
 pub(crate) struct Cell {
     // In this order: clients end before their servers, and all before the runtime.
     mounts: Vec<(Kernel, Served, Client)>,
+    relays: Vec<Relay>,
     /// With a runtime of its own: its tasks hold its port.
     files: Option<(FileServer, Endpoint, Runtime)>,
-    location: Endpoint,
+    locations: Vec<Endpoint>,
     partition: Partition,
     /// Where the list of who holds promises is.
     promises: SimulatedDisk,
@@ -54,34 +58,36 @@ fn runtime() -> Runtime {
 impl Cell {
     pub(crate) fn new() -> Self {
         let runtime = runtime();
-        let _entered = runtime.enter();
-        let address = own_address();
-        let location =
-            Endpoint::bind(SocketAddr::from((address, vl::Vl::PORT)), EndpointConfig::default()).unwrap();
-        let vldb: Arc<Database<Vldb>> =
-            Arc::new(runtime.block_on(Database::open(Arc::new(MemoryStore::new()))).unwrap());
-        let vl = VlService::new(vldb, Arc::new(NoAuth), Arc::new(|| 1_700_000_000), RestrictedQuery::AnyUser);
-        location.add_service(rx_service::<vl::Vl, _>(Arc::new(vl), vec![Arc::new(Null)]));
+        let entered = runtime.enter();
         let partition = sim::open_partition(Path::new("/nowhere"), Some(&SimulatedDisk::new(256 << 20)));
         sim::make_volume(&partition, "root.cell", ROOT_CELL);
-        drop(_entered);
+        drop(entered);
         let mut cell = Self {
             mounts: Vec::new(),
+            relays: Vec::new(),
             files: None,
-            location,
+            locations: Vec::new(),
             partition,
             promises: SimulatedDisk::new(1 << 20),
-            address,
+            address: own_address(),
             runtime,
         };
         cell.start();
-        cell.tell_location();
+        cell.locate(cell.address);
         cell
     }
 
-    fn tell_location(&self) {
-        let entry = sim::entry("root.cell", ROOT_CELL, &[(self.address, SiteFlags::RW_VOL)]);
-        let to = SocketAddr::from((self.address, vl::Vl::PORT));
+    /// Starts a location server at an address, which says that the file server is there too.
+    fn locate(&mut self, address: Ipv4Addr) {
+        let _entered = self.runtime.enter();
+        let to = SocketAddr::from((address, vl::Vl::PORT));
+        let location = Endpoint::bind(to, EndpointConfig::default()).unwrap();
+        let vldb: Arc<Database<Vldb>> =
+            Arc::new(self.runtime.block_on(Database::open(Arc::new(MemoryStore::new()))).unwrap());
+        let vl = VlService::new(vldb, Arc::new(NoAuth), Arc::new(|| 1_700_000_000), RestrictedQuery::AnyUser);
+        location.add_service(rx_service::<vl::Vl, _>(Arc::new(vl), vec![Arc::new(Null)]));
+        self.locations.push(location);
+        let entry = sim::entry("root.cell", ROOT_CELL, &[(address, SiteFlags::RW_VOL)]);
         let (_, files, _) = self.files.as_ref().unwrap();
         let connection = files.connect(to, ServiceId(vl::Vl::SERVICE_ID), Box::new(Null));
         self.runtime.block_on(connection.rpc(&vl::CreateEntryN { entry })).unwrap();
@@ -119,9 +125,29 @@ impl Cell {
 
     /// A client of its own, and the kernel that it serves.
     pub(crate) fn mount(&mut self) -> Kernel {
+        self.mount_by(self.address)
+    }
+
+    /// The same, with a client that hears answers, but not the server's own calls while `is_deaf` is set: callbacks are lost.
+    pub(crate) fn mount_that_may_be_deaf(&mut self, is_deaf: &Arc<AtomicBool>) -> Kernel {
+        let (front, is_deaf) = (own_address(), Arc::clone(is_deaf));
+        let fate = move |way, _, datagram: &mut [u8]| {
+            let is_call = Header::parse(datagram).is_ok_and(|header| header.is_from_client());
+            let is_lost = way == Way::ToClient && is_call && is_deaf.load(Ordering::SeqCst);
+            (!is_lost).then_some(Duration::ZERO)
+        };
+        let port = afs_wire::rxafs::Rxafs::PORT;
+        let relay = Relay::start((front, port).into(), (self.address, port).into(), Arc::new(fate)).unwrap();
+        self.relays.push(relay);
+        self.locate(front);
+        self.mount_by(front)
+    }
+
+    /// A client that asks for locations at an address.
+    fn mount_by(&mut self, location: Ipv4Addr) -> Kernel {
         let _entered = self.runtime.enter();
         let name = CellName::new(CELL).unwrap();
-        let text = format!(">{CELL} #\n{} #db\n", self.address);
+        let text = format!(">{CELL} #\n{location} #db\n");
         let mut config = Config::new(name, CellServDb::parse(&text, Path::new("CellServDB")).unwrap());
         config.bind = SocketAddr::from((own_address(), 7001));
         let client = self.runtime.block_on(Client::start(config)).unwrap();
@@ -143,7 +169,7 @@ impl Drop for Cell {
         if self.files.is_some() {
             self.stop();
         }
-        self.location.shut_down();
+        self.locations.iter().for_each(Endpoint::shut_down);
     }
 }
 

@@ -96,8 +96,29 @@ pub(crate) enum Told {
 #[derive(Debug, Default)]
 struct Node {
     attributes: Option<(Attributes, Instant)>,
+    /// The length that it goes by, also where the attributes are to be asked for again.
+    size: u64,
+    /// How often it was told attributes, or to forget them.
+    heard: u64,
     pages: BTreeMap<u64, Vec<u8>>,
     lookups: u64,
+}
+
+impl Node {
+    fn hear(&mut self, attributes: Attributes, until: Instant, is_newest: bool) {
+        self.attributes = is_newest.then_some((attributes, until));
+        if is_newest {
+            self.size = attributes.size;
+        }
+        self.heard += 1;
+    }
+
+    fn be_long(&mut self, size: u64) {
+        self.size = size;
+        if let Some((attributes, _)) = &mut self.attributes {
+            attributes.size = size;
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -238,7 +259,7 @@ impl Kernel {
         let kept = state.nodes.entry(node).or_default();
         kept.lookups += 1;
         let until = now + Duration::new(attributes_for.min(1 << 30), attributes_nanos);
-        kept.attributes = is_new.then_some((attributes, until));
+        kept.hear(attributes, until, is_new);
         (node, attributes)
     }
 
@@ -400,7 +421,8 @@ impl Kernel {
         let until = Instant::now() + Duration::new(seconds.min(1 << 30), nanos);
         let mut state = self.state();
         let is_newest = state.notices == notices;
-        state.nodes.entry(node).or_default().attributes = is_newest.then_some((attributes, until));
+        let kept = state.nodes.entry(node).or_default();
+        kept.hear(attributes, until, is_newest);
         attributes
     }
 
@@ -507,30 +529,52 @@ impl Kernel {
         self.ask(op::READ, file.node, &[&body])
     }
 
-    /// `pread`: through the pages that it keeps, unless the file system wants every read.
+    fn heard(&self, node: u64) -> u64 {
+        self.state().nodes.get(&node).map_or(0, |node| node.heard)
+    }
+
+    /// `pread`: through the pages that it keeps, unless the file system wants every read. As Linux does, it takes a short answer for the file's
+    /// end if it has heard nothing of the file since it asked, and else fills the page with zeros.
     pub(crate) fn read(&self, file: &Opened, pos: u64, length: u32) -> Outcome<Vec<u8>> {
         if file.how & DIRECT_IO != 0 {
             return self.fetch(file, pos, length).0;
         }
         let size = self.attributes(file.node)?.size;
-        let end = size.min(pos + u64::from(length));
+        let mut end = size.min(pos + u64::from(length));
         let mut bytes = Vec::new();
-        for page in pos / PAGE..end.div_ceil(PAGE) {
+        for page in pos / PAGE.. {
+            if page * PAGE >= end {
+                break;
+            }
             let known = self.state().nodes.get(&file.node).and_then(|node| node.pages.get(&page).cloned());
             let mut data = match known {
                 Some(data) => data,
                 None => {
-                    let (data, notices) = self.fetch(file, page * PAGE, PAGE as u32);
+                    let mut heard = self.heard(file.node);
+                    // Linux asks ahead of the reader, and once more for the reader where that failed.
+                    let (mut data, mut notices) = self.fetch(file, page * PAGE, PAGE as u32);
+                    if data.is_err() {
+                        heard = self.heard(file.node);
+                        (data, notices) = self.fetch(file, page * PAGE, PAGE as u32);
+                    }
                     let mut data = data?;
+                    let until = page * PAGE + data.len() as u64;
+                    let is_short = data.len() < PAGE as usize && until < end;
                     data.resize(PAGE as usize, 0);
                     let mut state = self.state();
-                    if state.notices == notices {
-                        state.nodes.entry(file.node).or_default().pages.insert(page, data.clone());
+                    let is_newest = state.notices == notices;
+                    let node = state.nodes.entry(file.node).or_default();
+                    if is_short && node.heard == heard {
+                        node.be_long(until);
+                    }
+                    end = node.size.min(pos + u64::from(length));
+                    if is_newest {
+                        node.pages.insert(page, data.clone());
                     }
                     data
                 }
             };
-            data.truncate((end - page * PAGE).min(PAGE) as usize);
+            data.truncate((end.saturating_sub(page * PAGE)).min(PAGE) as usize);
             bytes.extend_from_slice(&data[(pos.saturating_sub(page * PAGE) as usize).min(data.len())..]);
         }
         Ok(bytes)
@@ -602,13 +646,18 @@ impl Kernel {
         self.close(file)
     }
 
-    /// Reads a file from an open to its close.
+    /// Reads a file as `cat` does: until there is no more.
     pub(crate) fn read_all(&self, path: &str) -> Outcome<Vec<u8>> {
         let file = self.open(path, libc::O_RDONLY)?;
-        let size = self.end_of(&file)?;
-        let read = self.read(&file, 0, size as u32);
+        let mut bytes = Vec::new();
+        let read = loop {
+            match self.read(&file, bytes.len() as u64, 128 << 10) {
+                Ok(more) if !more.is_empty() => bytes.extend(more),
+                end => break end.map(drop),
+            }
+        };
         self.close(file)?;
-        read
+        read.map(|()| bytes)
     }
 }
 
@@ -633,6 +682,7 @@ impl State {
                 let (id, pos, _) = (message.u64(), message.u64().cast_signed(), message.u64());
                 if let Some(node) = self.nodes.get_mut(&id) {
                     node.attributes = None;
+                    node.heard += 1;
                     if pos >= 0 {
                         node.pages.clear();
                     }
@@ -659,9 +709,7 @@ impl State {
                         page[(at % PAGE) as usize] = *byte;
                     }
                 }
-                if let Some((attributes, _)) = &mut node.attributes {
-                    attributes.size = attributes.size.max(end);
-                }
+                node.be_long(node.size.max(end));
             }
             other => panic!("a notice {other} that this kernel does not know"),
         }

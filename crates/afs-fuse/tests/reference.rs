@@ -1,9 +1,13 @@
 //! Random operations of two kernels beside a model of what is promised: a file that was closed is what an open finds, a name that was made or removed
-//! is there or not, a second name is the same file. The server is killed and started again in between.
+//! is there or not, a second name is the same file. The server is killed and started again in between. A client that callbacks do not reach shows
+//! what was so since they were lost, each file whole, none older than it has shown, and in the end the newest.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use afs_lab::until;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -18,8 +22,13 @@ const DIRECTORIES: [&str; 2] = ["d", "e"];
 const OPERATIONS: usize = 400;
 const RUNS: u64 = 4;
 
+/// Rounds in which callbacks are lost, of a run: some two seconds each, for which a server waits for a client. So of many runs few have them.
+const DEAF_ROUNDS: usize = 2;
+const DEAF_SHARE: u64 = 100;
+const DEAF_OPERATIONS: usize = 40;
+
 /// The files by name; those with one number are one file.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Model {
     names: BTreeMap<&'static str, usize>,
     files: BTreeMap<usize, Vec<u8>>,
@@ -29,6 +38,26 @@ struct Model {
 impl Model {
     fn data(&self, name: &str) -> Result<Vec<u8>, i32> {
         self.names.get(name).map(|file| self.files[file].clone()).ok_or(libc::ENOENT)
+    }
+
+    /// The names that a directory shows.
+    fn list(&self, dir: &str) -> Vec<String> {
+        let inside = |name: &&'static str| match dir {
+            "" => (!name.contains('/')).then(|| (*name).to_owned()),
+            dir => name.strip_prefix(dir)?.strip_prefix('/').map(str::to_owned),
+        };
+        let mut names: Vec<_> = self.names.keys().filter_map(inside).collect();
+        if dir.is_empty() {
+            names.extend(DIRECTORIES.map(str::to_owned));
+        }
+        names.sort();
+        names
+    }
+
+    /// True if a kernel shows all of this.
+    fn is_seen_by(&self, kernel: &Kernel) -> bool {
+        ["", "d", "e"].iter().all(|dir| kernel.list(&at(dir)) == Ok(self.list(dir)))
+            && NAMES.iter().all(|name| kernel.read_all(&at(name)) == self.data(name))
     }
 
     fn file(&mut self, name: &'static str) -> &mut Vec<u8> {
@@ -120,20 +149,7 @@ impl Run {
             7 => {
                 told(&mut self.done, "list the directory of");
                 let dir = name.rsplit_once('/').map_or("", |(dir, _)| dir);
-                let mut right: Vec<_> = self
-                    .model
-                    .names
-                    .keys()
-                    .filter_map(|name| match dir {
-                        "" => (!name.contains('/')).then(|| (*name).to_owned()),
-                        dir => name.strip_prefix(dir)?.strip_prefix('/').map(str::to_owned),
-                    })
-                    .collect();
-                if dir.is_empty() {
-                    right.extend(DIRECTORIES.map(str::to_owned));
-                }
-                right.sort();
-                assert_eq!(kernel.list(&at(dir)), Ok(right), "{}", self.done);
+                assert_eq!(kernel.list(&at(dir)), Ok(self.model.list(dir)), "{}", self.done);
             }
             _ => {
                 told(&mut self.done, "read");
@@ -150,21 +166,79 @@ impl Run {
     }
 }
 
+/// What a client may show that callbacks do not reach: the states since then, and of each file the version that it has shown.
+struct Past {
+    states: Vec<Model>,
+    shown: BTreeMap<usize, usize>,
+    /// Looks that showed what was no longer so.
+    old: usize,
+}
+
+impl Past {
+    /// One look by a kernel that is not told of changes.
+    fn look(&mut self, run: &mut Run, kernel: &Kernel) {
+        let name = run.name();
+        let last = self.states.last().expect("there is one");
+        if run.random.random_range(0..4) == 0 {
+            let dir = name.rsplit_once('/').map_or("", |(dir, _)| dir);
+            let listed = kernel.list(&at(dir)).unwrap_or_else(|errno| panic!("{errno}\n{}", run.done));
+            let was = self.states.iter().any(|state| state.list(dir) == listed);
+            self.old += usize::from(last.list(dir) != listed);
+            return assert!(was, "{dir:?} never showed {listed:?}\n{}", run.done);
+        }
+        let read = kernel.read_all(&at(name));
+        self.old += usize::from(read != last.data(name));
+        match read {
+            Ok(read) => {
+                // The name may be an older one than the data: they are promised one by one.
+                let files = self.states.iter().filter_map(|state| state.names.get(name));
+                let version = |file: &usize| {
+                    let shown = self.shown.get(file).copied().unwrap_or(0);
+                    (shown..self.states.len())
+                        .find(|&state| self.states[state].files.get(file) == Some(&read))
+                };
+                let seen = files.filter_map(|file| Some((*file, version(file)?))).min_by_key(|seen| seen.1);
+                let (file, version) =
+                    seen.unwrap_or_else(|| panic!("{name} never was {} bytes\n{}", read.len(), run.done));
+                self.shown.insert(file, version);
+            }
+            Err(libc::ENOENT) => {
+                let was = self.states.iter().any(|state| !state.names.contains_key(name));
+                assert!(was, "{name} was there at all times\n{}", run.done);
+            }
+            Err(libc::ESTALE) => {
+                let gone =
+                    |state: &Model| !last.names.values().any(|file| state.names.get(name) == Some(file));
+                assert!(self.states.iter().any(gone), "{name} is not gone\n{}", run.done);
+            }
+            Err(errno) => panic!("{name}: {errno}\n{}", run.done),
+        }
+    }
+}
+
+/// Seeds for one of so many of the runs, and for one at least.
+fn seeds(share: u64) -> impl Iterator<Item = u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("AFAR_SEED").unwrap_or(1);
+    first..first + (number("AFAR_REFERENCE_RUNS").unwrap_or(RUNS) / share).max(1)
+}
+
+impl Run {
+    fn new(seed: u64, kernel: &Kernel) -> Self {
+        for dir in DIRECTORIES {
+            kernel.make_directory(&at(dir), 0o755).unwrap();
+        }
+        let done = format!("AFAR_SEED={seed}\n");
+        Self { random: StdRng::seed_from_u64(seed), model: Model::default(), done }
+    }
+}
+
 #[test]
 fn two_kernels_agree_with_a_model() {
-    let runs = std::env::var("AFAR_REFERENCE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
-    let first = std::env::var("AFAR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    for seed in first..first + runs {
+    for seed in seeds(1) {
         let mut cell = Cell::new();
         let kernels = [cell.mount(), cell.mount()];
-        let mut run = Run {
-            random: StdRng::seed_from_u64(seed),
-            model: Model::default(),
-            done: format!("AFAR_SEED={seed}\n"),
-        };
-        for dir in DIRECTORIES {
-            kernels[0].make_directory(&at(dir), 0o755).unwrap();
-        }
+        let mut run = Run::new(seed, &kernels[0]);
         for _ in 0..OPERATIONS {
             let number = run.random.random_range(0..2);
             if run.random.random_range(0..100) == 0 {
@@ -174,5 +248,39 @@ fn two_kernels_agree_with_a_model() {
             }
             run.step(number, &kernels[number]);
         }
+    }
+}
+
+#[test]
+fn a_kernel_whose_callbacks_are_lost_shows_whole_old_versions_and_then_the_newest() {
+    for seed in seeds(DEAF_SHARE) {
+        let mut cell = Cell::new();
+        let is_deaf = Arc::<AtomicBool>::default();
+        let kernels = [cell.mount(), cell.mount_that_may_be_deaf(&is_deaf)];
+        let mut run = Run::new(seed, &kernels[0]);
+        let mut old = 0;
+        for _ in 0..DEAF_ROUNDS {
+            for _ in 0..DEAF_OPERATIONS {
+                let number = run.random.random_range(0..2);
+                run.step(number, &kernels[number]);
+            }
+            run.done.push_str("1 is not called back\n");
+            is_deaf.store(true, Ordering::SeqCst);
+            let mut past = Past { states: vec![run.model.clone()], shown: BTreeMap::new(), old: 0 };
+            for _ in 0..DEAF_OPERATIONS {
+                run.step(0, &kernels[0]);
+                past.states.push(run.model.clone());
+                past.look(&mut run, &kernels[1]);
+            }
+            old += past.old;
+            run.done.push_str("1 is called back again\n");
+            is_deaf.store(false, Ordering::SeqCst);
+            until!(
+                run.model.is_seen_by(&kernels[1]),
+                "the second kernel never shows the newest\n{}",
+                run.done
+            );
+        }
+        assert!(old > 0, "no callback was missed\n{}", run.done);
     }
 }
