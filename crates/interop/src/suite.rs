@@ -30,10 +30,6 @@ pub enum Trouble {
     Skipped(String),
     /// It has failed.
     Failed(String),
-    /// It has failed in a way in which it can on a machine that stands still for some seconds.
-    Late(String),
-    /// It has failed in a way in which it cannot for that reason.
-    Early(String),
 }
 
 impl From<String> for Trouble {
@@ -190,7 +186,7 @@ fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
             println!("test {name} ... SKIPPED: {reason}");
             skipped::note(&name, &reason);
         }
-        Err(Trouble::Failed(message) | Trouble::Late(message) | Trouble::Early(message)) => {
+        Err(Trouble::Failed(message)) => {
             println!("test {name} ... FAILED ({seconds:.2}s): {message}");
             lock(failures).push((name, message));
         }
