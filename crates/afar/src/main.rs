@@ -33,6 +33,7 @@ mod arguments;
 mod bench;
 mod bos;
 mod cache_lock;
+mod callback_wait;
 mod calls;
 mod cell;
 mod celldb;

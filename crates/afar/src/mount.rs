@@ -8,7 +8,8 @@ mod key_holder;
 
 use crate::classic::{Command, Given, Opt};
 use crate::{
-    client_uuid, control_socket, hangup, kept_tokens, metrics, mount_point, output, private, runtime,
+    callback_wait, client_uuid, control_socket, hangup, kept_tokens, metrics, mount_point, output, private,
+    runtime,
 };
 use afs_client::config::Cache;
 use afs_client::{Client, Config, memory};
@@ -153,6 +154,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     };
     let client = ClientFolder::read(&folder).map_err(|error| error.to_string())?;
     let mut client = Config::of_folder(client);
+    callback_wait::of_client(&mut client);
     if let Some(text) = given.word("memory") {
         client.set_memory(memory_bytes(text)?);
     }

@@ -229,17 +229,16 @@ fn a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_change
     if !can_mount(NAME) {
         return;
     }
-    let cell = Cell::new("stood-still");
+    const GIVES_UP: u32 = 5;
+    let cell = Cell::waiting("stood-still", Some(GIVES_UP));
     let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
-    // It gives up a break after 1.9 s.
-    const GIVES_UP: Duration = Duration::from_millis(1500);
     for name in ["first", "second"] {
         fs::write(there.join(name), "old").unwrap();
         assert_eq!(fs::read_to_string(here.join(name)).unwrap(), "old");
     }
     // Longer than it waits for a break, and longer than it takes a silent peer for dead.
-    let stand_still = |seconds: u64, round: u32| {
-        let new = format!("new after {seconds} s, {round}");
+    let stand_still = |seconds: u64| {
+        let new = format!("new after {seconds} s");
         let begin = Instant::now();
         one.signal("STOP");
         let waited = std::thread::scope(|scope| {
@@ -256,16 +255,16 @@ fn a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_change
         fs::write(there.join("second"), &new).unwrap();
         let seen = ["second", "first"].map(|name| fs::read_to_string(here.join(name)).unwrap());
         // On a busy machine the server may have given up before it was stopped: then there is nothing to be seen.
-        assert!(waited > GIVES_UP || seen.iter().all(|seen| *seen == new), "{seen:?}, not {new}");
+        let has_given_up = waited >= Duration::from_secs(GIVES_UP.into());
+        assert!(has_given_up || seen.iter().all(|seen| *seen == new), "{seen:?}, not {new}");
         // Who is known not to answer is not waited for: the next round begins when this one was heard of.
         until!(
             ["first", "second"].iter().all(|name| fs::read_to_string(here.join(name)).unwrap() == new),
             "it is never told of {new}"
         );
-        waited <= GIVES_UP
     };
-    for seconds in [4, 15] {
-        assert!((0..5).any(|round| stand_still(seconds, round)), "the machine is too slow");
+    for seconds in [7, 15] {
+        stand_still(seconds);
     }
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
@@ -426,7 +425,7 @@ fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
     if !can_mount(NAME) {
         return;
     }
-    let cell = Cell::new("woken");
+    let cell = Cell::waiting("woken", None);
     let ((_one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
     let read = || fs::read_to_string(there.join("file")).unwrap();
     fs::write(here.join("file"), "before").unwrap();

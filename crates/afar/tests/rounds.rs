@@ -10,6 +10,7 @@ use crate::mounted::cell::Cell;
 use crate::mounted::proxy::{Proxy, Weather};
 use crate::mounted::{Process, can_mount, is_root, needs, own_address};
 use afs_lab::cpu::cpu;
+use afs_lab::until;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -31,10 +32,6 @@ const HELD: usize = 20;
 
 /// The kernel itself reads files from this length on, where it may.
 const LARGE_BYTES: usize = 1 << 20;
-
-/// How long a mount may go on with what it was promised once it can be told again. Servers try who did not answer after one second,
-/// then two, four, eight: about as long after an outage as it took.
-const TOLD_WITHIN: Duration = Duration::from_secs(25);
 
 /// A program that maps files and keeps them mapped.
 struct Mapper {
@@ -133,10 +130,6 @@ struct Rounds {
     kills: usize,
     old: usize,
     outages: usize,
-    /// How often a mount had been late when the round began.
-    late: usize,
-    /// The time since which callbacks are lost.
-    lost_since: Instant,
 }
 
 impl Rounds {
@@ -164,8 +157,6 @@ impl Rounds {
             kills: 0,
             old: 0,
             outages: 0,
-            late: 0,
-            lost_since: Instant::now(),
         }
     }
 
@@ -206,7 +197,6 @@ impl Rounds {
         self.trouble = Trouble::Weather(weather);
         if weather.callbacks_lost {
             self.is_behind = true;
-            self.lost_since = Instant::now();
             self.outages += 1;
             // What the first mount is promised, so that it sees its change only once it is told.
             let promised = self.mounts[0].1.join("told");
@@ -222,16 +212,15 @@ impl Rounds {
         if !self.is_behind {
             return;
         }
-        // The server tells what it could not tell before.
-        let begin = Instant::now();
-        let told_within = TOLD_WITHIN + self.lost_since.elapsed();
+        // The server tells what it could not tell before. It tries after one second, then two, four, eight: about as long after an
+        // outage as that took.
         for number in 0..FILES {
             let text = text_of(self.files[number].now, self.files[number].length);
-            while self.files[number].length > 0 && fs::read(self.path(1, number)).unwrap_or_default() != text
-            {
-                assert!(begin.elapsed() < told_within, "round {round}: mount 1 is not told of file {number}");
-                std::thread::sleep(Duration::from_millis(100));
-            }
+            let path = self.path(1, number);
+            until!(
+                text.is_empty() || fs::read(&path).unwrap_or_default() == text,
+                "round {round}: mount 1 is not told of file {number}"
+            );
             self.files[number].seen = [self.files[number].now; 2];
         }
         // Nor may the first have answered what it was asked: it is told of the second's changes again when it sees one of what it
@@ -239,16 +228,15 @@ impl Rounds {
         let told = self.mounts.each_ref().map(|(_, place)| place.join("told"));
         let text = round.to_string();
         fs::write(&told[1], &text).unwrap();
-        while fs::read_to_string(&told[0]).unwrap_or_default() != text {
-            assert!(begin.elapsed() < 2 * told_within, "round {round}: mount 0 is not told");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        until!(
+            fs::read_to_string(&told[0]).unwrap_or_default() == text,
+            "round {round}: mount 0 is not told"
+        );
         self.is_behind = false;
     }
 
     fn round(&mut self, round: u64, rounds: u64) {
         self.change_weather(round, rounds);
-        self.late = self.cell.lateness();
         // Who may be behind does not write: in AFS the last to close counts.
         let from = if self.is_behind { 0 } else { self.random.random_range(0..2) };
         let number = self.random.random_range(0..FILES);
@@ -306,19 +294,7 @@ impl Rounds {
     fn read(&mut self, round: u64, (from, reader): (usize, usize), number: usize) {
         let path = self.path(reader, number);
         let told = format!("round {round}, mount {reader}, file {number}, {:?}", self.trouble);
-        let mut seen = fs::read(&path);
-        let is_now = |seen: &std::io::Result<Vec<u8>>, now: u64| {
-            seen.as_ref().is_ok_and(|seen| seen.starts_with(&now.to_le_bytes()))
-        };
-        // A mount that was late is told a moment later.
-        if !self.is_behind && !is_now(&seen, self.files[number].now) && self.cell.has_been_late(self.late) {
-            let until = Instant::now() + mounted::TIMEOUT;
-            while !is_now(&seen, self.files[number].now) && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(50));
-                seen = fs::read(&path);
-            }
-        }
-        let seen = match seen {
+        let seen = match fs::read(&path) {
             Ok(seen) => seen,
             // A file of which it has not been told.
             Err(error) if self.is_behind && reader == 1 && self.files[number].seen[1] == 0 => {

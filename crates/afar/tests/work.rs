@@ -3,13 +3,11 @@
 use crate::mounted;
 use crate::mounted::{Folder, Process, can_mount, is_root, needs, own_address, script, wait_for};
 use afs_lab::cpu::cpu;
-use afs_lab::skipped::begun_anew;
 use afs_lab::until;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -375,25 +373,16 @@ fn what_one_mount_writes_an_open_in_another_sees() {
         write_and_see(&here, &there, 200);
         assert!(one.stop().success() && two.stop().success());
     });
-    // The mount of `afar up` is one process with the servers. Nothing says whether it was late: a fault shows three times.
-    let try_up = || {
-        let cell = Cell::new("up-and-two");
-        let mount = cell.folder.join("second");
-        let mut command = mounted::afar(["mount"]);
-        command.arg(&mount).arg("--config").arg(cell.folder.join("state/etc"));
-        command.arg("--cache").arg(cell.folder.join("cache2"));
-        let second = Process::start(command, Some(mount.clone()));
-        write_and_see(&cell.scratch, &mount.join("afar.local/scratch"), 20);
-        assert!(second.stop().success());
-        cell.end();
-    };
-    for round in 1..=3 {
-        match panic::catch_unwind(try_up) {
-            Ok(()) => break,
-            Err(_) if round < 3 => begun_anew(NAME, "the mount of afar up may have been late"),
-            Err(problem) => panic::resume_unwind(problem),
-        }
-    }
+    // The mount of `afar up` is one process with the servers.
+    let cell = Cell::new("up-and-two");
+    let mount = cell.folder.join("second");
+    let mut command = mounted::afar(["mount"]);
+    command.arg(&mount).arg("--config").arg(cell.folder.join("state/etc"));
+    command.arg("--cache").arg(cell.folder.join("cache2"));
+    let second = Process::start(command, Some(mount.clone()));
+    write_and_see(&cell.scratch, &mount.join("afar.local/scratch"), 20);
+    assert!(second.stop().success());
+    cell.end();
 }
 
 /// The data of the mapping came to the server when the file was gone already. They were put aside, with an error each, for nobody.

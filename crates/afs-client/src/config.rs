@@ -8,6 +8,8 @@ use std::time::Duration;
 use afs_cache::Disk;
 use afs_config::{CellAliases, CellName, CellServDb, ClientFolder};
 use afs_dns::Resolver;
+use afs_view::events::HANDLING_MAX;
+use afs_view::vnodes::suspended::LAPSE;
 use afs_wire::Uuid;
 use rx_security::{KeySet, Level};
 
@@ -57,6 +59,11 @@ pub struct Config {
     pub patience: Duration,
     /// With no packet from a server for so long in a call, it counts as down. Default 12 s, Rx's; below 6 s counts as 6 s.
     pub dead_after: Duration,
+    /// A server that tells of a change waits for so long at most until the kernel has forgotten what it had. Default 1 s, as servers give
+    /// up after two.
+    pub handling_max: Duration,
+    /// A client that did not run for so long has to ask servers again what has changed: they may have given up telling it. Default 3 s.
+    pub lapse: Duration,
     /// Vnodes whose status is kept. This and the others down to [`Self::data_bytes`] are shares of one memory, whose default is
     /// [`memory::DEFAULT_BYTES`]: see [`Self::set_memory`].
     pub status_entries: usize,
@@ -142,6 +149,8 @@ impl Config {
             level: Level::Crypt,
             patience: Duration::from_secs(600),
             dead_after: Duration::from_secs(12),
+            handling_max: HANDLING_MAX,
+            lapse: LAPSE,
             status_entries: 0,
             directory_bytes: 0,
             kernel_nodes: 0,

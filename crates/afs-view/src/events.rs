@@ -17,7 +17,7 @@ use afs_reach::fid::{Fid, User};
 
 /// The longest time for which a server waits until the holders of copies have handled a break, apart from the time in which this process
 /// stands still. Servers give up on clients after some two seconds, and every break holds a writer up.
-const HANDLING_MAX: Duration = Duration::from_secs(1);
+pub const HANDLING_MAX: Duration = Duration::from_secs(1);
 
 /// The kind of change of a vnode or volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -136,12 +136,19 @@ pub struct Invalidations {
     /// The places where volumes are mounted, whose fids stand for these volumes' roots.
     pub(crate) mounts: Arc<Mounts>,
     runtime: Arc<dyn Runtime>,
+    handling_max: Duration,
 }
 
 impl Invalidations {
     /// Makes invalidations without subscribers; volumes are mounted as told there.
     pub fn new(runtime: Arc<dyn Runtime>, mounts: Arc<Mounts>) -> Self {
-        Self { subscribers: Subscribers::default(), mounts, runtime }
+        Self { subscribers: Subscribers::default(), mounts, runtime, handling_max: HANDLING_MAX }
+    }
+
+    /// Has servers wait for so long at most, in place of [`HANDLING_MAX`].
+    #[must_use]
+    pub fn handling_within(self, handling_max: Duration) -> Self {
+        Self { handling_max, ..self }
     }
 
     /// One more who is told, from now on.
@@ -185,10 +192,10 @@ impl Invalidations {
         self.subscribers.mention(&self.changes(fid, change));
     }
 
-    /// Tells of changes, and waits until they are handled, for [`HANDLING_MAX`] at most.
+    /// Tells of changes, and waits until they are handled, for a limited time.
     pub async fn tell_and_wait(&self, changes: &[Changed]) {
         let handled = self.subscribers.tell(changes);
-        let until = self.runtime.now() + HANDLING_MAX;
+        let until = self.runtime.now() + self.handling_max;
         if rx::in_time(&*self.runtime, until, handled.wait()).await.is_none() {
             tracing::warn!("a change is answered before the kernel's copies are gone");
         }

@@ -5,7 +5,7 @@ use crate::control_socket::{self, Offer};
 use crate::metrics::{self, Publish};
 use crate::mount::cache_limit;
 use crate::mount::end::{self, End};
-use crate::{client_uuid, kept_tokens, mount_point, private};
+use crate::{callback_wait, client_uuid, kept_tokens, mount_point, private};
 use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
 use afs_client::{Client, Config as ClientConfig};
 use afs_config::ClientFolder;
@@ -77,6 +77,7 @@ impl Attached {
         let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&cache, seed));
         client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", cache.display()))?);
         client.set_memory(u64::from(config.server.memory_mib) << 20);
+        callback_wait::of_client(&mut client);
         client.bind = SocketAddr::from((config.server.bind, CALLBACK_PORT));
         client.keys = vec![(prepared.cell.clone(), prepared.keys.clone())];
         let local = |(person, _): &(Person, ViceId)| LocalUser {

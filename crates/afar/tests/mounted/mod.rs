@@ -21,6 +21,10 @@ pub(crate) use afs_lab::skipped::skip;
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// For how many seconds servers wait for clients, and those for their kernel: on a busy machine a mount may stand still for longer than
+/// people want to wait, and shows for a moment what was changed.
+const CALLBACK_WAIT: u32 = 60;
+
 /// Where the servers of a [`cell::Cell`] log.
 const SERVERS_LOG: &str = "log-servers";
 
@@ -80,6 +84,7 @@ pub(crate) fn our_program() -> Command {
 pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = our_program();
     command.args(args).env_remove("NOTIFY_SOCKET").env_remove("SUDO_UID").stdin(Stdio::null());
+    command.env("AFAR_CALLBACK_WAIT", CALLBACK_WAIT.to_string());
     command
 }
 

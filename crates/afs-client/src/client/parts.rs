@@ -87,7 +87,8 @@ pub(super) fn assemble(
     seed: [u8; 32],
 ) -> Result<Parts, Error> {
     let uuid = config.uuid.unwrap_or_else(|| Uuid::random(&seed));
-    let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::default()));
+    let invalidations = Invalidations::new(Arc::clone(&runtime), Arc::default());
+    let invalidations = Arc::new(invalidations.handling_within(config.handling_max));
     let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
     let cache = open_cache(&config)?;
     let reach = afs_reach::config::Config {
@@ -164,7 +165,8 @@ pub(super) fn assemble(
         Arc::clone(&calls.servers),
         Arc::clone(&invalidations),
         Arc::clone(&locks),
-    );
+    )
+    .after(config.lapse);
     Ok(Parts {
         uuid,
         users: Arc::clone(&calls.users),

@@ -350,6 +350,7 @@ impl<'a> Assembly<'a> {
         file.max_waiting = config.file.busy_at as usize;
         file.max_promises = memory.callbacks;
         file.hosts.hosts = memory.hosts;
+        file.break_wait = Duration::from_millis(config.file.callback_wait_ms.into());
         file.membership_life = Duration::from_secs(config.file.groups_seconds.into());
         file.writers = match (config.file.read_only, config.file.administrators_write) {
             (false, _) => Writers::Everybody,

@@ -21,7 +21,7 @@ use afs_reach::table::Servers;
 const SEE_EVERY: Duration = Duration::from_millis(500);
 
 /// A client that was not seen for so long did not run: shorter than a server goes on trying to reach a client, longer than a busy machine lets it wait.
-const LAPSE: Duration = Duration::from_secs(3);
+pub const LAPSE: Duration = Duration::from_secs(3);
 
 /// Detects that the machine slept: knows when the client was last seen to run, by a clock that goes on meanwhile, and who
 /// learns of it.
@@ -34,6 +34,7 @@ pub struct SuspendDetector {
     servers: Arc<Servers>,
     invalidations: Arc<Invalidations>,
     locks: Arc<Locks>,
+    lapse: Duration,
 }
 
 impl SuspendDetector {
@@ -50,7 +51,14 @@ impl SuspendDetector {
             servers,
             invalidations,
             locks,
+            lapse: LAPSE,
         }
+    }
+
+    /// Takes a client for suspended that was not seen for so long, in place of [`LAPSE`].
+    #[must_use]
+    pub fn after(self, lapse: Duration) -> Self {
+        Self { lapse, ..self }
     }
 
     /// Notes that the client runs now. If it did not until then, no promise is believed when this returns, and all is to be looked at again
@@ -69,7 +77,7 @@ impl SuspendDetector {
             return None;
         }
         let _finding = self.finding.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = Some(lapse()).filter(|lapse| *lapse >= LAPSE);
+        let found = Some(lapse()).filter(|lapse| *lapse >= self.lapse);
         if found.is_some() {
             self.servers.all().iter().for_each(|server| server.reset());
         }
