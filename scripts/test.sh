@@ -6,22 +6,18 @@
 # of packaging/run, which ends with such a line.
 # A test that cannot run here appends a line "NAME: REASON" to the file $AFAR_SKIP_LOG and returns; cargo counts it as
 # passed, this script as skipped. A failed lint counts as one failure, and one without its tool as skipped.
-# A test that begins anew because the machine was late appends such a line to $AFAR_LATE_LOG. The end of the output says
-# how often each did ("BEGUN ANEW"); what counts is its last result.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p target
 is_all=
 [ "${1:-}" != --all ] || is_all=1
 export AFAR_SKIP_LOG=$PWD/target/skipped-tests.log
-export AFAR_LATE_LOG=$PWD/target/late-tests.log
 export CARGO_TERM_COLOR=never
 # Most tests wait; those that keep a processor busy take turns (crates/afs-lab/src/cpu.rs).
 export RUST_TEST_THREADS=4
 lint_record=$PWD/target/lint-record
 output=$PWD/target/test-output.log
 : > "$AFAR_SKIP_LOG"
-: > "$AFAR_LATE_LOG"
 : > "$lint_record"
 # When cargo's tests have to have ended, in seconds from the start, of CI's 90 minutes: where nobody sees that a test hangs, the others are
 # counted. The output says which runs for long.
@@ -43,8 +39,6 @@ finish() {
     local line
     echo
     [ ${#notes[@]} = 0 ] || printf '%s\n' "${notes[@]}"
-    awk '{ name = $0; sub(/: .*/, "", name); count[name]++; why[name] = $0 }
-        END { for (name in count) print "BEGUN ANEW: " count[name] " times, last " why[name] }' "$AFAR_LATE_LOG" | sort
     sort -u "$AFAR_SKIP_LOG" | while read -r line; do echo "SKIPPED: $line"; done
     begin end > /dev/null
     echo "SECONDS: $(printf '%s, ' "${times[@]}")all $SECONDS"
