@@ -2,6 +2,7 @@
 
 use crate::mounted;
 use crate::mounted::{Folder, Process, can_mount, own_address, up};
+use afs_lab::until;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -94,11 +95,13 @@ fn scripts_are_told_who_does_what_at_a_cell_under_load() {
         found.is_some_and(|line| figure(line.split_whitespace().nth(1).unwrap()) > 0.0)
     };
     let mut text = look();
-    for _ in 0..2 {
-        if !is_stored(&text) {
+    until!(
+        is_stored(&text) || {
             text = look();
-        }
-    }
+            is_stored(&text)
+        },
+        "nothing is stored: {text}"
+    );
     let server = line(&text, &at);
     assert!(figure(server[2]) > 0.0, "calls: {server:?}");
     let volume = line(&text, "scratch (");
