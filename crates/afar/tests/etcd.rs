@@ -242,7 +242,7 @@ fn a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are
     let is_of_database = |line: &&str| !line.starts_with("etcd") && !line.starts_with("servers");
     let with_file: Vec<_> = with_file.lines().filter(is_of_database).collect();
     cell.states[0].write("server.toml", with_file.join("\n"));
-    cell.restart(0);
+    cell.start(0);
     let (is_good, text) = check(&cell, 1);
     assert!(!is_good && text.contains(&first) && text.contains("keeps its databases in a file"), "{text}");
 }

@@ -7,9 +7,9 @@
 
 use crate::mounted;
 use crate::mounted::cell::Cell;
-use crate::mounted::proxy::{Proxy, Weather};
 use crate::mounted::{Process, can_mount, is_root, needs, own_address};
 use afs_lab::cpu::cpu;
+use afs_lab::real::proxy::{Proxy, Weather};
 use afs_lab::until;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -3,7 +3,7 @@
 //! # What to open for a change
 //!
 //! - What a test may say to servers: [`caller`], a feature of this crate.
-//! - Folders, processes and addresses that go with their test: [`real`].
+//! - Folders, processes and addresses that go with their test, and a cell of processes with its mounts: [`real`].
 //! - A cell in one process and in virtual time, and its pieces: [`sim`], the features `sim` and `cell`.
 //! - What we did not write: the KDC, etcd, a machine with systemd: [`peers`].
 //! - How a test is skipped, and takes its turn at a processor: [`skipped`], [`cpu`](mod@cpu).

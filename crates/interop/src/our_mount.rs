@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use afs_lab::real::folder::Folder;
+use afs_lab::real::mount;
 use afs_lab::real::process::Process;
 
 use crate::cell::Cell;
@@ -28,16 +29,10 @@ impl OurMount {
     /// When it is not mounted, with what it said.
     pub fn start(cell: &Cell, afar: &Command, options: &[&str]) -> Result<Self, String> {
         let folder = Folder::new("mount");
-        let (at, cache, log) = (folder.inner("mnt"), folder.inner("cache"), folder.write("log", ""));
-        let log = fs::File::options().append(true).open(log).map_err(|error| format!("its log: {error}"))?;
-        let network = cell.clients()?;
-        let mut command = network.command(afar.get_program());
-        command.arg("mount").arg(&at).arg("--config").arg(cell.folder("srv").join("etc"));
-        command.arg("--cache").arg(cache).args(options);
-        command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stderr(log);
-        let said =
-            |problem| format!("{problem}: {}", fs::read_to_string(folder.join("log")).unwrap_or_default());
-        let process = Process::saying(&mut command, "ready ").map_err(said)?.mounting(at);
+        let (at, cache, config) =
+            (folder.inner("mnt"), folder.inner("cache"), cell.folder("srv").join("etc"));
+        let command = cell.clients()?.command(afar.get_program());
+        let process = mount::start(command, &at, &config, &cache, &folder.join("log"), options)?;
         Ok(Self { process, folder })
     }
 
@@ -57,13 +52,10 @@ impl OurMount {
     ///
     /// When it ends with a failure.
     pub fn stop(self) -> Result<(), String> {
-        let Self { process, folder } = self;
-        match process.stop() {
+        let said = || fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        match self.process.stop() {
             status if status.success() => Ok(()),
-            status => Err(format!(
-                "afar mount ended with {status}: {}",
-                fs::read_to_string(folder.join("log")).unwrap_or_default()
-            )),
+            status => Err(format!("afar mount ended with {status}: {}", said())),
         }
     }
 }

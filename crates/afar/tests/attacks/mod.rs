@@ -7,6 +7,7 @@ use crate::mounted;
 use crate::mounted::cell::Cell;
 use crate::mounted::{Process, TIMEOUT, afar, can_mount, is_root, needs, own_address};
 use afs_lab::caller::{Client, Credentials};
+use afs_lab::real::proxy::Proxy;
 use afs_wire::afsvol::{AfsVol, ListOneVolume, Monitor};
 use afs_wire::bos::{Bozo, EnumerateInstance};
 use afs_wire::ids::AfsFid;
@@ -89,7 +90,7 @@ fn another_user_of_the_machine_finds_nothing_in_the_folders_of_a_cell_and_of_a_c
 }
 
 /// Makes the folder `etc`, by which clients and commands find a cell's servers behind a proxy.
-fn config_by_way_of(cell: &Cell, proxy: &mounted::proxy::Proxy) -> PathBuf {
+fn config_by_way_of(cell: &Cell, proxy: &Proxy) -> PathBuf {
     let etc = cell.folder.join("etc");
     fs::create_dir(&etc).unwrap();
     fs::create_dir(etc.join("server")).unwrap();
@@ -113,7 +114,7 @@ fn nobody_on_the_way_reads_what_users_read_and_write() {
         return;
     }
     let cell = Cell::new("attack-way");
-    let proxy = mounted::proxy::Proxy::start(own_address(), cell.address, 1);
+    let proxy = Proxy::start(own_address(), cell.address, 1);
     proxy.look_for(TEXT);
     config_by_way_of(&cell, &proxy);
     let (mount, place) = cell.mount_with("one", "etc", &["-localauth", "-as", "admin"]);
@@ -186,7 +187,7 @@ fn a_server_that_wants_calls_encrypted_is_served_and_one_who_does_not_encrypt_is
 fn nobody_on_the_way_reads_what_administrators_do() {
     const USER: &str = "a.user.nobody.has.heard.of";
     let cell = Cell::new("attack-admin");
-    let proxy = mounted::proxy::Proxy::start(own_address(), cell.address, 1);
+    let proxy = Proxy::start(own_address(), cell.address, 1);
     let etc = config_by_way_of(&cell, &proxy).join("server");
     let run = |line: &str, more: &str, text: &str| {
         let before = proxy.found();

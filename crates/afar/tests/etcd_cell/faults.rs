@@ -58,9 +58,9 @@ impl EtcdCell {
                 self.etcd.stop(member, false);
             }
             2 => {
-                self.servers[server].take().unwrap().kill();
+                self.kill(server);
                 tokio::time::sleep(seconds).await;
-                self.restart(server);
+                self.start(server);
             }
             3 => {
                 self.servers[server].as_ref().unwrap().signal("STOP");
@@ -71,9 +71,9 @@ impl EtcdCell {
             4 => {
                 let leader = self.etcd.leader().unwrap_or(member);
                 self.etcd.kill(leader);
-                self.servers[server].take().unwrap().kill();
+                self.kill(server);
                 tokio::time::sleep(seconds).await;
-                self.restart(server);
+                self.start(server);
                 self.etcd.restart(leader);
             }
             5 => {

@@ -5,8 +5,8 @@ mod ways;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::ops::{Deref, DerefMut};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use afs_lab::caller::{Credentials, Server};
@@ -20,7 +20,7 @@ use rxgen::xdr::CharVec;
 
 use ways::Way;
 
-use crate::server_process::{Folder, ServerProcess, own_address};
+use crate::server_process::Machines;
 
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -115,14 +115,9 @@ pub(crate) fn volume_entry(name: &str, id: VolumeId) -> NvldbEntry {
 #[derive(Debug)]
 pub(crate) struct EtcdCell {
     pub(crate) etcd: Etcd,
-    pub(crate) addresses: Vec<Ipv4Addr>,
-    pub(crate) states: Vec<Folder>,
-    pub(crate) servers: Vec<Option<ServerProcess>>,
+    machines: Machines,
     /// The ways of each server to each member, if they can be cut.
     ways: Vec<Vec<Way>>,
-    name: &'static str,
-    /// More lines of the section `databases`.
-    more: &'static str,
 }
 
 impl EtcdCell {
@@ -161,73 +156,39 @@ impl EtcdCell {
         servers: usize,
         more: &'static str,
     ) -> Self {
-        let mut cell = Self {
-            etcd,
-            addresses: (0..servers).map(|_| own_address()).collect(),
-            states: (0..servers).map(|_| Folder::new(name)).collect(),
-            servers: (0..servers).map(|_| None).collect(),
-            ways,
-            name,
-            more,
-        };
+        let mut machines = Machines::new(name, servers);
+        let addresses: Vec<String> = machines.addresses.iter().map(Ipv4Addr::to_string).collect();
         for server in 0..servers {
-            cell.configure(server);
-            if server > 0 {
-                cell.copy_keys(server);
-            }
-            cell.restart(server);
-        }
-        cell
-    }
-
-    /// The file of a server's configuration.
-    pub(crate) fn config(&self, server: usize) -> PathBuf {
-        self.states[server].path().join("server.toml")
-    }
-
-    fn configure(&self, server: usize) {
-        let list =
-            |items: Vec<String>| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");
-        let text = format!(
-            "[server]\nroles = [\"vl\", \"pt\", \"bos\"]\ncell = \"{}.test\"\nstate = {:?}\nbind = \"{}\"\n\
-             [databases]\netcd = [{}]\nservers = [{}]\n{}\n[log]\nfilter = \"warn\"\n[metrics]\nbind = \"{}:9160\"\n",
-            self.name,
-            self.states[server].path(),
-            self.addresses[server],
-            list(match self.ways.get(server) {
+            let members: Vec<String> = match ways.get(server) {
                 Some(ways) => ways.iter().map(Way::address).collect(),
-                None => self.etcd.endpoints(),
-            }),
-            list(self.addresses.iter().map(Ipv4Addr::to_string).collect()),
-            self.more,
-            self.addresses[server],
-        );
-        self.states[server].write("server.toml", &text);
-    }
-
-    /// Gives a server the configuration folder of the first, as an administrator does.
-    pub(crate) fn copy_keys(&self, server: usize) {
-        let to = self.states[server].path().join("etc");
-        std::fs::create_dir_all(&to).unwrap();
-        let from = self.states[0].path().join("etc/server");
-        assert!(Command::new("cp").arg("-rp").args([from, to]).status().unwrap().success());
-    }
-
-    /// Starts a server that does not run.
-    pub(crate) fn restart(&mut self, server: usize) {
-        let command = self.command(server, &[]);
-        self.servers[server] = Some(ServerProcess::of(command, self.addresses[server]));
-    }
-
-    /// The command that starts a server.
-    pub(crate) fn command(&self, server: usize, more: &[&str]) -> Command {
-        let mut command = crate::server_process::command(["--config"]);
-        command.arg(self.config(server)).args(more);
-        command
+                None => etcd.endpoints(),
+            };
+            let text = format!(
+                "[databases]\netcd = {members:?}\nservers = {addresses:?}\n{more}\n[log]\nfilter = \"warn\"\n[metrics]\nbind = \"{}:9160\"\n",
+                machines.addresses[server]
+            );
+            machines.configure(server, &format!("{name}.test"), &["vl", "pt", "bos"], &text);
+        }
+        machines.start_all(0);
+        Self { etcd, machines, ways }
     }
 
     /// The credentials of a user who may change everything.
     pub(crate) fn superuser(&self) -> Credentials {
         Credentials::superuser(&KeySet::load(&self.states[0].path().join("etc/server")).unwrap()).unwrap()
+    }
+}
+
+impl Deref for EtcdCell {
+    type Target = Machines;
+
+    fn deref(&self) -> &Machines {
+        &self.machines
+    }
+}
+
+impl DerefMut for EtcdCell {
+    fn deref_mut(&mut self) -> &mut Machines {
+        &mut self.machines
     }
 }

@@ -1,19 +1,19 @@
 //! An `afar up` or `afar mount` for tests: on an address of its own in 127/8, in a folder that goes with the test.
 
 pub(crate) mod cell;
-pub(crate) mod proxy;
 pub(crate) mod realm;
 
 use afs_lab::until;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 pub(crate) use afs_lab::real::address::own_address;
+pub(crate) use afs_lab::real::afar::{Afar, interruptible};
+pub(crate) use afs_lab::real::cell::open;
 pub(crate) use afs_lab::real::folder::Folder;
 pub(crate) use afs_lab::real::process::{self, Process, signal};
 pub(crate) use afs_lab::skipped::skip;
@@ -21,12 +21,13 @@ pub(crate) use afs_lab::skipped::skip;
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// For how many seconds servers wait for clients, and those for their kernel: on a busy machine a mount may stand still for longer than
-/// people want to wait, and shows for a moment what was changed.
-const CALLBACK_WAIT: u32 = 60;
+/// Our program, as it was built for these tests.
+#[derive(Debug)]
+pub(crate) struct Built;
 
-/// Where the servers of a [`cell::Cell`] log.
-const SERVERS_LOG: &str = "log-servers";
+impl Afar for Built {
+    const PATH: &'static str = env!("CARGO_BIN_EXE_afar");
+}
 
 /// Whether file systems can be mounted here, which `afar doctor` tries; else the test is counted as skipped.
 pub(crate) fn can_mount(test: &str) -> bool {
@@ -76,16 +77,12 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Our program, as it was built for the tests.
 pub(crate) fn our_program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_afar"))
+    Built::program()
 }
 
 pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
-    let mut command = our_program();
-    command.args(args).env_remove("NOTIFY_SOCKET").env_remove("SUDO_UID").stdin(Stdio::null());
-    command.env("AFAR_CALLBACK_WAIT", CALLBACK_WAIT.to_string());
-    command
+    Built::command(args)
 }
 
 /// What somebody looks at in a folder as `tests/rights.rs` and `tests/pags` fill it, each with a word of what it would have shown.
@@ -131,11 +128,6 @@ pub(crate) fn socket_of(mount: &Path) -> PathBuf {
     line.split(' ').find_map(|field| field.strip_prefix("afs:")).unwrap().into()
 }
 
-/// Lets everybody into a folder.
-pub(crate) fn open(path: &Path) {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 /// Runs a command that has to succeed; says what it wrote.
 pub(crate) fn succeed(command: Command) -> String {
     let shown = format!("{command:?}");
@@ -145,18 +137,14 @@ pub(crate) fn succeed(command: Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Copies our program to where another user can run it. By another process: one that a test beside this starts at this moment would have
-/// the copy open for writing, and what is open for writing cannot be run.
+/// Copies our program to where another user can run it.
 pub(crate) fn copy_program(to: &Path) {
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_afar")).arg(to).status();
-    assert!(copied.is_ok_and(|status| status.success()), "{}", to.display());
+    Built::copy_to(to);
 }
 
 /// `afar up` in a folder, at an address.
 pub(crate) fn up(folder: &Folder, address: Ipv4Addr, more: &[&str]) -> Command {
-    let mut command = afar(["up", "--state"]);
-    command.arg(folder.join("state")).args(["--bind", &address.to_string()]).args(more);
-    command
+    Built::up(folder, address, more)
 }
 
 /// Starts `afar up`, mounted in the folder's `mnt`.
@@ -165,13 +153,6 @@ pub(crate) fn start_up(folder: &Folder, address: Ipv4Addr) -> Process {
     let mut command = up(folder, address, &["--mount"]);
     command.arg(&mount);
     Process::start(command, Some(mount))
-}
-
-/// A program that Ctrl-C ends, even if the tests run where it is ignored: in the background of a script.
-pub(crate) fn interruptible(program: &str) -> Command {
-    let mut command = Command::new("env");
-    command.args(["--default-signal=INT", program]);
-    command
 }
 
 /// Waits until a program of [`interruptible`] runs, and no longer `env`.

@@ -3,8 +3,8 @@
 
 use crate::mounted::our_program;
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::Ipv4Addr;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use rx_security::KeySet;
 use serde_json::Value;
 
 pub(crate) use crate::server_process::words;
-use crate::server_process::{Folder, ServerProcess, own_address, suite};
+use crate::server_process::{Machines, suite};
 
 const CELL: &str = "two.test";
 
@@ -22,9 +22,7 @@ const CELL: &str = "two.test";
 pub(crate) const DATABASES: usize = 2;
 
 pub(crate) struct TwoServers {
-    states: Vec<Folder>,
-    addresses: Vec<Ipv4Addr>,
-    pub(crate) servers: Vec<Option<ServerProcess>>,
+    machines: Machines,
     client: Client,
     keys: KeySet,
 }
@@ -41,32 +39,16 @@ impl TwoServers {
     }
 
     fn with_roles(name: &str, roles: &[&[&str]]) -> Self {
-        let states: Vec<Folder> = roles.iter().map(|_| Folder::new(name)).collect();
-        let addresses: Vec<Ipv4Addr> = roles.iter().map(|_| own_address()).collect();
-        for (n, state) in states.iter().enumerate() {
-            let (folder, address, roles) = (state.path().display(), addresses[n], roles[n]);
-            let mut text = format!(
-                "[server]\nstate = \"{folder}\"\nbind = \"{address}\"\ncell = \"{CELL}\"\nroles = {roles:?}\n"
-            );
-            if roles.contains(&"file") {
-                text += &format!("partitions = [\"a={folder}/vicepa\", \"b={folder}/vicepb\"]\n");
-            }
-            state.write("server.toml", &text);
+        let mut machines = Machines::new(name, roles.len());
+        for (n, roles) in roles.iter().enumerate() {
+            let folder = machines.states[n].display();
+            let partitions = format!("partitions = [\"a={folder}/vicepa\", \"b={folder}/vicepb\"]\n");
+            machines.configure(n, CELL, roles, if roles.contains(&"file") { &partitions } else { "" });
         }
-        // The one with the databases makes the cell's key, and the others get it.
-        let first = roles.iter().position(|roles| roles.contains(&"vl")).unwrap();
-        let mut servers: Vec<Option<ServerProcess>> = roles.iter().map(|_| None).collect();
-        servers[first] = Some(start(&states[first], addresses[first]));
-        for n in (0..roles.len()).filter(|n| *n != first) {
-            let etc = states[n].path().join("etc");
-            fs::create_dir_all(&etc).unwrap();
-            let from = states[first].path().join("etc/server");
-            assert!(Command::new("cp").arg("-a").arg(from).arg(&etc).status().unwrap().success());
-            servers[n] = Some(start(&states[n], addresses[n]));
-        }
-        let keys = KeySet::load(&states[first].path().join("etc/server")).unwrap();
+        machines.start_all(roles.iter().position(|roles| roles.contains(&"vl")).unwrap());
+        let keys = KeySet::load(&machines.states[0].join("etc/server")).unwrap();
         let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        Self { states, addresses, servers, client, keys }
+        Self { machines, client, keys }
     }
 
     /// A command of `vos`; `ONE` and `TWO` stand for the servers' addresses.
@@ -192,21 +174,15 @@ impl TwoServers {
 
     /// Kills a server, has its partitions checked, and starts it again.
     pub(crate) fn restart(&mut self, server: usize) {
-        if let Some(mut killed) = self.servers[server].take() {
-            killed.kill();
-        }
+        self.kill(server);
         self.check_partitions(server, "after kill -9");
-        self.servers[server] = Some(start(&self.states[server], self.addresses[server]));
-    }
-
-    pub(crate) fn pid(&self, server: usize) -> u32 {
-        self.servers[server].as_ref().unwrap().pid()
+        self.start(server);
     }
 
     /// Stops all, and has their partitions checked.
     pub(crate) fn check(&mut self, when: &str) {
         for server in (0..self.servers.len()).rev() {
-            self.servers[server].take().unwrap().stop();
+            self.stop(server);
             self.check_partitions(server, when);
         }
     }
@@ -214,9 +190,9 @@ impl TwoServers {
     /// Stops the servers of files one after the other, and has their partitions checked, before they start again.
     pub(crate) fn check_and_go_on(&mut self, when: &str) {
         for server in [0, 1] {
-            self.servers[server].take().unwrap().stop();
+            self.stop(server);
             self.check_partitions(server, when);
-            self.servers[server] = Some(start(&self.states[server], self.addresses[server]));
+            self.start(server);
         }
     }
 
@@ -231,9 +207,18 @@ impl TwoServers {
     }
 }
 
-fn start(state: &Folder, address: Ipv4Addr) -> ServerProcess {
-    let config = state.path().join("server.toml");
-    ServerProcess::of(crate::server_process::command([Path::new("--config"), &config]), address)
+impl Deref for TwoServers {
+    type Target = Machines;
+
+    fn deref(&self) -> &Machines {
+        &self.machines
+    }
+}
+
+impl DerefMut for TwoServers {
+    fn deref_mut(&mut self) -> &mut Machines {
+        &mut self.machines
+    }
 }
 
 fn id(value: &Value) -> VolumeId {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use afs_lab::real::relay::{Relay, Way};
+use super::relay::{Relay, Way};
 
 /// The ports of the services: files, protection, locations of volumes, volumes, and the overseer's.
 const PORTS: [u16; 5] = [7000, 7002, 7003, 7005, 7007];
@@ -17,20 +17,21 @@ const PORTS: [u16; 5] = [7000, 7002, 7003, 7005, 7007];
 const FLAGS: usize = 21;
 const OF_CLIENT: u8 = 1;
 
-/// What becomes of what goes through.
+/// The fate of what goes through.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Weather {
-    /// What the file server says of its own accord does not arrive.
-    pub(crate) callbacks_lost: bool,
+pub struct Weather {
+    /// Nothing arrives that the file server says of its own accord.
+    pub callbacks_lost: bool,
     /// It arrives so much later.
-    pub(crate) callbacks_late: Duration,
-    /// So many of a hundred datagrams do not arrive, each way.
-    pub(crate) lost_percent: u64,
+    pub callbacks_late: Duration,
+    /// Datagrams of a hundred that do not arrive, each way.
+    pub lost_percent: u64,
 }
 
 /// The proxy; dropped, it ends.
-pub(crate) struct Proxy {
-    pub(crate) address: Ipv4Addr,
+pub struct Proxy {
+    /// Its address, in place of the servers'.
+    pub address: Ipv4Addr,
     shared: Arc<Shared>,
     _relays: Vec<Relay>,
 }
@@ -46,7 +47,12 @@ struct Shared {
 }
 
 impl Proxy {
-    pub(crate) fn start(address: Ipv4Addr, server: Ipv4Addr, seed: u64) -> Self {
+    /// Starts one at an address, in front of the servers at another. Who loses what follows from the seed.
+    ///
+    /// # Panics
+    ///
+    /// If the address is taken.
+    pub fn start(address: Ipv4Addr, server: Ipv4Addr, seed: u64) -> Self {
         let shared = Arc::new(Shared {
             weather: Mutex::default(),
             chance: AtomicU64::new(seed),
@@ -63,27 +69,29 @@ impl Proxy {
                 }
                 shared.fate(port, way == Way::ToClient, datagram)
             };
-            Relay::start((address, port).into(), (server, port).into(), Arc::new(fate)).unwrap()
+            Relay::start((address, port).into(), (server, port).into(), Arc::new(fate))
+                .expect("the address is free")
         });
         Self { address, shared, _relays: relays.into() }
     }
 
-    pub(crate) fn set(&self, weather: Weather) {
+    /// Changes the weather.
+    pub fn set(&self, weather: Weather) {
         *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
     }
 
     /// Counts datagrams with this in them from now on.
-    pub(crate) fn look_for(&self, text: &[u8]) {
+    pub fn look_for(&self, text: &[u8]) {
         *self.shared.looked_for.lock().unwrap_or_else(PoisonError::into_inner) = text.to_vec();
     }
 
-    /// In how many datagrams it was.
-    pub(crate) fn found(&self) -> u64 {
+    /// The number of datagrams in which it was.
+    pub fn found(&self) -> u64 {
         self.shared.found.load(Ordering::Relaxed)
     }
 
-    /// How many datagrams of callbacks were lost, and how many came late.
-    pub(crate) fn callbacks(&self) -> (u64, u64) {
+    /// The numbers of datagrams of callbacks that were lost, and that came late.
+    pub fn callbacks(&self) -> (u64, u64) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (of(&self.shared.lost_callbacks), of(&self.shared.late_callbacks))
     }
