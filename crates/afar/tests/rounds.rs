@@ -7,7 +7,7 @@
 
 use crate::mounted;
 use crate::mounted::cell::Cell;
-use crate::mounted::{Process, can_mount, is_root, needs, own_address};
+use crate::mounted::{Process, can_mount, is_root, needs, own_address, text_of};
 use afs_lab::cpu::cpu;
 use afs_lab::real::proxy::{Proxy, Weather};
 use afs_lab::until;
@@ -89,11 +89,6 @@ for line in sys.stdin:
         drop(input);
         assert!(mounted::wait(&mut child).success());
     }
-}
-
-/// A file's versions are the rounds in which they were written, repeated.
-fn text_of(round: u64, length: usize) -> Vec<u8> {
-    round.to_le_bytes().repeat(length / 8)
 }
 
 /// What goes wrong for some rounds.

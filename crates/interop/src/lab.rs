@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use afs_lab::real::process::find;
 use linkem::Link;
 
 use crate::cell::{self, Cell, Machine, Servers};
@@ -154,12 +155,6 @@ impl Default for Lab {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Finds a program as the shell does.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// A package's program is built with its own tests only, so cargo is asked for it, unless who runs the tests has built all:

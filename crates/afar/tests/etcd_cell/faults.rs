@@ -7,11 +7,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::EtcdCell;
-
-/// A number from the environment.
-pub(crate) fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
+pub(crate) use crate::mounted::number;
 
 /// The faults of members that have networks of their own: all that there can be here, before one comes again.
 #[derive(Debug, Default)]

@@ -21,6 +21,7 @@ use rxgen::xdr::CharVec;
 use ways::Way;
 
 use crate::server_process::Machines;
+pub(crate) use crate::server_process::words as said;
 
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,10 +64,6 @@ pub(crate) fn checked(check: impl Fn() -> Output) -> (bool, String) {
             return (output.status.success(), text);
         }
     }
-}
-
-pub(crate) fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
 /// What a server tells Prometheus.

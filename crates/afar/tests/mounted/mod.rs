@@ -54,18 +54,11 @@ fn doctor(what: &str) -> serde_json::Value {
 
 /// Whether a program is there; else the test is counted as skipped.
 pub(crate) fn needs(test: &str, programs: &[&str]) -> bool {
-    for program in programs {
-        if !has(program) {
-            skip(test, &format!("{program} is not installed"));
-            return false;
-        }
+    let missing = programs.iter().find(|program| process::find(program).is_none());
+    if let Some(program) = missing {
+        skip(test, &format!("{program} is not installed"));
     }
-    true
-}
-
-fn has(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+    missing.is_none()
 }
 
 pub(crate) fn is_root() -> bool {

@@ -2,6 +2,7 @@
 
 use super::{ALICE, Identity, NOBODY, ROOT, Scene, who};
 use crate::mounted::{self, LOOKS, Process, socket_of, succeed};
+use crate::server_process::words as said;
 use afs_lab::until;
 use rustix::process::{Gid, Uid};
 use std::fs;
@@ -30,10 +31,6 @@ fn alone(scene: &Scene, mut command: Command) -> Command {
     }
     alone.current_dir("/").stdin(Stdio::null());
     alone
-}
-
-fn said(output: &Output) -> String {
-    [&output.stdout[..], &output.stderr].iter().map(|text| String::from_utf8_lossy(text)).collect()
 }
 
 /// The tokens that somebody has in one client.

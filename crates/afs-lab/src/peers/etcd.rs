@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::real::folder::Folder;
-use crate::real::process::Process;
+use crate::real::process::{Process, find_in};
 
 /// Where its programs may be that ordinary users do not have in their path.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -36,8 +36,7 @@ const TOKEN_KEYS: &str = "
 ///
 /// What is missing.
 pub fn available() -> Result<(), String> {
-    let is_there = |program: &&str| std::env::split_paths(PATH).any(|folder| folder.join(program).exists());
-    match ["etcd", "etcdctl"].iter().find(|program| !is_there(program)) {
+    match ["etcd", "etcdctl"].iter().find(|program| find_in(PATH, program).is_none()) {
         None => Ok(()),
         Some(program) => {
             Err(format!("there is no {program}: Debian's etcd-server and etcd-client have them"))

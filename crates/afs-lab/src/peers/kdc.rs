@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::real::process::Process;
+use crate::real::process::{Process, find_in};
 
 /// Where its programs may be that ordinary users do not have in their path.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -34,8 +34,7 @@ pub const PROGRAMS: [&str; 5] = ["krb5kdc", "kdb5_util", "kadmin.local", "kinit"
 ///
 /// What is missing.
 pub fn available() -> Result<(), String> {
-    let is_there = |program: &&str| std::env::split_paths(PATH).any(|folder| folder.join(program).exists());
-    match PROGRAMS.iter().find(|program| !is_there(program)) {
+    match PROGRAMS.iter().find(|program| find_in(PATH, program).is_none()) {
         None => Ok(()),
         Some(program) => Err(format!(
             "there is no {program}: Debian's krb5-kdc, krb5-admin-server and krb5-user have them"

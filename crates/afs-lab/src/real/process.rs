@@ -216,6 +216,16 @@ pub fn wait(child: &mut Child, patience: Duration) -> std::io::Result<Option<Exi
     child.try_wait()
 }
 
+/// Finds a program as the shell does.
+pub fn find(program: &str) -> Option<PathBuf> {
+    find_in(&std::env::var_os("PATH")?, program)
+}
+
+/// Finds a program in the folders of a path as `PATH` is one.
+pub fn find_in(path: impl AsRef<OsStr>, program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
 /// Runs a program to its end: what it says is read while it runs, since a pipe has no room for all of that.
 ///
 /// # Panics

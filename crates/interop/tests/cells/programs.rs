@@ -2,6 +2,7 @@
 //! scripts (interop/programs) run in the mount of `afar up` in `crates/afar/tests/work.rs`.
 
 use afs_lab::real::folder::Folder;
+use afs_lab::real::process::find;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,9 +83,7 @@ impl Mounted {
 }
 
 fn needs(programs: &[&str]) -> Verdict {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |program: &&&str| std::env::split_paths(&path).any(|folder| folder.join(program).exists());
-    match programs.iter().find(|program| !is_there(program)) {
+    match programs.iter().find(|program| find(program).is_none()) {
         None => Ok(()),
         Some(program) => Err(Trouble::Skipped(format!("{program} is not installed"))),
     }
