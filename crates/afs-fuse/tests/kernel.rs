@@ -451,12 +451,10 @@ impl Kernel {
         let (answer, notices) = self.ask(op::SETATTR, node, &[&body]);
         let attributes = self.keep_attributes(node, &answer?, notices);
         if valid & 1 << 3 != 0 {
-            self.state()
-                .nodes
-                .entry(node)
-                .or_default()
-                .pages
-                .retain(|page, _| page * PAGE < size / PAGE * PAGE);
+            let mut state = self.state();
+            let node = state.nodes.entry(node).or_default();
+            node.size = size;
+            node.pages.retain(|page, _| page * PAGE < size / PAGE * PAGE);
         }
         Ok(attributes)
     }
@@ -540,6 +538,7 @@ impl Kernel {
             return self.fetch(file, pos, length).0;
         }
         let size = self.attributes(file.node)?.size;
+        let believed = self.state().nodes.get(&file.node).map_or(0, |node| node.size).max(size);
         let mut end = size.min(pos + u64::from(length));
         let mut bytes = Vec::new();
         for page in pos / PAGE.. {
@@ -566,8 +565,10 @@ impl Kernel {
                     let node = state.nodes.entry(file.node).or_default();
                     if is_short && node.heard == heard {
                         node.be_long(until);
+                        end = until;
+                    } else if node.size > believed {
+                        end = node.size.min(pos + u64::from(length));
                     }
-                    end = node.size.min(pos + u64::from(length));
                     if is_newest {
                         node.pages.insert(page, data.clone());
                     }
@@ -589,6 +590,7 @@ impl Kernel {
         let mut state = self.state();
         let node = state.nodes.entry(file.node).or_default();
         node.attributes = None;
+        node.size = node.size.max(pos + data.len() as u64);
         for (page, kept) in &mut node.pages {
             for (place, byte) in kept.iter_mut().enumerate() {
                 let at = (page * PAGE + place as u64).checked_sub(pos).and_then(|at| data.get(at as usize));
