@@ -9,7 +9,7 @@ use afs_admin::release::{Order, ReleaseFailure, release};
 use afs_wire::abort::VNOVOL;
 use afs_wire::afsvol::{
     Clone, CreateVolume, DeleteVolume, ForwardMultiple, GetStatus, HalfVolume, ListHalves, ListOneVolume,
-    TransCreate, VolName,
+    ReClone, TransCreate, VolName,
 };
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, GetEntryByIDN, SiteFlags};
@@ -19,6 +19,8 @@ use rxgen::{Abort, Rpc};
 const VOLUME: VolumeId = VolumeId(500);
 const READ_ONLY: VolumeId = VolumeId(501);
 const HERE: PartitionId = PartitionId(0);
+/// The word of a listed volume that says when it was made; the second behind it says when it was changed.
+const CREATION_DATE: usize = 43;
 /// What a server says that has no such transaction.
 const ENOENT: Abort = Abort(2);
 
@@ -190,5 +192,33 @@ fn a_replica_into_which_a_part_of_the_release_has_come_gets_what_has_changed() {
         assert_eq!(asked.contains(&DeleteVolume::NAME), !has_part, "{asked:?}");
         // Two seconds before its last change, or all.
         assert_eq!(dates.lock().unwrap()[..], [if has_part { 4998 } else { 0 }], "{has_part}");
+    }
+}
+
+/// The released replica stays as it is if nothing has changed since. Times are whole seconds.
+#[test]
+fn a_release_to_a_new_site_brings_the_others_what_was_changed_in_the_second_of_the_last_one() {
+    for (released, is_renewed) in [(1000, true), (1002, true), (1003, false)] {
+        let hook: Hook = Arc::new(move |_, name, request| {
+            let answer = (name == ListOneVolume::NAME).then(|| {
+                let (volume, kind, creation, update) =
+                    match decoded::<ListOneVolume>(request).volid == READ_ONLY {
+                        true => (READ_ONLY, VolumeType::READ_ONLY, released, 900),
+                        false => (VOLUME, VolumeType::READ_WRITE, 900, 1000),
+                    };
+                let mut listed = listed(volume, kind, VOLUME, true);
+                (listed[CREATION_DATE], listed[CREATION_DATE + 2]) = (creation, update);
+                Ok(words(&listed))
+            });
+            (Duration::ZERO, answer)
+        });
+        let site = |partition, flags| Site { server: SERVER, partition, flags };
+        let sites = vec![
+            site(HERE, SiteFlags::RW_VOL),
+            site(HERE, SiteFlags::RO_VOL),
+            site(PartitionId(1), SiteFlags::RO_VOL | SiteFlags::DONT_USE),
+        ];
+        let (_, asked) = released_as(sites, VolumeId(0), hook);
+        assert_eq!(asked.contains(&ReClone::NAME), is_renewed, "the replica is of {released}");
     }
 }

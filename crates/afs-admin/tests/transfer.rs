@@ -15,7 +15,7 @@ use afs_wire::afsvol::{
     Clone, CreateVolume, DeleteVolume, EndTrans, Forward, ForwardMultiple, GetName, GetStatus, ListOneVolume,
     ReClone, SetFlags, SetIdsTypes, TransCreate,
 };
-use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{
     CreateEntryN, EntryFlags, GetEntryByIDN, GetNewVolumeId, ReleaseLock, ReleaseType, ReplaceEntryN,
     SetLock, SiteFlags,
@@ -88,6 +88,16 @@ fn a_volume_moves_by_the_calls_that_a_stock_server_expects() {
     assert_eq!(asked, parts.concat());
     let (entry, release) = script.replaced();
     assert_eq!((entry.sites[0].partition, release), (TO.partition, ReleaseType::ALL));
+}
+
+/// Times are whole seconds, and OpenAFS's servers look at one only after they have begun.
+#[test]
+fn a_move_sends_behind_its_clone_also_what_was_changed_just_before_it() {
+    let script = script(&here());
+    moved(&script, false).0.unwrap();
+    let requests = script.requests.lock().unwrap();
+    let last = Forward::decode(&mut Decoder::new(&requests[Forward::NAME])).unwrap();
+    assert_eq!(last.from_date, AfsTime(1000 - 2), "the clone was made at 1000");
 }
 
 #[test]
