@@ -1,6 +1,7 @@
-//! A volume that Debian's `vos` moves back and forth between two servers, while programs work in it through our mount and
-//! through `afsd.fuse`: they meet no error, and nothing that they wrote is lost. A volume that it releases to two servers,
-//! while a program reads it, and one of them is stopped; and one that it releases from our server to another one under readers.
+//! A volume that Debian's `vos` moves back and forth between OpenAFS's server and ours, while programs work in it through our mount and
+//! through `afsd.fuse`: they meet no error, and nothing that they wrote is lost. A volume that it releases to both, while a program reads
+//! it, and one of them is stopped; and one that it releases from our server to OpenAFS's under readers. The simulated cell has the same with
+//! our servers alone. AFAR_MOVES says how many moves; releases under readers and stops are half as many.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,15 +16,15 @@ use std::time::{Duration, Instant};
 use afar_interop::cell::{self, ADDRESS, CELL_NAME, Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
-use afar_interop::suite::{Case, Trouble, Verdict};
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
 use crate::fuse::{self, Crashes};
-use crate::scene::{Scene, for_both, told};
+use crate::scene::{Scene, told};
 
-/// Moves: there and back five times. If a program has written less often by then, the moves go on, up to four times as many.
-const MOVES: usize = 10;
+/// Moves, unless AFAR_MOVES says otherwise. If a program has written less often by then, they go on, up to four times as many.
+const MOVES: usize = 4;
 
 /// Files of a program; behind that it writes them anew, so that a move does not take ever longer.
 const FILES: usize = 40;
@@ -33,13 +34,21 @@ const BETWEEN: Duration = Duration::from_millis(500);
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
-    type Check = fn(&Lab, &Servers) -> Verdict;
+    type Check = fn(&Lab) -> Verdict;
     let checks: [(&str, Check); 3] = [
-        ("moving/under_programs_loses_nothing", under_programs),
-        ("moving/a_reader_of_replicas_gets_one_release_from_whichever_server_runs", replicas),
-        ("moving/readers_never_see_half_of_a_release_from_our_server", releases),
+        ("under_programs_loses_nothing", under_programs),
+        ("a_reader_of_replicas_gets_one_release_from_whichever_server_runs", replicas),
+        ("readers_never_see_half_of_a_release_from_our_server", releases),
     ];
-    checks.into_iter().flat_map(|(name, check)| for_both(lab, name, check)).collect()
+    let case = |(name, check): (&str, Check)| {
+        let lab = Arc::clone(lab);
+        Case::new(format!("moving/{name}/stock"), Weight::Busy, move || check(&lab))
+    };
+    checks.into_iter().map(case).collect()
+}
+
+fn moves() -> usize {
+    std::env::var("AFAR_MOVES").map_or(MOVES, |text| text.parse().expect("a number"))
 }
 
 /// A program that writes and reads files in a folder until it is told to end. What it has written, it remembers.
@@ -155,13 +164,14 @@ fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-fn under_programs(lab: &Lab, servers: &Servers) -> Verdict {
+fn under_programs(lab: &Lab) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
-    fuse::despite_a_crash(|crashes| move_under_programs(lab, servers, crashes))
+    fuse::despite_a_crash(|crashes| move_under_programs(lab, crashes))
 }
 
-fn move_under_programs(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdict {
-    let scene = fuse::scene(lab, servers)?;
+fn move_under_programs(lab: &Lab, crashes: &Crashes) -> Verdict {
+    let scene = fuse::scene(lab, &Servers::Stock)?;
+    let least = moves();
     let other: Ipv4Addr = scene.cell.join(3, &Machine::new(lab.our_servers()?))?;
     let ours = OurMount::start(&scene.cell, &lab.afar()?, &[])?;
     let stock = scene.cell.mount("one")?;
@@ -169,11 +179,11 @@ fn move_under_programs(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdi
     let (our_scratch, stock_scratch) = (scratch(&ours.path()), scratch(stock.path()));
     let programs = [("ours", our_scratch.join("ours")), (STOCK, stock_scratch.join("stock"))];
     let work = || {
-        while_programs_work(programs, MOVES, |progress| {
+        while_programs_work(programs, least, |progress| {
             let moves = || {
-                for number in 0..4 * MOVES {
+                for number in 0..4 * least {
                     thread::sleep(BETWEEN);
-                    if progress().is_none_or(|written| number >= MOVES && written >= MOVES) {
+                    if progress().is_none_or(|written| number >= least && written >= least) {
                         break;
                     }
                     let (from, to) = if number % 2 == 0 { (ADDRESS, other) } else { (other, ADDRESS) };
@@ -277,11 +287,7 @@ const LONGEST_ONCE: Duration = Duration::from_secs(30);
 struct Stopped(Vec<u32>);
 
 impl Stopped {
-    fn new(scene: &Scene, machine: &str, servers: &Servers) -> Result<Self, Trouble> {
-        let program = match servers {
-            Servers::Stock => "dafileserver",
-            Servers::Afar(_) => "afar",
-        };
+    fn new(scene: &Scene, machine: &str, program: &str) -> Result<Self, Trouble> {
         let stopped = Self(scene.cell.processes(machine, program));
         if stopped.0.is_empty() {
             return Err(format!("{machine} has no {program}").into());
@@ -309,11 +315,10 @@ fn released(release: u8) -> Vec<u8> {
     (0..RELEASED / 4).flat_map(|word| (word as u32 ^ u32::from(release) << 24).to_be_bytes()).collect()
 }
 
-fn replicas(lab: &Lab, servers: &Servers) -> Verdict {
+fn replicas(lab: &Lab) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
-    let scene = fuse::scene(lab, servers)?;
-    let other = lab.our_servers()?;
-    let address: Ipv4Addr = scene.cell.join(3, &Machine::new(other.clone()))?;
+    let scene = fuse::scene(lab, &Servers::Stock)?;
+    let address: Ipv4Addr = scene.cell.join(3, &Machine::new(lab.our_servers()?))?;
     let mount =
         OurMount::start(&scene.cell, &lab.afar()?, &["--localauth", "--cache-size", "64M", "--log", "info"])?;
     let there = mount.path().join(CELL_NAME);
@@ -333,13 +338,9 @@ fn replicas(lab: &Lab, servers: &Servers) -> Verdict {
     };
     fs(&["mkmount", "scratch/replica", "scratch.readonly"])?;
     let replica = there.join("scratch/replica/file");
-    // Our servers of a machine are one process: with it, the databases would be away, which the other file server asks.
-    let machines = match servers {
-        Servers::Stock => vec![("srv", ADDRESS, servers), ("fs3", address, &other)],
-        Servers::Afar(_) => vec![("fs3", address, &other)],
-    };
+    let machines = [("srv", ADDRESS, "dafileserver"), ("fs3", address, "afar")].into_iter().cycle();
     let mut all = Vec::new();
-    for (number, (machine, preferred, servers)) in machines.into_iter().cycle().take(4).enumerate() {
+    for (number, (machine, preferred, program)) in machines.take(moves() / 2).enumerate() {
         for at in [ADDRESS, address] {
             let rank = if at == preferred { "1" } else { "20000" };
             fs(&["setserverprefs", &at.to_string(), rank])?;
@@ -351,7 +352,7 @@ fn replicas(lab: &Lab, servers: &Servers) -> Verdict {
         let mut piece = vec![0; PIECE];
         while at < RELEASED {
             if at == 20 * PIECE {
-                stopped = Some(Stopped::new(&scene, machine, servers)?);
+                stopped = Some(Stopped::new(&scene, machine, program)?);
             }
             let begin = Instant::now();
             reader.read_exact(&mut piece).map_err(told("reading a replica's file"))?;
@@ -381,20 +382,18 @@ fn replicas(lab: &Lab, servers: &Servers) -> Verdict {
 /// Files of a release that each are fetched at once.
 const SMALL_FILES: usize = 8;
 
-/// Releases under readers.
-const RELEASES: u8 = 6;
-
 /// A reader's pause after a file: two of them without one leave other programs no processor.
 const BETWEEN_READS: Duration = Duration::from_millis(1);
 
 /// How long a reader may take to see the last one.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// A volume of our server `fs3` is released to the machine `srv` too, OpenAFS's or ours, and changed before each release, while programs read it
+/// A volume of our server `fs3` is released to OpenAFS's too, and changed before each release, while programs read it
 /// through two mounts of ours, each of which prefers another server: each file that they read is of one release in all of its bytes.
-fn releases(lab: &Lab, servers: &Servers) -> Verdict {
+fn releases(lab: &Lab) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
-    let scene = fuse::scene(lab, servers)?;
+    let scene = fuse::scene(lab, &Servers::Stock)?;
+    let last = u8::try_from(1 + moves() / 2).unwrap_or(u8::MAX);
     let address: Ipv4Addr = scene.cell.join(3, &Machine::new(lab.our_servers()?))?;
     let writer = OurMount::start(&scene.cell, &lab.afar()?, &["--localauth", "--log", "info"])?;
     let there = writer.path().join(CELL_NAME).join("scratch");
@@ -452,7 +451,7 @@ fn releases(lab: &Lab, servers: &Servers) -> Verdict {
         let start = |(mount, newest)| scope.spawn(move || read(mount, newest));
         let readers: Vec<_> = mounts.iter().zip(&newest).map(start).collect();
         let mut released = Ok(());
-        for release in 2..=RELEASES {
+        for release in 2..=last {
             thread::sleep(BETWEEN);
             released = write(release).and_then(|()| vos("release scratch").map(drop).map_err(Trouble::from));
             if released.is_err() {
@@ -461,7 +460,7 @@ fn releases(lab: &Lab, servers: &Servers) -> Verdict {
         }
         let until = Instant::now() + SEEN_WITHIN;
         let waits = |(newest, reader): (&AtomicU8, &thread::ScopedJoinHandle<'_, _>)| {
-            newest.load(Ordering::Acquire) < RELEASES && !reader.is_finished()
+            newest.load(Ordering::Acquire) < last && !reader.is_finished()
         };
         while released.is_ok() && newest.iter().zip(&readers).any(waits) && Instant::now() < until {
             thread::sleep(Duration::from_millis(50));
@@ -477,7 +476,7 @@ fn releases(lab: &Lab, servers: &Servers) -> Verdict {
     for ((mount, count), newest) in mounts.iter().zip(seen).zip(newest) {
         let newest = newest.into_inner();
         println!("a reader has read {count} files, and the releases up to {newest}");
-        if newest < RELEASES {
+        if newest < last {
             return Err(format!("a reader has seen no release after {newest}: {}", mount.said()).into());
         }
     }
