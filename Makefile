@@ -41,8 +41,10 @@ nightly:
 	AFAR_ROUNDS=10000 $(RUST) cargo test --release -p afar --test afar_tests rounds::
 	AFAR_MEMORY_ROUNDS=500 $(RUST) cargo test --release -p afar --test afar_tests memory::work_that
 	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests -- motion_killed:: --nocapture
+	AFAR_RESUMED_FILES=176 $(RUST) cargo test --release -p afar --test afar_tests motion_resumed::
 	scripts/kernels.sh --openafs
 	AFAR_IS_BUILT=1 AFAR_OPENAFS_MODULE=1 $(RUST) cargo test --release -p afar-interop --test cells kernels/openafs
+	AFAR_IS_BUILT=1 AFAR_MOVES=10 $(RUST) cargo test --release -p afar-interop --test cells moving/
 	AFAR_IS_BUILT=1 AFAR_UBIK=1 $(RUST) cargo test --release -p afar-interop --test cells migration/two
 	AFAR_RANDOM_SECONDS=7200 $(RUST) cargo test --release -p afar --test afar_tests random_files::
 	AFAR_AWAY_SECONDS=1,60,300 $(RUST) cargo test --release -p afar --test afar_tests faults::reads_and_writes

@@ -230,7 +230,7 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
         return;
     }
     let seed = number("AFAR_SEED", 1);
-    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
+    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 10));
     println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
     let mut random = StdRng::seed_from_u64(seed);
     let mut cell = EtcdCell::start("faults", 3, 3, NO_MEMORY);

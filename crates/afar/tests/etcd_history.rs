@@ -45,6 +45,9 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long it may take until all is well when the faults are over.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Calls and answers without which faults mean nothing: the faults go on until there are so many.
+const LEAST_EVENTS: usize = 2000;
+
 /// UNOQUORUM: nothing was changed.
 const NO_QUORUM: i32 = 5376;
 
@@ -341,7 +344,7 @@ async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_
         return;
     }
     let seed = number("AFAR_SEED", 1);
-    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
+    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 10));
     println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
     // A server that does not reach etcd says so, as what it has in memory may be old.
     let cell = EtcdCell::start_with_ways("history", 3, 3, NO_MEMORY);
@@ -356,7 +359,7 @@ async fn the_history_is_linearizable_while_members_are_cut_from_each_other_and_n
         return;
     }
     let seed = number("AFAR_SEED", 1);
-    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
+    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 10));
     println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
     let cell = match EtcdCell::start_apart("apart", 3, 3, NO_MEMORY) {
         Ok(cell) => cell,
@@ -401,7 +404,8 @@ async fn check_history(
             tokio::spawn(run(servers, Arc::clone(&log), seed * 100 + n, begun))
         })
         .collect();
-    while begun.elapsed() < length {
+    let has_load = || log.events.lock().unwrap().len() > LEAST_EVENTS;
+    while begun.elapsed() < length || (!has_load() && begun.elapsed() < 10 * length) {
         tokio::time::sleep(Duration::from_millis(random.random_range(200..1500))).await;
         fault(&mut cell, &mut random).await;
     }

@@ -2,7 +2,7 @@
 //! removed, the volumes are whole, the server is back within a second, and a client that held promises is told that they are off
 //! and sees what is new. The server starts on the folder as the kill has left it; `afar fsck` looks at a copy of that.
 //!
-//! AFAR_KILLS says how often (default 50), AFAR_SEED with which seed.
+//! AFAR_KILLS says how often (default 5), AFAR_SEED with which seed.
 
 use crate::mounted::our_program;
 use afs_lab::cpu::cpu;
@@ -367,7 +367,7 @@ impl Lasting {
 async fn what_was_acknowledged_survives_kill_after_kill() {
     let _cpu = cpu();
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let (kills, seed) = (number("AFAR_KILLS").unwrap_or(50), number("AFAR_SEED").unwrap_or(1));
+    let (kills, seed) = (number("AFAR_KILLS").unwrap_or(5), number("AFAR_SEED").unwrap_or(1));
     println!("{kills} kills, seed {seed}");
     let state = Folder::new("killed");
     let mut server = ServerProcess::start(&state, &["--cell", "killed.test"]);

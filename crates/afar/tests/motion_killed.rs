@@ -54,7 +54,7 @@ fn give_again(cell: &TwoServers, name: &str, line: &str) -> (bool, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again() {
     let _cpu = cpu();
-    let (seed, kills) = (setting("AFAR_SEED", 1), setting("AFAR_KILLS", 10));
+    let (seed, kills) = (setting("AFAR_SEED", 1), setting("AFAR_KILLS", 5));
     println!("seed {seed}, {kills} kills");
     let mut rng = StdRng::seed_from_u64(seed);
     let mut cell = TwoServers::beside_databases("motion-killed");
