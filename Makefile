@@ -42,6 +42,7 @@ nightly:
 	AFAR_MEMORY_ROUNDS=500 $(RUST) cargo test --release -p afar --test afar_tests memory::work_that
 	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests -- motion_killed:: --nocapture
 	AFAR_RESUMED_FILES=176 $(RUST) cargo test --release -p afar --test afar_tests motion_resumed::
+	scripts/mutants.sh
 	scripts/kernels.sh --openafs
 	AFAR_IS_BUILT=1 AFAR_OPENAFS_MODULE=1 $(RUST) cargo test --release -p afar-interop --test cells kernels/openafs
 	AFAR_IS_BUILT=1 AFAR_MOVES=10 $(RUST) cargo test --release -p afar-interop --test cells moving/

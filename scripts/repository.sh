@@ -95,6 +95,13 @@ for main in crates/*/tests/main.rs; do
         fi
     done
 done
+# A fault made by hand is of no use once it does not apply any more, or if nobody knows which test finds it.
+for patch in mutants/*.patch; do
+    if ! grep -q '^Found by: [a-z_-]* [a-z_]' "$patch" || ! git apply --check "$patch"; then
+        echo "repository.sh: $patch does not apply, or does not say \"Found by: PROGRAM FILTER\": make it anew for the code as it is" >&2
+        status=1
+    fi
+done
 # A newcomer reads them in one go (CONTRIBUTING.md, "How text is written").
 while read -r page where; do
     lines=$(wc -l < "$page")
