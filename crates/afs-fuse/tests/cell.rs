@@ -48,6 +48,8 @@ pub(crate) struct Cell {
     /// Where the list of who holds promises is.
     promises: SimulatedDisk,
     address: Ipv4Addr,
+    /// How long a change waits for clients, and clients for their kernel.
+    patience: Duration,
     runtime: Runtime,
 }
 
@@ -56,7 +58,13 @@ fn runtime() -> Runtime {
 }
 
 impl Cell {
+    /// A cell in which changes wait for clients for longer than a busy machine stands still.
     pub(crate) fn new() -> Self {
+        Self::giving_up_after(Duration::from_secs(60))
+    }
+
+    /// The same, whose server gives up a client after a time.
+    pub(crate) fn giving_up_after(patience: Duration) -> Self {
         let runtime = runtime();
         let entered = runtime.enter();
         let partition = sim::open_partition(Path::new("/nowhere"), Some(&SimulatedDisk::new(256 << 20)));
@@ -70,6 +78,7 @@ impl Cell {
             partition,
             promises: SimulatedDisk::new(1 << 20),
             address: own_address(),
+            patience,
             runtime,
         };
         cell.start();
@@ -107,6 +116,7 @@ impl Cell {
             }
         };
         let mut config = afs_fileserver::Config::new(Uuid { time_low: 7000, ..Uuid::default() });
+        config.break_wait = self.patience;
         config.promises = Some(Arc::new(self.promises.clone()));
         let volumes = Arc::new(vec![self.partition.clone()]);
         let server = FileServer::new(config, &endpoint, volumes, Arc::new(People::default())).unwrap();
@@ -150,6 +160,8 @@ impl Cell {
         let text = format!(">{CELL} #\n{location} #db\n");
         let mut config = Config::new(name, CellServDb::parse(&text, Path::new("CellServDB")).unwrap());
         config.bind = SocketAddr::from((own_address(), 7001));
+        config.handling_max = self.patience;
+        config.lapse = self.patience;
         let client = self.runtime.block_on(Client::start(config)).unwrap();
         let (kernel, device) = Kernel::new();
         let options = Options { passthrough_min_bytes: None, ..Options::new(Path::new("/nowhere")) };

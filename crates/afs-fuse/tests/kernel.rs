@@ -108,13 +108,17 @@ impl Node {
     fn hear(&mut self, attributes: Attributes, until: Instant, is_newest: bool) {
         self.attributes = is_newest.then_some((attributes, until));
         if is_newest {
+            if self.size != attributes.size {
+                self.pages.retain(|page, _| (page + 1) * PAGE <= attributes.size.min(self.size));
+            }
             self.size = attributes.size;
+            self.heard += 1;
         }
-        self.heard += 1;
     }
 
     fn be_long(&mut self, size: u64) {
         self.size = size;
+        self.heard += 1;
         if let Some((attributes, _)) = &mut self.attributes {
             attributes.size = size;
         }
@@ -591,6 +595,7 @@ impl Kernel {
         let node = state.nodes.entry(file.node).or_default();
         node.attributes = None;
         node.size = node.size.max(pos + data.len() as u64);
+        node.heard += 1;
         for (page, kept) in &mut node.pages {
             for (place, byte) in kept.iter_mut().enumerate() {
                 let at = (page * PAGE + place as u64).checked_sub(pos).and_then(|at| data.get(at as usize));
@@ -711,7 +716,9 @@ impl State {
                         page[(at % PAGE) as usize] = *byte;
                     }
                 }
-                node.be_long(node.size.max(end));
+                if end > node.size {
+                    node.be_long(end);
+                }
             }
             other => panic!("a notice {other} that this kernel does not know"),
         }
