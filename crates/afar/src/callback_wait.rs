@@ -3,24 +3,32 @@
 
 use afs_client::Config as ClientConfig;
 use afs_server::Config as ServerConfig;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-/// Returns the seconds in the environment variable `AFAR_CALLBACK_WAIT`, if it is set.
-fn seconds() -> Option<u32> {
-    std::env::var("AFAR_CALLBACK_WAIT").ok()?.parse().ok()
+const NAME: &str = "AFAR_CALLBACK_WAIT";
+
+/// Returns the time in the environment variable `AFAR_CALLBACK_WAIT`, in seconds, if it is set.
+fn time() -> Result<Option<Duration>, String> {
+    let Some(text) = std::env::var_os(NAME) else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.parse::<NonZeroU16>().ok());
+    let seconds =
+        seconds.ok_or_else(|| format!("{NAME} is for tests: a number of seconds, and not {text:?}"))?;
+    Ok(Some(Duration::from_secs(seconds.get().into())))
 }
 
 /// Has the servers wait for clients for so long.
-pub(crate) fn of_server(config: &mut ServerConfig) {
-    if let Some(seconds) = seconds() {
-        config.file.callback_wait_ms = seconds.saturating_mul(1000);
+pub(crate) fn of_server(config: &mut ServerConfig) -> Result<(), String> {
+    if let Some(time) = time()? {
+        config.file.callback_wait_ms = time.as_millis() as u32;
     }
+    Ok(())
 }
 
 /// Has a client wait for its kernel for so long, and not take itself for suspended before servers give it up.
-pub(crate) fn of_client(config: &mut ClientConfig) {
-    if let Some(seconds) = seconds() {
-        config.handling_max = Duration::from_secs(seconds.into());
-        config.lapse = config.handling_max;
+pub(crate) fn of_client(config: &mut ClientConfig) -> Result<(), String> {
+    if let Some(time) = time()? {
+        (config.handling_max, config.lapse) = (time, time);
     }
+    Ok(())
 }

@@ -154,7 +154,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     };
     let client = ClientFolder::read(&folder).map_err(|error| error.to_string())?;
     let mut client = Config::of_folder(client);
-    callback_wait::of_client(&mut client);
+    callback_wait::of_client(&mut client)?;
     if let Some(text) = given.word("memory") {
         client.set_memory(memory_bytes(text)?);
     }

@@ -184,7 +184,7 @@ fn configuration(cli: &Cli, state: &State) -> Result<ServerConfig, String> {
     // The client has the other half.
     server.memory_mib = u32::try_from(crate::mount::memory_bytes(&cli.memory)? >> 21).unwrap_or(u32::MAX);
     config.metrics.bind = cli.metrics;
-    callback_wait::of_server(&mut config);
+    callback_wait::of_server(&mut config)?;
     config.log = Log { filter: cli.log.clone(), ..Log::default() };
     config.check().map_err(|error| error.to_string())?;
     if let Ok(folder) = ServerFolder::read(&config.config_dir()) {

@@ -77,7 +77,7 @@ impl Attached {
         let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&cache, seed));
         client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", cache.display()))?);
         client.set_memory(u64::from(config.server.memory_mib) << 20);
-        callback_wait::of_client(&mut client);
+        callback_wait::of_client(&mut client)?;
         client.bind = SocketAddr::from((config.server.bind, CALLBACK_PORT));
         client.keys = vec![(prepared.cell.clone(), prepared.keys.clone())];
         let local = |(person, _): &(Person, ViceId)| LocalUser {
