@@ -129,7 +129,7 @@ struct Rounds {
 
 impl Rounds {
     fn new(seed: u64) -> Self {
-        let cell = Cell::new("rounds");
+        let cell = Cell::waiting("rounds", Some(5));
         let proxy = Proxy::start(own_address(), cell.address, seed);
         let etc = cell.folder.join("etc");
         fs::create_dir(&etc).unwrap();

@@ -94,9 +94,9 @@ fn scripts_are_told_who_does_what_at_a_cell_under_load() {
         let found = text.lines().find(|line| line.starts_with("Rxafs.StoreData64"));
         found.is_some_and(|line| figure(line.split_whitespace().nth(1).unwrap()) > 0.0)
     };
-    let mut text = look();
+    let mut text;
     until!(
-        is_stored(&text) || {
+        {
             text = look();
             is_stored(&text)
         },

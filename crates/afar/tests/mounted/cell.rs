@@ -7,15 +7,18 @@ pub(crate) type Cell = afs_lab::real::cell::Cell<Built>;
 
 /// Does something with a cell of its own that keeps a processor busy, and stops its servers.
 pub(crate) fn at_once(name: &str, work: impl FnOnce(&mut Cell)) {
+    with(Cell::new(name), work);
+}
+
+fn with(mut cell: Cell, work: impl FnOnce(&mut Cell)) {
     let _cpu = cpu();
-    let mut cell = Cell::new(name);
     work(&mut cell);
     assert!(cell.servers.stop().success());
 }
 
-/// The same, and no mount waits in vain for its kernel before it answers a server.
+/// The same, and no mount waits in vain for its kernel before it answers a server: for ten seconds, which is far more than it may need.
 pub(crate) fn answers_in_time(name: &str, work: impl FnOnce(&mut Cell)) {
-    at_once(name, |cell| {
+    with(Cell::waiting(name, Some(10)), |cell| {
         work(cell);
         let logs = cell.all_logs();
         assert!(!logs.contains("answered before the kernel's copies are gone"), "{logs}");
