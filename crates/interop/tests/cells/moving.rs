@@ -373,7 +373,7 @@ fn replicas(lab: &Lab) -> Verdict {
         vos("release scratch")?;
     }
     all.sort();
-    if all[all.len() / 2 - 1] > LONGEST {
+    if all[(all.len() - 1) / 2] > LONGEST {
         return Err(format!("reads took {all:?}\nthe client: {}", mount.said()).into());
     }
     Ok(mount.stop()?)
