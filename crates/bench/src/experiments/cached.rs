@@ -23,6 +23,8 @@ const SMALL: [&str; 6] = ["empty mount", "empty mount again", "afar", "local", B
 /// In a mount in which somebody has a PAG: by a process that has none, and by one that has another.
 const BESIDE_PAGS: &str = "afar, beside a PAG";
 const IN_PAG: &str = "afar, in a PAG";
+/// These two, which are the last.
+const WITH_PAGS: usize = 2;
 const SMALL_WAY: &str = "open, read, close";
 /// The number of folders with small files, and the bytes of each file.
 const FOLDERS: usize = 10;
@@ -146,7 +148,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             Ok(run)
         }));
     }
-    let (without, with) = cells.split_at(cells.len() - 2);
+    let (without, with) = cells.split_at(cells.len() - WITH_PAGS);
     interleave(lab, record, without, lab.repeats(5))?;
     // All mounts of the machine know the PAG.
     let session = with_pags.session(lab)?;
