@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use afar_interop::cell::{self, ADDRESS, CELL_NAME, Machine, Servers};
+use afar_interop::cell::{self, ADDRESS, CELL_NAME, Machine, Mount, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
@@ -180,29 +180,18 @@ fn move_under_programs(lab: &Lab, crashes: &Crashes) -> Verdict {
     let programs = [("ours", our_scratch.join("ours")), (STOCK, stock_scratch.join("stock"))];
     let work = || {
         while_programs_work(programs, least, |progress| {
-            let moves = || {
-                for number in 0..4 * least {
-                    thread::sleep(BETWEEN);
-                    if progress().is_none_or(|written| number >= least && written >= least) {
-                        break;
-                    }
-                    let (from, to) = if number % 2 == 0 { (ADDRESS, other) } else { (other, ADDRESS) };
-                    scene.cell.expect(&format!("vos move scratch {from} a {to} a -localauth"))?;
+            for number in 0..4 * least {
+                thread::sleep(BETWEEN);
+                if progress().is_none_or(|written| number >= least && written >= least) {
+                    break;
                 }
-                Ok(())
-            };
-            let moved = moves();
-            match forced_offline(&scene) {
-                // Nothing comes of it any more: the client is killed so that its program ends, and all is done once more.
-                Some(line) => {
-                    println!("OpenAFS's file server: {line}");
-                    stock.kill()?;
-                    Err(line.into())
-                }
-                None => moved,
+                let (from, to) = if number % 2 == 0 { (ADDRESS, other) } else { (other, ADDRESS) };
+                scene.cell.expect(&format!("vos move scratch {from} a {to} a -localauth"))?;
             }
+            Ok(())
         })
     };
+    let work = || unless_forced_offline(&scene, &stock, work);
     crashes.within(&stock, || {
         let programs = work().map_err(|trouble| match trouble {
             Trouble::Failed(why) => Trouble::Failed(format!("{why}\nthe client: {}", ours.said())),
@@ -218,11 +207,39 @@ fn move_under_programs(lab: &Lab, crashes: &Crashes) -> Verdict {
     Ok(ours.stop()?)
 }
 
-/// What OpenAFS's file server says if it has given up a volume. Of 25 runs in one it salvaged a volume again and again that had just been moved to it,
-/// though its salvager found nothing, and then left it offline for good.
-fn forced_offline(scene: &Scene) -> Option<String> {
-    let log = fs::read_to_string(scene.cell.folder("srv").join("log/FileLog")).ok()?;
-    log.lines().find(|line| line.contains("salvaged too many times")).map(str::to_owned)
+/// Does something; fails with what OpenAFS's file server says if it gives up a volume meanwhile. Of 25 runs in one it salvaged a volume again and again
+/// that had just been moved to it, though its salvager found nothing, and then left it offline for good. Its client waits for such a volume, so it
+/// is killed, also where all moves are through.
+fn unless_forced_offline<T>(
+    scene: &Scene,
+    stock: &Mount<'_>,
+    work: impl FnOnce() -> Result<T, Trouble>,
+) -> Result<T, Trouble> {
+    let path = scene.cell.folder("srv").join("log/FileLog");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            loop {
+                let log = fs::read_to_string(&path).unwrap_or_default();
+                if let Some(line) = log.lines().find(|line| line.contains("salvaged too many times")) {
+                    println!("OpenAFS's file server: {line}");
+                    let killed = stock.kill();
+                    return Some(killed.map_or_else(|problem| problem, |()| line.to_owned()));
+                }
+                if is_over.load(Ordering::Acquire) {
+                    return None;
+                }
+                thread::sleep(BETWEEN);
+            }
+        });
+        let done = work();
+        is_over.store(true, Ordering::Release);
+        match watch.join() {
+            Ok(None) => done,
+            Ok(Some(line)) => Err(line.into()),
+            Err(_) => Err("the watch of FileLog panicked".to_owned().into()),
+        }
+    })
 }
 
 /// Has programs, each with a folder that it makes, write and read files while something is done, which can ask how often each of them has written
