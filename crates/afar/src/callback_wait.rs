@@ -3,18 +3,20 @@
 
 use afs_client::Config as ClientConfig;
 use afs_server::Config as ServerConfig;
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 const NAME: &str = "AFAR_CALLBACK_WAIT";
 
+/// The longest.
+const SECONDS_MAX: u16 = 3600;
+
 /// Returns the time in the environment variable `AFAR_CALLBACK_WAIT`, in seconds, if it is set.
 fn time() -> Result<Option<Duration>, String> {
     let Some(text) = std::env::var_os(NAME) else { return Ok(None) };
-    let seconds = text.to_str().and_then(|text| text.parse::<NonZeroU16>().ok());
-    let seconds =
-        seconds.ok_or_else(|| format!("{NAME} is for tests: a number of seconds, and not {text:?}"))?;
-    Ok(Some(Duration::from_secs(seconds.get().into())))
+    match text.to_str().and_then(|text| text.parse().ok()) {
+        Some(seconds @ 1..=SECONDS_MAX) => Ok(Some(Duration::from_secs(seconds.into()))),
+        _ => Err(format!("{NAME} is for tests: 1 to {SECONDS_MAX} seconds, and not {text:?}")),
+    }
 }
 
 /// Has the servers wait for clients for so long.

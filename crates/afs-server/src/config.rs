@@ -208,6 +208,9 @@ impl Config {
         if self.file.max_calls == 0 {
             return wrong("file.max_calls", "this must be at least 1");
         }
+        if !(100..=3_600_000).contains(&self.file.callback_wait_ms) {
+            return wrong("file.callback_wait_ms", "this must be 100 to 3600000");
+        }
         if self.server.memory_mib < LEAST_MIB {
             return Err(LoadError::Setting {
                 key: "server.memory_mib",
@@ -373,6 +376,7 @@ mod tests {
         check("[server]\nroles = [\"vol\"]\n", &["server.roles", "add \"file\""]);
         check("[server]\nroles = []\n", &["server.roles", "at least one"]);
         check("[server]\nmemory_mib = 1\n", &["server.memory_mib", "at least 32 MiB"]);
+        check("[file]\ncallback_wait_ms = 0\n", &["file.callback_wait_ms", "100 to 3600000"]);
         check("[transport]\nstrangers_mib = 0\n", &["transport.strangers_mib"]);
         check("[server]\nstate = \"x\"\n", &["server.state", "absolute"]);
         check("[server]\ncell = \"a b\"\n", &["server.cell"]);
