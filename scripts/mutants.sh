@@ -36,6 +36,8 @@ run() {
     local program filters
     read -ra filters < <(tests "$1")
     case ${filters[0]-} in
+        # These run target/debug/afar, which would then have the fault for other tests too.
+        afar_tests) echo "name a test on a lower floor" && return 125 ;;
         *_tests) program=(--workspace ${features[@]+"${features[@]}"} --test "${filters[0]}") ;;
         *) program=(--package "${filters[0]-}" --lib) ;;
     esac
