@@ -20,7 +20,7 @@ use rx_security::Token;
 use rxgen::Rpc;
 
 use crate::vnodes::attributes::Statuses;
-use crate::vnodes::vnode::{PendingChange, Snapshot, Vnode};
+use crate::vnodes::vnode::{Cause, PendingChange, Snapshot, Vnode};
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
 use afs_reach::releases::ReleaseSeen;
@@ -388,7 +388,8 @@ impl Streams {
         let reply =
             reply.map_err(|error| Error::local(format!("reading what is to be stored of {fid}"), error))?;
         pending.done();
-        vnode.note_change(calls.runtime.now(), (&before, &responder), who, &reply.status, None);
+        let cause = range.modified.map_or(Cause::Change, Cause::Store);
+        vnode.note_caused(calls.runtime.now(), (&before, &responder), who, (&reply.status, cause), None);
         Ok(reply.status)
     }
 }

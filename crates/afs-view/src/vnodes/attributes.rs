@@ -177,7 +177,7 @@ impl Statuses {
         }
         // A store of ours may have been answered since the server told this. In this order: see `Vnode::known`.
         let unstored = vnode.unstored();
-        let newer = vnode.last_status().filter(|last| last.data_version > status.data_version);
+        let newer = vnode.last_status().filter(|last| last.data_version >= status.data_version);
         let told = StatusOfIdentity {
             status: newer.unwrap_or(status),
             rights: status.caller_access,

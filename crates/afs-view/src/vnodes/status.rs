@@ -60,7 +60,7 @@ pub struct Status {
     pub author: ViceId,
     /// Modification time, as its writer set it.
     pub modified: AfsTime,
-    /// The time when the server saw the last change.
+    /// The time of the last change: the server's, but for data that were written here and stored since, the time of writing.
     pub changed: AfsTime,
     /// The user's rights, by the access list; the owner's mode bits count besides (File service notes 6.3).
     pub rights: Rights,

@@ -85,6 +85,27 @@ pub(crate) trait LocalData: std::fmt::Debug + Send + Sync {
     fn unstored(&self) -> Option<Unstored>;
 }
 
+/// Whose doing the status is that a reply tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Nobody's here: it was asked for.
+    Asked,
+    /// A change of our own.
+    Change,
+    /// A store of our own of data that were written at this time.
+    Store(AfsTime),
+}
+
+/// The time of change that is shown of data that were stored from here: the one that was shown before they were stored. The server's time is
+/// that of the store; programs such as git, which note a file's times before they close it, would take it for another change.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    version: DataVersion,
+    /// The server's time, by which a later change is known.
+    told: AfsTime,
+    shown: AfsTime,
+}
+
 /// The root that is mounted at a mount point, and the time until which it need not be looked up again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mounted {
@@ -95,7 +116,9 @@ pub(crate) struct Mounted {
 /// The facts that are known of a vnode.
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    /// As the server told it, but for the time of change: see [`Stored`].
     status: Option<AfsFetchStatus>,
+    stored: Option<Stored>,
     promise: Option<Promise>,
     breaks: u64,
     /// Changes of our own that are done.
@@ -338,7 +361,7 @@ impl Vnode {
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) -> Noted {
-        self.note_reply(now, (before, responder), who, status, callback, false)
+        self.note_caused(now, (before, responder), who, (status, Cause::Asked), callback)
     }
 
     /// The same of the status that a change of our own has led to.
@@ -350,18 +373,19 @@ impl Vnode {
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) -> Noted {
-        self.note_reply(now, (before, responder), who, status, callback, true)
+        self.note_caused(now, (before, responder), who, (status, Cause::Change), callback)
     }
 
-    fn note_reply(
+    /// The same, with the cause.
+    pub(crate) fn note_caused(
         &self,
         now: Instant,
         (before, responder): (&Snapshot, &Responder),
         who: IdentityIndex,
-        status: &AfsFetchStatus,
+        (status, cause): (&AfsFetchStatus, Cause),
         callback: Option<&AfsCallBack>,
-        is_own_change: bool,
     ) -> Noted {
+        let is_own_change = cause != Cause::Asked;
         let mut state = self.state();
         let old = state.status;
         // Versions only grow, but for a volume that is restored: so one is old only beside one that came while it was asked for.
@@ -380,7 +404,17 @@ impl Vnode {
             return Noted { is_other_data: false, is_valid: was_good };
         }
         let is_other_data = !is_own_change && old.is_some_and(|old| old.data_version != status.data_version);
-        state.status = Some(*status);
+        let (version, told) = (status.data_version, status.server_mod_time);
+        match (cause, old) {
+            (Cause::Asked, _) => {}
+            (Cause::Store(modified), Some(old)) => {
+                state.stored = Some(Stored { version, told, shown: old.server_mod_time.max(modified) });
+            }
+            (Cause::Store(_) | Cause::Change, _) => state.stored = None,
+        }
+        let stored = state.stored.filter(|stored| (stored.version, stored.told) == (version, told));
+        let server_mod_time = stored.map_or(told, |stored| stored.shown);
+        state.status = Some(AfsFetchStatus { server_mod_time, ..*status });
         state.notes += 1;
         if status.file_type != FileType::DIRECTORY && state.parent.is_none() {
             state.parent = Some(LocalFid { vnode: status.parent_vnode, unique: status.parent_unique });

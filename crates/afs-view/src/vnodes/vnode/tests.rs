@@ -426,3 +426,31 @@ fn pages_are_let_go_beyond_their_limit_the_unused_first() {
     assert!((80..=100).contains(&kept), "{kept}");
     assert!(world.vnodes.get(fid(199)).unwrap().pages().is_some(), "the newest");
 }
+
+#[test]
+fn the_time_of_change_stays_when_data_are_stored_until_there_is_another_change() {
+    let world = World::new();
+    let vnode = world.vnodes.get_or_add(FILE);
+    let told = |version, server_mod_time| AfsFetchStatus {
+        server_mod_time: AfsTime(server_mod_time),
+        ..status(FILE, version)
+    };
+    let note = |told: &AfsFetchStatus, cause| {
+        let (before, responder) = (vnode.snapshot(), world.responder());
+        vnode.note_caused(world.now, (&before, &responder), ALICE, (told, cause), Some(&promise()));
+        vnode.known(world.now, ALICE).unwrap().status.server_mod_time.0
+    };
+    assert_eq!(note(&told(1, 100), Cause::Asked), 100);
+    assert_eq!(note(&told(2, 105), Cause::Store(AfsTime(103))), 103, "the time of writing");
+    assert_eq!(note(&told(2, 105), Cause::Asked), 103, "the server tells of the same change");
+    assert_eq!(note(&told(3, 106), Cause::Store(AfsTime(102))), 103, "never an earlier one");
+    assert_eq!(note(&told(3, 109), Cause::Asked), 109, "somebody has changed its mode");
+    assert_eq!(note(&told(4, 112), Cause::Store(AfsTime(110))), 110);
+    assert_eq!(note(&told(5, 112), Cause::Asked), 112, "somebody has changed its data");
+    assert_eq!(note(&told(6, 115), Cause::Store(AfsTime(114))), 114);
+    assert_eq!(
+        note(&told(6, 115), Cause::Change),
+        115,
+        "we have changed its mode in the second of the store"
+    );
+}
