@@ -1,7 +1,7 @@
 # Each target finds a Rust that is new enough, or installs Debian's (scripts/rust.sh).
 #
 #   make            the program, target/release/afar
-#   make test       what is tested before a commit, from nothing: packages, lint, build, the tests of afar alone, short fuzzing;
+#   make test       what is tested before a commit, from nothing: packages, build, the tests of afar alone, short fuzzing, lint;
 #                   ALL=1 adds what CI tests: OpenAFS's programs, stock kernels, the Debian packages
 #   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB, the README in a fresh Debian: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules

@@ -6,15 +6,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 profile=${1:-release}
-version=3.8.0
 export CARGO_TERM_COLOR=never
 
-if ! target/tools/bin/cargo-deb --version 2> /dev/null | grep -qx "cargo-deb $version"; then
-    # Without xz, which would be a C library to build: packages are a little larger.
-    CARGO_TARGET_DIR=target/tools/build scripts/rust.sh cargo install --quiet --locked --root target/tools "cargo-deb@$version" \
-        --no-default-features --features gzip
-    rm -rf target/tools/build
-fi
+# Without xz, which would be a C library to build: packages are a little larger.
+scripts/cargo-tool.sh cargo-deb@3.8.0 --no-default-features --features gzip
 if [ "$profile" = release ]; then
     scripts/rust.sh cargo build --release --package afar --bins --features etcd
     scripts/rust.sh cargo build --release --package pam-afar

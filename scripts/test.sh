@@ -1,5 +1,5 @@
 #!/bin/bash
-# test.sh [--all]   what is tested before a commit, from nothing: packages, lint, build, the tests of afar alone, a short run of the fuzzers.
+# test.sh [--all]   what is tested before a commit, from nothing: packages, build, the tests of afar alone, a short run of the fuzzers, lint.
 # With --all, what CI tests: with OpenAFS's programs and stock kernels too, and the Debian packages.
 #
 # Goes on after a failure. The last line is "N passed, N failed, N skipped": over all of cargo's test results and those
@@ -96,17 +96,6 @@ scripts/rust.sh || { fail "no Rust that is new enough"; finish; }
 read -ra features < <(scripts/features.sh)
 [ ${#features[@]} -gt 0 ] || { skipped=$((skipped + 1)); notes+=("SKIPPED: all tests of etcd: there is no protoc that works"); }
 
-begin lint
-lint_status=0
-scripts/lint.sh "$lint_record" || lint_status=$?
-while read -r outcome name; do
-    case $outcome in
-        failed) fail "lint: $name" ;;
-        skipped) skipped=$((skipped + 1)); notes+=("SKIPPED: lint: $name") ;;
-    esac
-done < "$lint_record"
-[ $lint_status = 0 ] || grep -q '^failed' "$lint_record" || fail "lint"
-
 begin build
 scripts/rust.sh cargo build --workspace --all-targets "${features[@]}" || { fail "build"; finish; }
 # The tests that run the programs need not build them again.
@@ -115,7 +104,23 @@ export AFAR_IS_BUILT=1
 begin tools
 scripts/tools.sh ${is_all:+--all} || fail "scripts/tools.sh"
 
+# What no test waits for is done beside them, as most tests wait: lint, and the packages, which are made of what is built. Lint is not begun
+# before cargo runs the first test, as cargo would wait for it.
+tests_ended=target/tests-ended
+lint() {
+    until grep -q '^ *Running ' "$output" || [ -e "$tests_ended" ]; do sleep 1; done
+    nice -n 19 scripts/lint.sh "$lint_record" > target/lint.log 2>&1
+}
+packages() {
+    # They count what they skip themselves.
+    env -u AFAR_SKIP_LOG scripts/rust.sh packaging/run > target/packages.log 2>&1
+}
+
 begin tests
+rm -f "$tests_ended"
+: > "$output"
+lint & lint=$!
+[ -z "$is_all" ] || { packages & packages=$!; }
 before=$failed
 limit=() left=$((tests_end - SECONDS))
 [ -t 0 ] || limit=(timeout --kill-after=60 "$((left > 60 ? left : 60))")
@@ -135,22 +140,35 @@ else
     cargo_test --doc
     status=$((first ? first : status))
 fi
+touch "$tests_ended"
 # 137 if it took more than a signal to end.
 case $status in 124 | 137) fail "the tests had not ended $tests_end s after the start" ;; esac
 # A test program that died has no result line.
 [ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
 
+begin lint
+lint_status=0
+wait "$lint" || lint_status=$?
+cat target/lint.log
+while read -r outcome name; do
+    case $outcome in
+        failed) fail "lint: $name" ;;
+        skipped) skipped=$((skipped + 1)); notes+=("SKIPPED: lint: $name") ;;
+    esac
+done < "$lint_record"
+[ $lint_status = 0 ] || grep -q '^failed' "$lint_record" || fail "lint"
+
 if [ -n "$is_all" ]; then
     suite=packaging/run
     begin "$suite"
-    # It counts what it skips itself.
-    env -u AFAR_SKIP_LOG scripts/rust.sh "$suite" 2>&1 | tee "$output"
-    status=${PIPESTATUS[0]}
-    if [[ $(tail -n 1 "$output") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
+    status=0
+    wait "$packages" || status=$?
+    cat target/packages.log
+    if [[ $(tail -n 1 target/packages.log) =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
         passed=$((passed + BASH_REMATCH[1]))
         failed=$((failed + BASH_REMATCH[2]))
         skipped=$((skipped + BASH_REMATCH[3]))
-        while read -r _ name; do notes+=("FAILED: $suite $name"); done < <(grep '^FAILED ' "$output")
+        while read -r _ name; do notes+=("FAILED: $suite $name"); done < <(grep '^FAILED ' target/packages.log)
         [ "$status" = 0 ] || [ "${BASH_REMATCH[2]}" != 0 ] || fail "$suite ended with status $status"
     else
         fail "$suite did not end with its results (status $status)"

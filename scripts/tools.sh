@@ -11,21 +11,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# NAME VERSION; pjdfstest links with libacl.
-tools=("fsx 0.3.2" "pjdfstest 0.2.2")
-
-for tool in "${tools[@]}"; do
-    read -r name version <<< "$tool"
-    stamp=target/tools/$name-$version
-    [ -e "$stamp" ] && continue
-    mkdir -p target/tools
-    if CARGO_TARGET_DIR=target/tools/build scripts/rust.sh cargo install --quiet --locked --root target/tools "$name@$version"; then
-        touch "$stamp"
-    else
-        echo "tools.sh: $name $version could not be built; tests that need it are skipped" >&2
-    fi
+# pjdfstest links with libacl.
+for tool in fsx@0.3.2 pjdfstest@0.2.2; do
+    scripts/cargo-tool.sh "$tool" || echo "tools.sh: $tool could not be built; tests that need it are skipped" >&2
 done
-rm -rf target/tools/build
 
 if [ ! -e target/tools/heimdal/usr/sbin/kcm ] && command -v dpkg > /dev/null; then
     mkdir -p target/tools/heimdal
