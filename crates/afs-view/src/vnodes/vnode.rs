@@ -85,7 +85,7 @@ pub(crate) trait LocalData: std::fmt::Debug + Send + Sync {
     fn unstored(&self) -> Option<Unstored>;
 }
 
-/// Whose doing the status is that a reply tells.
+/// The cause of the status that a reply tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// Nobody's here: it was asked for.
