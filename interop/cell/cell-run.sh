@@ -9,6 +9,4 @@ set_host "$([[ $target == *@* ]] && echo "${target#*@}" || echo srv)"
 shift
 pid=$(init_pid)
 [ -n "$pid" ] || die "no machine $HOST of a cell \"$NAME\" is up"
-# Clients of other cells may be mounted on this machine: their tokens are none of this one's.
-export AFAR_SOCKET=
-exec nsenter --target "$pid" --mount --uts --net --pid --root --wd -- "$@"
+exec "${IN_MACHINE[@]}" "$pid" "$@"

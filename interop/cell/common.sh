@@ -1,10 +1,12 @@
 # Shared by the cell scripts; sourced, not run. NAME is the cell's, checked here.
 set -eu
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# With few processes of its own: tests run these scripts, and what they wait with, all the time.
+HERE=${BASH_SOURCE[0]%/*}
+[[ $HERE == /* ]] || HERE=$PWD/$HERE
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }
 NAME=${1:-}
 [[ $NAME =~ ^[a-z][a-z0-9-]{0,29}$ ]] || die "the first argument is a name for the cell: [a-z][a-z0-9-]*, 30 characters at most"
-[ "$(id -u)" = 0 ] || die "must be root"
+[ "$EUID" = 0 ] || die "must be root"
 STATE=/run/afar-cell-$NAME      # everything the cell keeps; a folder a machine below it
 CLI=$NAME-cli                   # network namespace with the network itself, and to reach the servers from
 NETWORK=10.88.0 CLI_ADDR=10.88.0.2
@@ -28,9 +30,13 @@ set_host() {
 # command line would not tell: it is empty for a moment whenever a process executes another program.)
 init_pid() {
     local pid
-    pid=$(cat "$AT"/init.pid 2>/dev/null) || return 0
+    { read -r pid < "$AT"/init.pid; } 2>/dev/null || return 0
     [ ! /proc/"$pid"/ns/net -ef /run/netns/"$NS" ] || echo "$pid"
 }
+
+# The beginning of a command that runs in a machine, before the number of its first process. Clients of other cells may be
+# mounted on this machine: their tokens are none of this one's.
+IN_MACHINE=(env AFAR_SOCKET= nsenter --mount --uts --net --pid --root --wd --target)
 
 # start_host: makes the machine that set_host named, and starts its servers. WITH is "stock", "none" or the path of afar,
 # ROLES "all", "file" or "databases".
@@ -58,25 +64,28 @@ start_host() {
     echo ${inner:?} > "$AT"/init.pid
 }
 
-# serves: whether the databases answer and know this file server, and its volume server answers too; whether a machine of
-# other roles has started what it has
+# serves PID: whether the databases answer, asked in the machine whose first process this is, and know this file server, and
+# its volume server answers too; whether a machine of other roles has started what it has
 serves() {
     if [ "$WITH" = none ]; then
         [ -e "$AT"/idle ]
         return
     elif [ "$ROLES" = databases ]; then
-        [ "$("$HERE"/cell-run.sh "$NAME" bos status "$ADDRESS" -localauth 2>/dev/null | grep -c "running normally")" = 2 ]
+        [ "$("${IN_MACHINE[@]}" "$1" bos status "$ADDRESS" -localauth 2>/dev/null | grep -c "running normally")" = 2 ]
         return
     fi
-    "$HERE"/cell-run.sh "$NAME" vos listaddrs -noresolve -localauth 2>/dev/null | grep -qx "$ADDRESS" \
-        && "$HERE"/cell-run.sh "$NAME" vos partinfo "$ADDRESS" a -localauth 2>/dev/null | grep -q /vicepa
+    "${IN_MACHINE[@]}" "$1" vos listaddrs -noresolve -localauth 2>/dev/null | grep -qx "$ADDRESS" \
+        && "${IN_MACHINE[@]}" "$1" vos partinfo "$ADDRESS" a -localauth 2>/dev/null | grep -q /vicepa
 }
 
 # wait_for_host: until all its servers answer
 wait_for_host() {
-    for _ in $(seq 1000); do
-        [ -n "$(init_pid)" ] || die "the servers ended"
-        serves && return
+    local first
+    for _ in {1..1000}; do
+        # Those of `srv` know every server.
+        first=$(AT=$STATE/srv NS=$NAME-srv init_pid)
+        [ -n "$first" ] && [ -n "$(init_pid)" ] || die "the servers ended"
+        serves "$first" && return
         sleep 0.2
     done
     die "the servers do not answer"
