@@ -3,9 +3,13 @@
 
 use afs_lab::real::folder::Folder;
 use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use afar_interop::cell::{self, CELL_NAME, Servers};
@@ -15,6 +19,7 @@ use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 
 use crate::fuse;
+use crate::scene::told;
 
 /// How long one run may take, most of which is waiting for times of whole seconds to pass.
 const TIMEOUT: Duration = Duration::from_secs(900);
@@ -44,30 +49,45 @@ fn compare(lab: &Lab) -> Verdict {
     }
     let program = program.canonicalize().map_err(|error| format!("{}: {error}", program.display()))?;
     let config = lab.root().join("crates/afar/tests/posix/pjdfstest.toml");
-    let local = Folder::new("local");
-    let run = |mut command: Command, folder: &Path| {
-        command.arg("-c").arg(&config).arg("-s").arg(&local).arg("-p").arg(folder);
+    // Each has a directory of its own, since both run at once: they wait most of the time.
+    let run = |mut command: Command, (seen, name): (&Path, &str), folder: &Path| {
+        let made = fs::create_dir(seen.join(name));
+        made.and_then(|()| fs::set_permissions(seen.join(name), Permissions::from_mode(0o777)))
+            .map_err(told("a directory"))?;
+        let local = Folder::new("local");
+        command.arg("-c").arg(&config).arg("-s").arg(&*local).arg("-p").arg(folder.join(name));
         outcome(&process::run(&mut command, TIMEOUT)?.stdout)
     };
+    let scratch = |mount: &Path| mount.join(CELL_NAME).join("scratch");
     let scene = fuse::scene(lab, &Servers::Stock)?;
-    let ours = {
+    let in_ours = || {
         let mount = OurMount::start(&scene.cell, &lab.afar()?, &[])?;
-        let ours = run(Command::new(&program), &mount.path().join(CELL_NAME).join("scratch"))?;
+        let folder = scratch(&mount.path());
+        let ours = run(Command::new(&program), (&folder, "ours"), &folder)?;
         mount.stop()?;
-        ours
+        Ok::<_, Trouble>(ours)
     };
-    let theirs = fuse::despite_a_crash(|crashes| {
-        let mount = scene.cell.mount("theirs")?;
-        let folder = mount.inside().join(CELL_NAME).join("scratch");
-        crashes.within(&mount, || {
-            let theirs = run(mount.command(&program), &folder)?;
-            // What it did not live to see has failed, and is no comparison.
-            match mount.path().join(CELL_NAME).is_dir() {
-                true => Ok(theirs),
-                false => Err("afsd.fuse has gone".to_owned().into()),
-            }
+    let in_theirs = || {
+        let attempt = AtomicUsize::new(0);
+        fuse::despite_a_crash(|crashes| {
+            let mount = scene.cell.mount("theirs")?;
+            let name = format!("theirs{}", attempt.fetch_add(1, Ordering::Relaxed));
+            crashes.within(&mount, || {
+                let seen = scratch(mount.path());
+                let theirs = run(mount.command(&program), (&seen, &name), &scratch(&mount.inside()))?;
+                // What it did not live to see has failed, and is no comparison.
+                match mount.path().join(CELL_NAME).is_dir() {
+                    true => Ok(theirs),
+                    false => Err("afsd.fuse has gone".to_owned().into()),
+                }
+            })
         })
-    })?;
+    };
+    let (ours, theirs) = thread::scope(|scope| {
+        let theirs = scope.spawn(in_theirs);
+        (in_ours(), theirs.join().unwrap_or_else(|_| Err("a thread panicked".to_owned().into())))
+    });
+    let (ours, theirs) = (ours?, theirs?);
     println!(
         "posix: of {} cases {} fail in our mount and {} in afsd.fuse's",
         ours.failed.len() + ours.held.len(),
