@@ -41,6 +41,20 @@ impl OurMount {
         self.folder.join("mnt")
     }
 
+    /// The control socket of its client, for a command that is to have no other one: `aklog` gives its tokens to all clients of a cell, and
+    /// the cells of all cases have one name.
+    ///
+    /// # Errors
+    ///
+    /// When it is not mounted.
+    pub fn socket(&self) -> Result<String, String> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+        let at = format!(" {} ", self.path().display());
+        let line = mounts.lines().find(|line| line.contains(&at));
+        let source = line.and_then(|line| line.split(" - fuse.afar afs:").nth(1)?.split(' ').next());
+        Ok(source.ok_or_else(|| format!("{} is not mounted", self.path().display()))?.to_owned())
+    }
+
     /// The text that it has logged.
     pub fn said(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()

@@ -93,7 +93,8 @@ impl World {
     fn afar(&self, words: &[&str]) -> Result<Finished, Trouble> {
         let mut command = self.scene.cell.clients()?.command(&self.afar);
         self.own.prepare(&mut command);
-        Ok(process::run(command.args(words).current_dir(self.place()), TIMEOUT)?)
+        command.env("AFAR_SOCKET", self.mount.socket()?).current_dir(self.place());
+        Ok(process::run(command.args(words), TIMEOUT)?)
     }
 
     /// The same, which has to succeed.
