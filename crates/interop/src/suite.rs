@@ -14,9 +14,6 @@ use afs_lab::skipped;
 /// Busy cases at a time: as many as make two processors busy, each case being two programs that talk to each other.
 const BUSY_AT_ONCE: usize = 2;
 
-/// Waiting cases at a time: nearly all of them, each with a process or two and some threads.
-const WAITING_AT_ONCE: usize = 40;
-
 /// The time between two looks of [`until`].
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -74,6 +71,11 @@ pub struct Case {
 }
 
 impl Case {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A case; its name is a path with `/`, and no other has it.
     pub fn new(
         name: impl Into<String>,
@@ -114,8 +116,9 @@ impl Wanted {
     }
 }
 
-/// Runs the cases that the command line asks for.
-pub fn run(cases: Vec<Case>) -> ExitCode {
+/// Runs the cases that the command line asks for, in their order: the longest come first, so that none of them runs alone in the
+/// end. So many of those that wait run at once, beside the busy ones.
+pub fn run(cases: Vec<Case>, waiting_at_once: usize) -> ExitCode {
     let wanted = Wanted::from_args(std::env::args());
     let all = cases.len();
     let cases: Vec<Case> = cases.into_iter().filter(|case| wanted.has(&case.name)).collect();
@@ -130,7 +133,7 @@ pub fn run(cases: Vec<Case>) -> ExitCode {
         cases.into_iter().partition(|case| case.weight == Weight::Waiting);
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for (queue, at_once) in [(waiting, WAITING_AT_ONCE), (busy, BUSY_AT_ONCE)] {
+        for (queue, at_once) in [(waiting, waiting_at_once), (busy, BUSY_AT_ONCE)] {
             let workers = at_once.min(queue.len());
             let queue = std::sync::Arc::new(Mutex::new(queue));
             for _ in 0..workers {

@@ -33,7 +33,7 @@ const KNOWN: &[(&str, &str)] = &[
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let lab = Arc::clone(lab);
     let name = "commands/ours_answers_as_a_stock_cell_does_until_that_is_changed";
-    vec![Case::new(name, Weight::Busy, move || ours_with_stock(&lab))]
+    vec![Case::new(name, Weight::Waiting, move || ours_with_stock(&lab))]
 }
 
 fn ours_with_stock(lab: &Lab) -> Verdict {

@@ -30,10 +30,10 @@ use rxgen::{Interface, Rpc, Xdr};
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let (stock, ours) = (Arc::clone(lab), Arc::clone(lab));
     vec![
-        Case::new("rxkad/tokens_of_the_cells_key_and_tools_with_it", Weight::Busy, move || {
+        Case::new("rxkad/tokens_of_the_cells_key_and_tools_with_it", Weight::Waiting, move || {
             check(&stock, &Servers::Stock)
         }),
-        Case::new("rxkad/tokens_of_the_cells_key/ours", Weight::Busy, move || {
+        Case::new("rxkad/tokens_of_the_cells_key/ours", Weight::Waiting, move || {
             check(&ours, &ours.our_servers()?)
         }),
     ]

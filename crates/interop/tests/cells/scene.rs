@@ -35,8 +35,8 @@ pub(crate) fn for_both(
     let stock = Arc::clone(lab);
     let ours = Arc::clone(lab);
     [
-        Case::new(format!("{name}/stock"), Weight::Busy, move || check(&stock, &Servers::Stock)),
-        Case::new(format!("{name}/ours"), Weight::Busy, move || check(&ours, &ours.our_servers()?)),
+        Case::new(format!("{name}/stock"), Weight::Waiting, move || check(&stock, &Servers::Stock)),
+        Case::new(format!("{name}/ours"), Weight::Waiting, move || check(&ours, &ours.our_servers()?)),
     ]
     .into_iter()
 }

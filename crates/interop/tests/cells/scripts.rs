@@ -35,7 +35,7 @@ echo "$seen of 500; ended: $(init_pid)"
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let lab = Arc::clone(lab);
     let name = "scripts/a_machine_is_up_while_its_first_process_executes_another_program";
-    vec![Case::new(name, Weight::Busy, move || executes(&lab))]
+    vec![Case::new(name, Weight::Waiting, move || executes(&lab))]
 }
 
 fn executes(lab: &Lab) -> Verdict {

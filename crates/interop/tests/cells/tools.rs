@@ -38,7 +38,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     ];
     let compare = |(name, compare): (&str, Comparison)| {
         let lab = Arc::clone(lab);
-        Case::new(name, Weight::Busy, move || compare(&lab))
+        Case::new(name, Weight::Waiting, move || compare(&lab))
     };
     let comparisons = comparisons.into_iter().map(compare);
     checks.into_iter().flat_map(|(name, check)| for_both(lab, name, check)).chain(comparisons).collect()

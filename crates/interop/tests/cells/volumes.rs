@@ -28,7 +28,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     ];
     let case = |(name, check): (&str, Check)| {
         let lab = Arc::clone(lab);
-        Case::new(name, Weight::Busy, move || check(&lab))
+        Case::new(name, Weight::Waiting, move || check(&lab))
     };
     checks.into_iter().map(case).collect()
 }

@@ -19,6 +19,9 @@ use std::sync::Arc;
 use afar_interop::lab::Lab;
 use afar_interop::suite;
 
+/// Waiting cases at a time: nearly all of them, each with a process or two and some threads.
+const AT_ONCE: usize = 40;
+
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
@@ -34,5 +37,5 @@ fn main() -> ExitCode {
     ] {
         cases.extend(module(&lab));
     }
-    suite::run(cases)
+    suite::run(cases, AT_ONCE)
 }
