@@ -6,10 +6,11 @@ use afs_admin::Error;
 use afs_admin::create::{CreateFailure, Event, Ids, NewVolume, Step, create};
 use afs_admin::entry::{Entry, Site};
 use afs_wire::abort::{VL_IDEXIST, VL_NAMEEXIST, VL_NOENT, VOLSERFAILEDOP};
-use afs_wire::afsvol::{CreateVolume, DeleteVolume, EndTrans, SetFlags, SetInfo};
+use afs_wire::afsvol::{CreateVolume, DeleteVolume, EndTrans, SetFlags, SetInfo, VolName};
 use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{CreateEntryN, EntryFlags, GetEntryByIDN, GetNewVolumeId, SiteFlags};
 use rxgen::Rpc;
+use rxgen::xdr::{Decoder, Xdr};
 
 /// The calls that make a volume whose ids come from the database.
 const ALL: [&str; 8] = [
@@ -28,11 +29,13 @@ struct Made {
     result: Result<Ids, CreateFailure>,
     told: Vec<String>,
     asked: Vec<&'static str>,
+    /// The name that the server was told.
+    name: Option<VolName>,
 }
 
 /// Makes a volume, with an id if one is given.
 fn make(script: Script, id: Option<u32>) -> Made {
-    let cancel = script.cancel.clone();
+    let (cancel, requests) = (script.cancel.clone(), script.requests.clone());
     let ((result, told), asked) = script.run(move |vldb, volumes| async move {
         let new = NewVolume {
             name: "user.alice",
@@ -53,7 +56,9 @@ fn make(script: Script, id: Option<u32>) -> Made {
         };
         (create(&vldb, &volumes, new, &cancel, tell).await, told)
     });
-    Made { result, told, asked }
+    let order = requests.lock().unwrap().remove(CreateVolume::NAME);
+    let name = order.map(|order| CreateVolume::decode(&mut Decoder::new(&order)).unwrap().name);
+    Made { result, told, asked, name }
 }
 
 #[test]
@@ -63,6 +68,7 @@ fn a_volume_is_online_before_it_has_an_entry() {
     assert_eq!([ids.read_write, ids.read_only, ids.backup], [101, 102, 103].map(VolumeId));
     assert_eq!(made.asked, ALL);
     assert_eq!(made.told, ["101 is online", "101 has its entry"]);
+    assert_eq!(made.name, Some(VolName::try_from("user.alice").unwrap()));
 }
 
 #[test]

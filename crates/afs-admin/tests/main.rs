@@ -5,6 +5,7 @@ mod convert;
 mod create;
 mod failover;
 mod interrupted;
+mod listing;
 mod restore;
 mod shadow;
 mod sites;
