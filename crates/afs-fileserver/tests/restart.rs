@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::support::client::Heard;
 use crate::support::{Cell, ROOT};
+use afs_sim::Fate;
 use afs_volume::disk::Cut;
 use afs_wire::status::CallBackType;
 use rx::Runtime;
@@ -71,6 +72,24 @@ fn who_is_gone_after_the_restart_holds_up_nobody_for_long() {
         let start = sim.now();
         writer.create(ROOT, "b").await.unwrap();
         assert!(sim.now().since(start) < Duration::from_millis(100));
+    });
+}
+
+/// It was asleep, and a change right after the start waits for it in vain.
+#[test]
+fn who_could_not_be_told_is_told_after_the_next_restart() {
+    let (mut cell, client) = restarted(|_| {});
+    let (writer, sim, away) = (cell.client(2), cell.sim.clone(), client.endpoint.local_addr());
+    cell.sim.set_network(move |_, _, to, _| match to == away {
+        true => Fate::Lost,
+        false => Fate::Arrives(Duration::ZERO),
+    });
+    cell.run(async move { writer.create(ROOT, "a").await.unwrap() });
+    cell.sim.set_network(|_, _, _, _| Fate::Arrives(Duration::ZERO));
+    cell.restart(|_| {});
+    cell.run(async move {
+        sim.sleep_until(sim.now() + Duration::from_secs(5)).await;
+        assert_eq!(client.heard(), [Heard::Reset]);
     });
 }
 
