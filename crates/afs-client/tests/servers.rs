@@ -232,8 +232,11 @@ fn a_replica_answers_when_another_does_not() {
     let sites = [(0, SiteFlags::RW_VOL), (0, SiteFlags::RO_VOL), (1, SiteFlags::RO_VOL)];
     world.set_entry("root.cell", ROOT_CELL, &sites);
     let client = world.client(1);
+    let is_one_down = || client.servers().iter().any(|server| server.is_down);
+    let asking = client.clone();
     world.stop(0);
     world.run(async move {
+        let client = asking;
         let begin = client.now();
         let cell = client.lookup(NOBODY, client.root(), CELL.as_bytes()).await.unwrap().fid;
         client.read_dir(NOBODY, cell).await.unwrap();
@@ -244,6 +247,11 @@ fn a_replica_answers_when_another_does_not() {
         client.read_dir(NOBODY, cell).await.unwrap();
         assert!(client.now().since(begin) < Duration::from_secs(1), "the dead one is passed over");
     });
+    world.pass(Duration::from_secs(300));
+    assert!(is_one_down());
+    world.start(0);
+    world.pass(Duration::from_secs(300));
+    assert!(!is_one_down(), "that it is back is noticed though nobody needs it");
 }
 
 /// The calls of servers are not authenticated: anybody could make a client forget all that it had been promised.
