@@ -6,11 +6,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, change, make, open, random_bytes, read_all, with_folder};
-use crate::support::{Cell, NOBODY, content};
+use crate::support::{Cell, NOBODY, ROOT_CELL, content};
 use afs_client::SetStatus;
+use afs_volume::disk::SimulatedDisk;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+#[test]
+fn what_was_synced_is_there_after_its_server_has_lost_power() {
+    for seed in 0..8 {
+        let mut world = Cell::with_disks(1, |_| Some(SimulatedDisk::new(1 << 30)));
+        world.make_volume(0, "root.cell", ROOT_CELL);
+        let client = world.client(1);
+        world.run(async move {
+            let file = make(&client, "file").await;
+            file.write(0, Bytes::from_static(b"text")).await.unwrap();
+            file.fsync().await.unwrap();
+        });
+        world.kill(0, Some(seed));
+        world.start(0);
+        assert_eq!(world.read(&world.client(2), "file"), "text", "seed {seed}");
+    }
+}
 
 #[test]
 fn a_close_that_is_interrupted_is_stored_in_the_background() {
