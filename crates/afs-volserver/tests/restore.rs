@@ -12,7 +12,7 @@ use afs_wire::afsvol::{
     AttachFlags, ConvertROtoRWvolume, CreateVolume, Dump, GetStatus, Monitor, Restore, RestoreCookie,
     RestoreFlags, SetFlags, SetIdsTypes, VolumeFlags,
 };
-use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, LocalFid, TransId, VnodeNumber, VolumeId, VolumeType};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx_proto::abort::AbortCode;
@@ -82,6 +82,19 @@ fn vnodes(stream: &[u8]) -> &[u8] {
         }
     }
     panic!("no vnodes")
+}
+
+/// Where each vnode of a dump begins, and its end.
+fn bounds(stream: &[u8]) -> Vec<usize> {
+    let begin = |fid: LocalFid| {
+        let header = [&[3_u8][..], &fid.vnode.0.to_be_bytes(), &fid.unique.0.to_be_bytes()].concat();
+        stream.windows(header.len()).position(|window| window == header).unwrap()
+    };
+    let end = stream.len() - 5;
+    let vnodes = read(stream).vnodes.into_values();
+    let mut bounds: Vec<_> = vnodes.map(|(record, _)| begin(record.fid)).chain([end]).collect();
+    bounds.sort_unstable();
+    bounds
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,12 +185,15 @@ async fn a_broken_dump_leaves_the_volume_as_it_was() {
     assert_eq!(lab.restore(trans, &good).await, Ok(()));
     lab.settle(trans).await;
     let before = lab.dump(NEW).await;
-    for round in 0..25 {
+    let bounds = bounds(&good);
+    for round in 0..30 {
         let mut bad = good.clone();
-        match round % 5 {
+        match round % 6 {
             0 => bad.truncate(rng.random_range(0..5000)),
             1 => bad.truncate(rng.random_range(0..bad.len())),
             2 => bad.push(0),
+            // All of its files are whole, and some are missing.
+            5 => bad.truncate(bounds[bounds.len() - 1 - round / 6]),
             3 => {
                 let end = bad.len();
                 // A vnode that was there before.
