@@ -133,6 +133,11 @@ impl Cell {
         runtime.shutdown_timeout(Duration::from_secs(10));
     }
 
+    /// Limits what may be stored in the cell, in KiB.
+    pub(crate) fn set_quota(&self, kib: u32) {
+        self.partition.volume(ROOT_CELL).unwrap().change_info(|info| info.max_quota_kib = kib).unwrap();
+    }
+
     /// A client of its own, and the kernel that it serves.
     pub(crate) fn mount(&mut self) -> Kernel {
         self.mount_by(self.address)

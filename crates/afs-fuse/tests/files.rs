@@ -182,6 +182,29 @@ fn a_sync_is_answered_when_the_server_has_it() {
 }
 
 #[test]
+fn a_full_quota_is_told_by_close_and_fsync_and_what_was_stored_before_stays() {
+    let (cell, kernel) = mounted();
+    cell.set_quota(200);
+    kernel.write_all(&at("kept"), &[1; 100_000]).unwrap();
+    let write = |name: &str| {
+        let file = kernel.open(&at(name), READ_WRITE).unwrap();
+        kernel.write(&file, 0, &[2; 200_000]).unwrap();
+        file
+    };
+    assert_eq!(kernel.close(write("closed")), Err(libc::EDQUOT));
+    let file = write("synced");
+    assert_eq!(kernel.sync(&file), Err(libc::EDQUOT));
+    assert_eq!(kernel.close(file), Err(libc::EDQUOT));
+    assert!(kernel.read_all(&at("kept")).unwrap() == [1; 100_000]);
+    // With room there is nothing in the way any more, neither of these files nor of others.
+    cell.set_quota(2000);
+    for name in ["closed", "synced", "other"] {
+        kernel.close(write(name)).unwrap();
+        assert!(kernel.read_all(&at(name)).unwrap() == [2; 200_000], "{name}");
+    }
+}
+
+#[test]
 fn a_file_that_is_cut_while_it_is_open_ends_there() {
     let (_cell, kernel) = mounted();
     kernel.write_all(&at("f"), b"some text").unwrap();
@@ -223,5 +246,89 @@ fn two_owners_may_both_read() {
     kernel.lock(&file, 1, 0).unwrap();
     kernel.lock(&file, 2, 0).unwrap();
     assert_eq!(kernel.lock(&file, 3, 1), Err(libc::EAGAIN));
+    kernel.close(file).unwrap();
+}
+
+/// POSIX has it so: any close of a descriptor of the file ends the program's locks on it, also of those that only read.
+#[test]
+fn a_lock_for_reading_ends_when_its_owner_closes_any_descriptor_of_the_file() {
+    let (_cell, kernel) = mounted();
+    kernel.write_all(&at("f"), b"text").unwrap();
+    let [one, two] = [0; 2].map(|_| kernel.open(&at("f"), libc::O_RDONLY).unwrap());
+    let others = kernel.open(&at("f"), libc::O_RDWR).unwrap();
+    kernel.lock(&one, 1, 0).unwrap();
+    kernel.flush(&two, 3).unwrap();
+    assert_eq!(kernel.in_the_way(&others, 2, 1), Ok(0), "somebody else has closed it");
+    kernel.flush(&two, 1).unwrap();
+    assert_eq!(kernel.in_the_way(&others, 2, 1), Ok(2), "nothing");
+    for file in [one, two, others] {
+        kernel.close(file).unwrap();
+    }
+}
+
+/// Zeros take room and time to get to the server, but behind a hole that ends the file is nothing to be kept.
+#[test]
+fn a_large_hole_is_punched_at_once_or_refused() {
+    const PUNCH: u32 = 3;
+    let mut cell = Cell::new();
+    let (kernel, there) = (cell.mount(), cell.mount());
+    kernel.write_all(&at("f"), b"some data at the start").unwrap();
+    kernel.truncate(&at("f"), 1 << 30).unwrap();
+    let file = kernel.open(&at("f"), libc::O_RDWR).unwrap();
+    assert_eq!(kernel.allocate(&file, PUNCH, 5, 900 << 20), Err(libc::EOPNOTSUPP), "in the middle");
+    kernel.allocate(&file, PUNCH, 5, 4).unwrap();
+    kernel.allocate(&file, PUNCH, 12, 1 << 30).unwrap();
+    assert_eq!(kernel.end_of(&file), Ok(1 << 30));
+    let right = b"some \0\0\0\0 at\0\0\0\0\0\0\0\0";
+    assert_eq!(kernel.read(&file, 0, 20).as_deref(), Ok(&right[..]));
+    kernel.close(file).unwrap();
+    // The server does not go on with what it had there.
+    let elsewhere = there.open(&at("f"), libc::O_RDONLY).unwrap();
+    assert_eq!(there.read(&elsewhere, 0, 20).as_deref(), Ok(&right[..]));
+    there.close(elsewhere).unwrap();
+}
+
+/// Space cannot be reserved at a server, but lengths and zeros can be had.
+#[test]
+fn what_programs_rely_on_of_fallocate_is_done_and_the_rest_refused() {
+    const KEEP_SIZE: u32 = 1;
+    const COLLAPSE: u32 = 8;
+    const ZERO: u32 = 16;
+    let (_cell, kernel) = mounted();
+    kernel.write_all(&at("f"), b"some text").unwrap();
+    let file = kernel.open(&at("f"), libc::O_RDWR).unwrap();
+    kernel.allocate(&file, 0, 0, 20).unwrap();
+    assert_eq!(kernel.read(&file, 0, 100).as_deref(), Ok(&b"some text\0\0\0\0\0\0\0\0\0\0\0"[..]));
+    kernel.allocate(&file, KEEP_SIZE, 0, 30).unwrap();
+    assert_eq!(kernel.end_of(&file), Ok(20));
+    kernel.allocate(&file, ZERO | KEEP_SIZE, 1, 3).unwrap();
+    assert_eq!(kernel.read(&file, 0, 9).as_deref(), Ok(&b"s\0\0\0 text"[..]));
+    assert_eq!(kernel.allocate(&file, COLLAPSE, 0, 4096), Err(libc::EOPNOTSUPP));
+    kernel.close(file).unwrap();
+}
+
+#[test]
+fn a_file_that_is_removed_while_it_is_open_is_read_and_written_on() {
+    let (_cell, kernel) = mounted();
+    kernel.write_all(&at("f"), b"text").unwrap();
+    let file = kernel.open(&at("f"), libc::O_RDWR).unwrap();
+    kernel.unlink(&at("f")).unwrap();
+    assert_eq!(kernel.stat(&at("f")), Err(libc::ENOENT));
+    assert_eq!(kernel.read(&file, 0, 100).as_deref(), Ok(&b"text"[..]));
+    kernel.write(&file, 4, b" and more").unwrap();
+    assert_eq!(kernel.read(&file, 0, 100).as_deref(), Ok(&b"text and more"[..]));
+    assert_eq!(kernel.attributes(file.node).unwrap().links, 0);
+    kernel.close(file).unwrap();
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_open_is_read_on() {
+    let (_cell, kernel) = mounted();
+    kernel.write_all(&at("f"), b"old").unwrap();
+    kernel.write_all(&at("new"), b"newer").unwrap();
+    let file = kernel.open(&at("f"), libc::O_RDONLY).unwrap();
+    kernel.rename(&at("new"), &at("f"), 0).unwrap();
+    assert_eq!(kernel.read_all(&at("f")).as_deref(), Ok(&b"newer"[..]));
+    assert_eq!(kernel.read(&file, 0, 100).as_deref(), Ok(&b"old"[..]));
     kernel.close(file).unwrap();
 }

@@ -3,6 +3,8 @@
 //!
 //! It holds no locks while a request is under way, so a notice never waits for an answer here; that is for tests of the real one.
 
+mod names;
+
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,6 +41,7 @@ mod op {
     pub(super) const GETLK: u32 = 31;
     pub(super) const SETLK: u32 = 32;
     pub(super) const CREATE: u32 = 35;
+    pub(super) const FALLOCATE: u32 = 43;
     pub(super) const RENAME2: u32 = 45;
 }
 
@@ -83,6 +86,13 @@ pub(crate) struct Opened {
     handle: u64,
     flags: u32,
     how: u32,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    pub(crate) node: u64,
+    handle: u64,
 }
 
 /// What the kernel was told to forget.
@@ -131,6 +141,7 @@ struct State {
     /// Notices so far: what was asked before one is not kept.
     notices: u64,
     answers: HashMap<u64, Outcome<Vec<u8>>>,
+    /// The nodes of names; 0 of one that is not there.
     names: HashMap<(u64, Vec<u8>), (u64, Instant)>,
     nodes: HashMap<u64, Node>,
     told: Vec<Told>,
@@ -243,246 +254,6 @@ impl Kernel {
     pub(crate) fn asked(&self) -> [usize; 3] {
         let state = self.state();
         [op::GETATTR, op::LOOKUP, op::READ].map(|number| state.asked.get(&number).copied().unwrap_or(0))
-    }
-
-    // ---- names
-
-    fn keep(&self, dir: u64, name: &[u8], entry: &[u8], notices: u64) -> (u64, Attributes) {
-        let mut reader = Reader(entry);
-        let (node, _) = (reader.u64(), reader.u64());
-        let (name_for, attributes_for) = (reader.u64(), reader.u64());
-        let (name_nanos, attributes_nanos) = (reader.u32(), reader.u32());
-        let attributes = reader.attributes();
-        let mut state = self.state();
-        let now = Instant::now();
-        let is_new = state.notices == notices;
-        if is_new && node != 0 {
-            let until = now + Duration::new(name_for.min(1 << 30), name_nanos);
-            state.names.insert((dir, name.to_vec()), (node, until));
-        }
-        let kept = state.nodes.entry(node).or_default();
-        kept.lookups += 1;
-        let until = now + Duration::new(attributes_for.min(1 << 30), attributes_nanos);
-        kept.hear(attributes, until, is_new);
-        (node, attributes)
-    }
-
-    /// The node of a name, from memory or by LOOKUP.
-    pub(crate) fn look_up(&self, dir: u64, name: &str) -> Outcome<u64> {
-        let known = self.state().names.get(&(dir, name.as_bytes().to_vec())).copied();
-        if let Some((node, _)) = known.filter(|(_, until)| *until > Instant::now()) {
-            return Ok(node);
-        }
-        let (answer, notices) = self.ask(op::LOOKUP, dir, &[name.as_bytes(), &[0]]);
-        let answer = answer?;
-        match Reader(&answer).u64() {
-            // A name that is not there, and that may be remembered.
-            0 => Err(libc::ENOENT),
-            _ => Ok(self.keep(dir, name.as_bytes(), &answer, notices).0),
-        }
-    }
-
-    /// Does something on a path as Linux does: if it meets ESTALE, once more with all names asked for again.
-    fn again<T>(&self, work: impl Fn() -> Outcome<T>) -> Outcome<T> {
-        match work() {
-            Err(libc::ESTALE) => {
-                self.state().names.clear();
-                work()
-            }
-            done => done,
-        }
-    }
-
-    /// The node of a path below the root, symbolic links not followed.
-    pub(crate) fn walk(&self, path: &str) -> Outcome<u64> {
-        path.split('/').filter(|part| !part.is_empty()).try_fold(ROOT, |dir, name| self.look_up(dir, name))
-    }
-
-    fn parent<'a>(&self, path: &'a str) -> Outcome<(u64, &'a str)> {
-        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-        Ok((self.walk(dir)?, name))
-    }
-
-    fn make(&self, operation: u32, path: &str, parts: &[&[u8]]) -> Outcome<u64> {
-        self.again(|| {
-            let (dir, name) = self.parent(path)?;
-            let (answer, notices) = self.ask(operation, dir, parts);
-            self.state().nodes.entry(dir).or_default().attributes = None;
-            Ok(self.keep(dir, name.as_bytes(), &answer?, notices).0)
-        })
-    }
-
-    pub(crate) fn make_directory(&self, path: &str, mode: u32) -> Outcome<u64> {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        self.make(op::MKDIR, path, &[&words(&[mode, 0o022]), name.as_bytes(), &[0]])
-    }
-
-    pub(crate) fn symlink(&self, target: &str, path: &str) -> Outcome<u64> {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        self.make(op::SYMLINK, path, &[name.as_bytes(), &[0], target.as_bytes(), &[0]])
-    }
-
-    pub(crate) fn link(&self, existing: &str, path: &str) -> Outcome<u64> {
-        let (node, name) = (self.walk(existing)?, path.rsplit('/').next().unwrap_or(path));
-        self.state().nodes.entry(node).or_default().attributes = None;
-        self.make(op::LINK, path, &[&node.to_ne_bytes(), name.as_bytes(), &[0]])
-    }
-
-    fn remove(&self, operation: u32, path: &str) -> Outcome<()> {
-        self.again(|| {
-            let (dir, name) = self.parent(path)?;
-            let known = self.look_up(dir, name)?;
-            self.ask(operation, dir, &[name.as_bytes(), &[0]]).0?;
-            let mut state = self.state();
-            state.names.remove(&(dir, name.as_bytes().to_vec()));
-            for node in [dir, known] {
-                state.nodes.entry(node).or_default().attributes = None;
-            }
-            Ok(())
-        })
-    }
-
-    pub(crate) fn unlink(&self, path: &str) -> Outcome<()> {
-        self.remove(op::UNLINK, path)
-    }
-
-    pub(crate) fn remove_directory(&self, path: &str) -> Outcome<()> {
-        self.remove(op::RMDIR, path)
-    }
-
-    /// `renameat2(2)` with these flags.
-    pub(crate) fn rename(&self, from: &str, to: &str, flags: u32) -> Outcome<()> {
-        self.again(|| {
-            let ((old, name), (new, new_name)) = (self.parent(from)?, self.parent(to)?);
-            self.look_up(old, name)?;
-            let head: Vec<u8> = new.to_ne_bytes().into_iter().chain(words(&[flags, 0])).collect();
-            self.ask(op::RENAME2, old, &[&head, name.as_bytes(), &[0], new_name.as_bytes(), &[0]]).0?;
-            let mut state = self.state();
-            state.names.remove(&(old, name.as_bytes().to_vec()));
-            state.names.remove(&(new, new_name.as_bytes().to_vec()));
-            for node in [old, new] {
-                state.nodes.entry(node).or_default().attributes = None;
-            }
-            Ok(())
-        })
-    }
-
-    pub(crate) fn read_link(&self, path: &str) -> Outcome<String> {
-        self.again(|| {
-            let node = self.walk(path)?;
-            Ok(String::from_utf8(self.ask(op::READLINK, node, &[]).0?).expect("a target of ours"))
-        })
-    }
-
-    /// Names in a directory, sorted, without `.` and `..`.
-    pub(crate) fn list(&self, path: &str) -> Outcome<Vec<String>> {
-        self.again(|| {
-            let node = self.walk(path)?;
-            let opened = self.ask(op::OPENDIR, node, &[&words(&[0, 0])]).0?;
-            let handle = Reader(&opened).u64();
-            let (mut names, mut next) = (Vec::new(), 0u64);
-            loop {
-                let body: Vec<u8> =
-                    [handle, next].iter().flat_map(|w| w.to_ne_bytes()).chain(words(&[512, 0])).collect();
-                let listed = self.ask(op::READDIR, node, &[&body, &[0; 16]]).0?;
-                if listed.is_empty() {
-                    break;
-                }
-                let mut reader = Reader(&listed);
-                while !reader.0.is_empty() {
-                    let _inode = reader.u64();
-                    next = reader.u64();
-                    let (length, _kind) = (reader.u32() as usize, reader.u32());
-                    let name = String::from_utf8(reader.take(length).to_vec()).expect("a name of ours");
-                    reader.take(length.next_multiple_of(8) - length);
-                    names.push(name);
-                }
-            }
-            let body: Vec<u8> = handle.to_ne_bytes().into_iter().chain([0; 16]).collect();
-            self.ask(op::RELEASEDIR, node, &[&body]).0?;
-            names.retain(|name| name != "." && name != "..");
-            names.sort();
-            Ok(names)
-        })
-    }
-
-    /// Lets go of a node and all its names, as when memory is short.
-    pub(crate) fn forget(&self, node: u64) {
-        let lookups = {
-            let mut state = self.state();
-            state.names.retain(|_, (named, _)| *named != node);
-            state.nodes.remove(&node).map_or(0, |node| node.lookups)
-        };
-        self.send(op::FORGET, node, &[&lookups.to_ne_bytes()]);
-    }
-
-    // ---- attributes
-
-    fn keep_attributes(&self, node: u64, answer: &[u8], notices: u64) -> Attributes {
-        let mut reader = Reader(answer);
-        let (seconds, nanos, _) = (reader.u64(), reader.u32(), reader.u32());
-        let attributes = reader.attributes();
-        let until = Instant::now() + Duration::new(seconds.min(1 << 30), nanos);
-        let mut state = self.state();
-        let is_newest = state.notices == notices;
-        let kept = state.nodes.entry(node).or_default();
-        kept.hear(attributes, until, is_newest);
-        attributes
-    }
-
-    /// The attributes of a node, from memory or by GETATTR.
-    pub(crate) fn attributes(&self, node: u64) -> Outcome<Attributes> {
-        let known = self.state().nodes.get(&node).and_then(|node| node.attributes);
-        if let Some((attributes, _)) = known.filter(|(_, until)| *until > Instant::now()) {
-            return Ok(attributes);
-        }
-        let (answer, notices) = self.ask(op::GETATTR, node, &[&[0; 16]]);
-        Ok(self.keep_attributes(node, &answer?, notices))
-    }
-
-    /// `lstat`.
-    pub(crate) fn stat(&self, path: &str) -> Outcome<Attributes> {
-        self.again(|| self.attributes(self.walk(path)?))
-    }
-
-    fn set(&self, node: u64, valid: u32, size: u64, mode: u32) -> Outcome<Attributes> {
-        let mut body = words(&[valid, 0]);
-        body.extend(0u64.to_ne_bytes());
-        body.extend(size.to_ne_bytes());
-        // Lock owner; times and their nanoseconds.
-        body.extend([0; 8 + 24 + 12]);
-        body.extend(words(&[mode, 0, 0, 0, 0]));
-        let (answer, notices) = self.ask(op::SETATTR, node, &[&body]);
-        let attributes = self.keep_attributes(node, &answer?, notices);
-        if valid & 1 << 3 != 0 {
-            let mut state = self.state();
-            let node = state.nodes.entry(node).or_default();
-            node.size = size;
-            node.pages.retain(|page, _| page * PAGE < size / PAGE * PAGE);
-        }
-        Ok(attributes)
-    }
-
-    pub(crate) fn truncate(&self, path: &str, size: u64) -> Outcome<Attributes> {
-        self.again(|| self.set(self.walk(path)?, 1 << 3, size, 0))
-    }
-
-    pub(crate) fn change_mode(&self, path: &str, mode: u32) -> Outcome<Attributes> {
-        self.again(|| self.set(self.walk(path)?, 1, 0, mode))
-    }
-
-    pub(crate) fn get_attribute(&self, path: &str, name: &str) -> Outcome<String> {
-        let node = self.walk(path)?;
-        let value = self.ask(op::GETXATTR, node, &[&words(&[4096, 0]), name.as_bytes(), &[0]]).0?;
-        Ok(String::from_utf8_lossy(&value).trim_end_matches('\0').to_owned())
-    }
-
-    /// The longest name that `statfs` tells of.
-    pub(crate) fn name_max(&self) -> Outcome<u32> {
-        let answer = self.ask(op::STATFS, ROOT, &[]).0?;
-        let mut reader = Reader(&answer);
-        reader.take(44);
-        Ok(reader.u32())
     }
 
     // ---- files
@@ -617,16 +388,34 @@ impl Kernel {
 
     /// `close`: what FLUSH says of it.
     pub(crate) fn close(&self, file: Opened) -> Outcome<()> {
-        let mut body = file.handle.to_ne_bytes().to_vec();
-        body.extend([0; 16]);
-        let flushed = match file.how & NO_FLUSH {
-            0 => self.ask(op::FLUSH, file.node, &[&body]).0.map(drop),
-            _ => Ok(()),
-        };
+        let flushed = self.flush(&file, 0);
         let mut body = file.handle.to_ne_bytes().to_vec();
         body.extend(words(&[file.flags, 0, 0, 0]));
         self.ask(op::RELEASE, file.node, &[&body]).0?;
         flushed
+    }
+
+    /// `close` of a descriptor by a lock's owner, after which the file stays open by another.
+    pub(crate) fn flush(&self, file: &Opened, owner: u64) -> Outcome<()> {
+        let body: Vec<u8> = [file.handle, 0, owner].into_iter().flat_map(u64::to_ne_bytes).collect();
+        match file.how & NO_FLUSH {
+            0 => self.ask(op::FLUSH, file.node, &[&body]).0.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// `fallocate` with these flags.
+    pub(crate) fn allocate(&self, file: &Opened, flags: u32, pos: u64, length: u64) -> Outcome<()> {
+        let head = [file.handle, pos, length].into_iter().flat_map(u64::to_ne_bytes);
+        let body: Vec<u8> = head.chain(words(&[flags, 0])).collect();
+        self.ask(op::FALLOCATE, file.node, &[&body]).0?;
+        let mut state = self.state();
+        let node = state.nodes.entry(file.node).or_default();
+        node.attributes = None;
+        node.heard += 1;
+        // Those that are cut out are no longer kept.
+        node.pages.clear();
+        Ok(())
     }
 
     /// Sets or asks for a lock of `fcntl(2)` on a whole file, for an owner: 0 to read, 1 to write, 2 for none.

@@ -186,7 +186,7 @@ fn names_have_255_bytes_at_most() {
     kernel.write_all(&at(&longest), b"text").unwrap();
     assert_eq!(kernel.list(&at("")), Ok(vec![longest]));
     assert_eq!(kernel.write_all(&at(&longer), b"text"), Err(libc::ENAMETOOLONG));
-    assert_eq!(kernel.name_max(), Ok(255));
+    assert_eq!(kernel.space().unwrap().2, 255);
 }
 
 #[test]
@@ -278,4 +278,114 @@ fn a_long_target_of_a_link_is_kept_whole() {
     let target = "t/".repeat(500);
     kernel.symlink(&target, &at("l")).unwrap();
     assert_eq!(kernel.read_link(&at("l")), Ok(target));
+}
+
+/// Installers and file managers look whether there is room before they copy anything.
+#[test]
+fn the_folder_of_cells_has_room() {
+    let (_cell, kernel) = mounted();
+    let (blocks, available, _) = kernel.space().unwrap();
+    assert!(blocks > 1 << 30 && available == blocks, "{available} of {blocks}");
+}
+
+#[test]
+fn numbers_of_files_are_those_of_listings_and_fit_into_a_floating_point_number() {
+    let (_cell, kernel) = mounted();
+    for name in ["a", "b"] {
+        kernel.write_all(&at(name), name.as_bytes()).unwrap();
+    }
+    kernel.make_directory(&at("d"), 0o755).unwrap();
+    let directory = kernel.open_directory(&at("")).unwrap();
+    let entries = kernel.entries(&directory).unwrap();
+    kernel.close_directory(directory).unwrap();
+    assert_eq!(entries.len(), 3);
+    for (name, inode) in entries {
+        assert_eq!(kernel.stat(&at(&name)).unwrap().inode, inode, "{name}");
+        assert!(inode < 1 << 53, "{name}: {inode}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_read_again_from_its_beginning_shows_what_was_made_since() {
+    let (_cell, kernel) = mounted();
+    kernel.make_directory(&at("d"), 0o755).unwrap();
+    let directory = kernel.open_directory(&at("d")).unwrap();
+    let names = || kernel.entries(&directory).unwrap().into_iter().map(|(name, _)| name).collect::<String>();
+    assert_eq!(names(), "");
+    kernel.write_all(&at("d/1"), b"").unwrap();
+    assert_eq!(names(), "1");
+    kernel.write_all(&at("d/2"), b"").unwrap();
+    kernel.unlink(&at("d/1")).unwrap();
+    assert_eq!(names(), "2");
+    kernel.close_directory(directory).unwrap();
+}
+
+#[test]
+fn an_open_directory_that_was_removed_or_replaced_has_no_links() {
+    let (_cell, kernel) = mounted();
+    for name in ["removed", "replaced"] {
+        kernel.make_directory(&at(name), 0o755).unwrap();
+        let directory = kernel.open_directory(&at(name)).unwrap();
+        let before = kernel.attributes(directory.node).unwrap();
+        if name == "removed" {
+            kernel.remove_directory(&at(name)).unwrap();
+        } else {
+            kernel.make_directory(&at("new"), 0o755).unwrap();
+            kernel.rename(&at("new"), &at(name), 0).unwrap();
+            assert_ne!(kernel.stat(&at(name)).unwrap().inode, before.inode);
+        }
+        kernel.no_attributes(directory.node);
+        let after = kernel.attributes(directory.node).unwrap();
+        assert_eq!((after.links, after.inode, after.mode), (0, before.inode, before.mode), "{name}");
+        kernel.close_directory(directory).unwrap();
+    }
+}
+
+#[test]
+fn a_rename_to_the_same_name_changes_nothing() {
+    let (_cell, kernel) = mounted();
+    kernel.write_all(&at("a"), b"text").unwrap();
+    kernel.rename(&at("a"), &at("a"), 0).unwrap();
+    assert_eq!(kernel.read_all(&at("a")).as_deref(), Ok(&b"text"[..]));
+}
+
+/// As POSIX has it.
+#[test]
+fn a_rename_to_another_name_of_the_file_leaves_both() {
+    let (_cell, kernel) = mounted();
+    kernel.write_all(&at("a"), b"text").unwrap();
+    kernel.link(&at("a"), &at("b")).unwrap();
+    kernel.rename(&at("a"), &at("b"), 0).unwrap();
+    assert_eq!(kernel.list(&at("")), Ok(vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[test]
+fn a_directory_is_not_removed_as_a_file_nor_a_file_as_a_directory() {
+    let (_cell, kernel) = mounted();
+    kernel.make_directory(&at("d"), 0o755).unwrap();
+    kernel.write_all(&at("f"), b"text").unwrap();
+    assert_eq!(kernel.unlink(&at("d")), Err(libc::EISDIR));
+    assert_eq!(kernel.remove_directory(&at("f")), Err(libc::ENOTDIR));
+    assert_eq!(kernel.list(&at("")), Ok(vec!["d".to_owned(), "f".to_owned()]));
+}
+
+#[test]
+fn a_file_tells_the_name_of_its_volume() {
+    let (_cell, kernel) = mounted();
+    kernel.write_all(&at("f"), b"").unwrap();
+    assert_eq!(kernel.get_attribute(&at("f"), "afs.volume").as_deref(), Ok("root.cell"));
+}
+
+#[test]
+fn names_are_bytes_and_stay_as_they_are() {
+    let (_cell, kernel) = mounted();
+    let mut names = ["a b", "\u{e4}\u{f6}", "A\u{308}", "-", "back\\slash", "line\nbreak"].map(str::to_owned);
+    for name in &names {
+        kernel.write_all(&at(name), name.as_bytes()).unwrap();
+    }
+    names.sort();
+    assert_eq!(kernel.list(&at("")).unwrap(), names);
+    for name in &names {
+        assert_eq!(kernel.read_all(&at(name)).as_deref(), Ok(name.as_bytes()));
+    }
 }

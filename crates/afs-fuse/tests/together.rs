@@ -293,3 +293,188 @@ fn both_may_write_different_files_of_a_directory() {
     assert_eq!(one.list(&at("")).unwrap().len(), 100);
     assert_eq!(one.list(&at("")), two.list(&at("")));
 }
+
+/// `fsync` is of a file, not of a descriptor: programs sync by name what another process has open to be written.
+#[test]
+fn a_sync_of_a_file_that_is_open_to_read_stores_what_another_has_written() {
+    let (_cell, one, two) = two_mounts();
+    let writer = one.open(&at("f"), libc::O_WRONLY | libc::O_CREAT).unwrap();
+    one.write(&writer, 0, b"written").unwrap();
+    let reader = one.open(&at("f"), libc::O_RDONLY).unwrap();
+    one.sync(&reader).unwrap();
+    assert_eq!(two.read_all(&at("f")).as_deref(), Ok(&b"written"[..]));
+    one.close(reader).unwrap();
+    one.close(writer).unwrap();
+}
+
+/// As loggers do that keep their file open.
+#[test]
+fn what_is_appended_goes_behind_what_another_has_closed_wherever_the_kernel_had_the_end() {
+    const APPEND: i32 = libc::O_WRONLY | libc::O_APPEND;
+    let (_cell, one, two) = two_mounts();
+    one.write_all(&at("log"), b"one\n").unwrap();
+    let kept = two.open(&at("log"), APPEND).unwrap();
+    let end = two.end_of(&kept).unwrap();
+    let file = one.open(&at("log"), APPEND).unwrap();
+    one.write(&file, end, b"more\n").unwrap();
+    one.close(file).unwrap();
+    two.write(&kept, end, b"two\n").unwrap();
+    two.close(kept).unwrap();
+    for kernel in [&one, &two] {
+        assert_eq!(kernel.read_all(&at("log")).as_deref(), Ok(&b"one\nmore\ntwo\n"[..]));
+    }
+}
+
+/// The kernel says that a file is closed a moment after the program has gone on. Until then the client took the file for one that is open,
+/// and left what was cut by its name to a close that was over.
+#[test]
+fn a_file_that_is_cut_by_its_name_is_cut_for_others_though_somebody_has_it_open() {
+    let (_cell, one, two) = two_mounts();
+    let open = one.open(&at("f"), libc::O_WRONLY | libc::O_CREAT).unwrap();
+    for length in [4692, 403, 0, 70_000] {
+        one.truncate(&at("f"), length).unwrap();
+        for kernel in [&one, &two] {
+            assert_eq!(kernel.stat(&at("f")).unwrap().size, length);
+        }
+    }
+    one.close(open).unwrap();
+}
+
+/// The kernel goes on using a name whose removal was refused, so it has to hear what others do to it.
+#[test]
+fn what_was_refused_to_be_removed_or_made_here_is_seen_to_be_changed_elsewhere() {
+    let (_cell, one, two) = two_mounts();
+    one.make_directory(&at("d"), 0o755).unwrap();
+    one.make_directory(&at("d/s"), 0o755).unwrap();
+    assert_eq!(one.remove_directory(&at("d")), Err(libc::ENOTEMPTY));
+    two.remove_directory(&at("d/s")).unwrap();
+    two.remove_directory(&at("d")).unwrap();
+    assert_eq!(one.stat(&at("d")), Err(libc::ENOENT));
+    // A link to what is in another folder is refused after the kernel has learned that there is no such name.
+    one.make_directory(&at("e"), 0o755).unwrap();
+    one.write_all(&at("e/file"), b"").unwrap();
+    assert_eq!(one.stat(&at("made")), Err(libc::ENOENT));
+    assert_eq!(one.link(&at("e/file"), &at("made")), Err(libc::EXDEV));
+    two.write_all(&at("made"), b"there").unwrap();
+    assert_eq!(one.read_all(&at("made")).as_deref(), Ok(&b"there"[..]));
+}
+
+#[test]
+fn two_that_change_one_directory_at_once_see_what_the_other_has_done() {
+    let (_cell, one, two) = two_mounts();
+    std::thread::scope(|scope| {
+        for (kernel, name) in [(&one, "one"), (&two, "two")] {
+            scope.spawn(move || {
+                let path = |what: &str| at(&format!("{name}-{what}"));
+                for round in 0..20 {
+                    let file = path(&round.to_string());
+                    kernel.write_all(&file, b"first").unwrap();
+                    kernel.write_all(&path("new"), name.as_bytes()).unwrap();
+                    kernel.rename(&path("new"), &file, 0).unwrap();
+                    kernel.make_directory(&path("folder"), 0o755).unwrap();
+                    kernel.link(&file, &path("linked")).unwrap();
+                    kernel.unlink(&path("linked")).unwrap();
+                    kernel.rename(&path("folder"), &path("moved"), 0).unwrap();
+                    kernel.remove_directory(&path("moved")).unwrap();
+                    assert_eq!(kernel.read_all(&file).as_deref(), Ok(name.as_bytes()));
+                }
+            });
+        }
+    });
+    let names = one.list(&at("")).unwrap();
+    assert_eq!((names.len(), &names), (40, &two.list(&at("")).unwrap()));
+    for name in &names {
+        assert_eq!(two.read_all(&at(name)).as_deref(), Ok(&name.as_bytes()[..3]));
+    }
+}
+
+/// A name that was just found may be asked for again while another removes it.
+#[test]
+fn a_name_that_was_just_found_is_not_found_when_another_has_removed_it() {
+    let (_cell, one, two) = two_mounts();
+    for round in 0..100 {
+        two.write_all(&at("name"), b"").unwrap();
+        for _ in 0..2 {
+            assert!(one.stat(&at("name")).is_ok(), "round {round}: it was made");
+            two.write_all(&at("beside"), b"").unwrap();
+            assert!(one.stat(&at("name")).is_ok(), "round {round}: another was made");
+            two.unlink(&at("beside")).unwrap();
+        }
+        two.unlink(&at("name")).unwrap();
+        assert_eq!(one.stat(&at("name")), Err(libc::ENOENT), "round {round}: it was removed");
+    }
+}
+
+#[test]
+fn what_is_written_is_seen_elsewhere_when_it_is_closed() {
+    let (_cell, one, two) = two_mounts();
+    one.write_all(&at("f"), b"old").unwrap();
+    let file = one.open(&at("f"), libc::O_WRONLY).unwrap();
+    one.write(&file, 0, b"new").unwrap();
+    assert_eq!(two.read_all(&at("f")).as_deref(), Ok(&b"old"[..]));
+    one.close(file).unwrap();
+    assert_eq!(two.read_all(&at("f")).as_deref(), Ok(&b"new"[..]));
+}
+
+/// As always in AFS.
+#[test]
+fn of_two_that_write_one_file_the_last_to_close_wins() {
+    let (_cell, one, two) = two_mounts();
+    one.write_all(&at("f"), b"text").unwrap();
+    let [first, last] = [&one, &two].map(|kernel| kernel.open(&at("f"), libc::O_WRONLY).unwrap());
+    one.write(&first, 0, b"ones").unwrap();
+    two.write(&last, 0, b"twos").unwrap();
+    one.close(first).unwrap();
+    two.close(last).unwrap();
+    for kernel in [&one, &two] {
+        assert_eq!(kernel.read_all(&at("f")).as_deref(), Ok(&b"twos"[..]));
+    }
+}
+
+#[test]
+fn a_lock_to_read_is_shared_with_another_machine() {
+    let (_cell, one, two) = two_mounts();
+    one.write_all(&at("f"), b"text").unwrap();
+    let [here, there] = [&one, &two].map(|kernel| kernel.open(&at("f"), libc::O_RDWR).unwrap());
+    one.lock(&here, 1, 0).unwrap();
+    two.lock(&there, 1, 0).unwrap();
+    assert_eq!(two.lock(&there, 1, 1), Err(libc::EAGAIN));
+    one.close(here).unwrap();
+    two.close(there).unwrap();
+}
+
+#[test]
+fn a_directory_that_another_has_moved_is_found_where_it_is() {
+    let (_cell, one, two) = two_mounts();
+    one.make_directory(&at("d"), 0o755).unwrap();
+    one.make_directory(&at("to"), 0o755).unwrap();
+    one.write_all(&at("d/f"), b"text").unwrap();
+    two.read_all(&at("d/f")).unwrap();
+    one.rename(&at("d"), &at("to/e"), 0).unwrap();
+    assert_eq!(two.stat(&at("d/f")), Err(libc::ENOENT));
+    assert_eq!(two.read_all(&at("to/e/f")).as_deref(), Ok(&b"text"[..]));
+}
+
+#[test]
+fn a_file_that_another_has_removed_and_made_again_is_the_new_one() {
+    let (_cell, one, two) = two_mounts();
+    one.write_all(&at("f"), b"old").unwrap();
+    let before = two.stat(&at("f")).unwrap().inode;
+    one.unlink(&at("f")).unwrap();
+    one.write_all(&at("f"), b"new").unwrap();
+    assert_eq!(two.read_all(&at("f")).as_deref(), Ok(&b"new"[..]));
+    assert_ne!(two.stat(&at("f")).unwrap().inode, before);
+}
+
+#[test]
+fn each_of_many_files_that_another_changes_is_seen_to_change() {
+    let (_cell, one, two) = two_mounts();
+    for text in ["old", "newer"] {
+        for number in 0..30 {
+            one.write_all(&at(&number.to_string()), text.as_bytes()).unwrap();
+        }
+        for number in 0..30 {
+            assert_eq!(two.read_all(&at(&number.to_string())).as_deref(), Ok(text.as_bytes()), "{number}");
+        }
+    }
+}
