@@ -218,7 +218,7 @@ fn nobody_sees_or_does_what_the_access_list_does_not_grant() {
     let world = Cell::new();
     let list = [(ViceId(1001), Rights::ALL), (ViceId(1002), Rights::LOOKUP)];
     world.grant(0, USER_VOLUME, &list);
-    let client = world.client(1);
+    let (client, other) = (world.client(1), world.client(2));
     world.run(async move {
         let root = cell_root(&client).await;
         client.make_mount(NOBODY, root, b"user", "#user.").await.unwrap();
@@ -245,6 +245,10 @@ fn nobody_sees_or_does_what_the_access_list_does_not_grant() {
         let (text, rights) = client.access_list(BOB, user).await.unwrap();
         assert_eq!(&text[..], b"2\n0\nalice\t127\nbob\t9\n");
         assert_eq!(rights, Rights(9));
+        // Also when it is changed elsewhere, and somebody else has asked first.
+        other.set_access_list(ALICE, user, b"2\n0\nalice\t127\nbob\t8\n").await.unwrap();
+        client.status(ALICE, user).await.unwrap();
+        assert!(!client.status(BOB, fid).await.is_ok_and(|status| status.may_read()));
     });
 }
 
