@@ -51,6 +51,8 @@ pub struct Config {
     pub index_bytes: usize,
     /// Bytes of a segment of the index's log; two of them are there. Default 8 MiB.
     pub log_bytes: u64,
+    /// True if each look of the keeper, one a second, syncs what is dirty, and not each tenth. Default false.
+    pub syncs_each_second: bool,
     /// True if a thread looks after it; without, [`Cache::maintain`] is to be called. Default true.
     pub has_keeper: bool,
 }
@@ -64,6 +66,7 @@ impl Config {
             max_files: 1_000_000,
             index_bytes: 16 << 20,
             log_bytes: 8 << 20,
+            syncs_each_second: false,
             has_keeper: true,
         }
     }
@@ -116,6 +119,7 @@ pub(crate) struct Shared {
     used: AtomicU64,
     limit: AtomicU64,
     max_files: usize,
+    looks_per_sync: u64,
     /// The number of looks so far.
     looks: AtomicU64,
     /// True if the cache has ended; and the condition that the keeper waits for.
@@ -226,6 +230,7 @@ impl Cache {
             used: AtomicU64::new(0),
             limit: AtomicU64::new(config.limit_bytes),
             max_files: config.max_files.max(1),
+            looks_per_sync: if config.syncs_each_second { 1 } else { LOOKS_PER_SYNC },
             looks: AtomicU64::new(0),
             ended: Mutex::new(false),
             is_closed: AtomicBool::new(false),
@@ -443,6 +448,12 @@ impl Shared {
         self.check_open()?;
         let written = self.store.submit(batch).and_then(|seq| self.store.written(seq));
         written.map_err(CacheError::store(&self.folder))
+    }
+
+    /// Returns when all rows that are committed, and the data that they are about, outlast a loss of power. Those who wait at a time share
+    /// a sync.
+    pub(crate) fn sync(&self) -> Result<(), CacheError> {
+        self.store.sync(self.store.last()).map_err(CacheError::store(&self.folder))
     }
 
     /// An error once it was closed.

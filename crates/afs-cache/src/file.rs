@@ -80,6 +80,8 @@ struct State {
     writer: Writer,
     /// The number of those who have lent it to the kernel, which may write to it meanwhile.
     lends: u32,
+    /// A program was told that what is dirty outlasts a loss of power.
+    is_promised: bool,
     used: u64,
     sent: Option<SentStore>,
     present: RangeSet,
@@ -113,6 +115,7 @@ impl CacheFile {
             truncated_to: row.truncated_to,
             writer: row.writer,
             lends: u32::from(row.is_lent),
+            is_promised: row.is_promised,
             used: row.used,
             sent: row.sent,
             present: row.present,
@@ -197,6 +200,12 @@ impl CacheFile {
     #[must_use]
     pub fn is_lent(&self) -> bool {
         read(&self.state).lends > 0
+    }
+
+    /// True if a program was told that what is dirty outlasts a loss of power ([`Self::promise`]).
+    #[must_use]
+    pub fn is_promised(&self) -> bool {
+        read(&self.state).is_promised
     }
 
     /// The number of bytes that were written and are not at the server.
@@ -404,6 +413,7 @@ impl CacheFile {
             truncated_to: state.truncated_to.min(state.storing_truncated_to),
             writer: state.writer.clone(),
             is_lent: state.lends > 0,
+            is_promised: state.is_promised,
             is_small: self.file.is_small(),
             used: state.used,
             sent: state.sent,

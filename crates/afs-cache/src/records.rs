@@ -35,6 +35,7 @@ const LENT: u8 = 1;
 const SMALL: u8 = 2;
 /// There is a name of the writer's at the end.
 const HOLDER: u8 = 4;
+const PROMISED: u8 = 8;
 
 /// The longest that a file can be, as positions in files are told to the system.
 const LENGTH_MAX: u64 = i64::MAX as u64;
@@ -95,6 +96,8 @@ pub(crate) struct FileRow {
     pub(crate) writer: Writer,
     /// True if the kernel could write to the backing file without our seeing it.
     pub(crate) is_lent: bool,
+    /// True if a program was told that what is dirty outlasts a loss of power.
+    pub(crate) is_promised: bool,
     /// True if it was in a slot when this was written, and may still be.
     pub(crate) is_small: bool,
     /// The time when it was opened last, by the cache's own count.
@@ -115,7 +118,12 @@ impl FileRow {
         }
         let sent = self.sent.unwrap_or(SentStore { length: 0, modified: 0 });
         let holder = self.writer.holder.as_deref();
-        let flags = [(self.is_lent, LENT), (self.is_small, SMALL), (holder.is_some(), HOLDER)];
+        let flags = [
+            (self.is_lent, LENT),
+            (self.is_small, SMALL),
+            (holder.is_some(), HOLDER),
+            (self.is_promised, PROMISED),
+        ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
         let mut value = Value::default()
             .u64(self.number)
@@ -152,6 +160,7 @@ impl FileRow {
         };
         let flags = f.u8()?;
         (row.is_lent, row.is_small) = (flags & LENT != 0, flags & SMALL != 0);
+        row.is_promised = flags & PROMISED != 0;
         row.used = f.u64()?;
         if row.length > LENGTH_MAX || row.server_length > LENGTH_MAX {
             return Err(f.bad("is longer than a file can be"));
@@ -335,6 +344,7 @@ mod tests {
             truncated_to: 5,
             writer: Writer::new(1000, "alice".into()),
             is_lent: true,
+            is_promised: true,
             is_small: true,
             used: 3,
             sent: Some(SentStore { length: 4, modified: 1_700_000_000 }),

@@ -14,6 +14,7 @@ mod damage;
 mod lent;
 mod limit;
 mod process;
+mod promised;
 mod start;
 mod unanswered;
 
@@ -130,7 +131,10 @@ impl World {
     }
 
     fn new(disk: &SimulatedDisk, random: &mut StdRng) -> Result<Self, CacheError> {
-        let cache = open(disk)?;
+        Self::with(open(disk)?, random)
+    }
+
+    fn with(cache: Cache, random: &mut StdRng) -> Result<Self, CacheError> {
         cache.cell("cell")?;
         let models: BTreeMap<_, _> = (0..FILES)
             .map(|file| {

@@ -1,6 +1,6 @@
 //! Letting go: of files that are not wanted any more, and of those that there is no room for. And what a thread does now and then.
 
-use super::{FILE_OVERHEAD, Index, KEEPER_INTERVAL, LOOKS_PER_SYNC, LOW_WATER_PERCENT, Shared};
+use super::{FILE_OVERHEAD, Index, KEEPER_INTERVAL, LOW_WATER_PERCENT, Shared};
 use crate::file::CacheFile;
 use crate::records;
 use crate::{CacheError, FileKey};
@@ -57,7 +57,7 @@ impl Shared {
         self.save_all()?;
         if self.store.wants_checkpoint() {
             self.store.checkpoint().map_err(&failed)?;
-        } else if self.looks.fetch_add(1, Ordering::Relaxed) % LOOKS_PER_SYNC == LOOKS_PER_SYNC - 1
+        } else if (self.looks.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.looks_per_sync)
             && !lock(&self.index).dirty.is_empty()
         {
             self.store.sync_all().map_err(&failed)?;

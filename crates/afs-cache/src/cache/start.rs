@@ -2,6 +2,7 @@
 
 use super::{Entry, FILE_OVERHEAD, Index, Shared, VERSION, VERSION_TEXT};
 use crate::conflict::{self, Conflict};
+use crate::ranges::RangeSet;
 use crate::records::{self, FileRow};
 use crate::{CacheError, CellNumber, FORMAT, FileKey};
 use afs_store::{Batch, StoreError, lock};
@@ -99,7 +100,8 @@ impl Shared {
         index.next_number = known.keys().chain(index.conflicts.keys()).max().map_or(1, |last| last + 1);
         let mut used = 0u64;
         let mut unsaved = Vec::new();
-        for (key, row) in rows {
+        let mut promised = BTreeSet::new();
+        for (key, mut row) in rows {
             let is_dirty = dirty.contains(&row.number)
                 || suspect.contains(&row.number)
                 || row.is_lent
@@ -108,6 +110,13 @@ impl Shared {
                 // The row may be older than the data, or the data may not have reached the disk.
                 batch.delete(records::file(key));
                 continue;
+            }
+            if is_in_doubt && row.is_promised {
+                // The dirty ranges were synced when it was promised, and count. What else there is, or the kernel wrote, may not have been.
+                row.present = RangeSet::new();
+                row.is_lent = false;
+                records::put(&mut batch, records::file(key), row.encode());
+                promised.insert(key);
             }
             index.tick = index.tick.max(row.used);
             used = used.saturating_add(row.present.total() + FILE_OVERHEAD);
@@ -146,7 +155,8 @@ impl Shared {
                 );
                 continue;
             };
-            let why = if has_lost_power {
+            let is_kept = promised.contains(&key) && !has_lost_changes;
+            let why = if has_lost_power && !is_kept {
                 Some("the machine lost power before it was stored: it may not be whole")
             } else if has_lost_changes || suspect.contains(&file.number()) {
                 Some("the cache's index was damaged: nobody knows which parts were written")

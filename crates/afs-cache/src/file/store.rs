@@ -114,6 +114,7 @@ impl CacheFile {
             state.server_length = server_length;
             state.storing.remove(range.clone());
             self.version.store(if is_next { version } else { MIXED }, Ordering::Release);
+            state.is_promised &= self.wants_store(&state) || !state.storing.is_empty();
             // The rows become what is still dirty.
             for old in logged.touching(&range) {
                 batch.delete(records::dirty(self.number, old.start));
@@ -184,6 +185,7 @@ impl CacheFile {
             state.server_length = self.length();
             state.sent = None;
             state.lends = 0;
+            state.is_promised = false;
             state.is_row_old = true;
             self.version.store(MIXED, Ordering::Release);
         }

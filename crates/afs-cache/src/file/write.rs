@@ -220,6 +220,38 @@ impl CacheFile {
         Ok(())
     }
 
+    /// Promises that what is dirty outlasts a loss of power, from the cache's next sync on: the next start stores it then, as after the end
+    /// of a process, and does not put it aside.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn promise(&self) -> Result<(), CacheError> {
+        let _changing = lock(&self.changing);
+        {
+            let mut state = write(&self.state);
+            if !state.is_storing && !self.wants_store(&state) {
+                return Ok(());
+            }
+            state.is_promised = true;
+            state.is_row_old = true;
+        }
+        let mut batch = Batch::default();
+        // What was written over since the last sync is in no other batch.
+        batch.files.push(self.data_name());
+        self.submit(batch)
+    }
+
+    /// The same, and the sync, for all whose promises wait for one. It waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn promise_and_sync(&self) -> Result<(), CacheError> {
+        self.promise()?;
+        self.shared.sync()
+    }
+
     /// Among very many ranges, those that are near each other become one: stores are calls.
     fn merge_dirty(&self, state: &mut State) {
         while state.dirty.count() > DIRTY_RANGES_MAX {
