@@ -8,6 +8,7 @@ use std::time::Duration;
 use afs_cache::Disk;
 use afs_config::{CellAliases, CellName, CellServDb, ClientFolder};
 use afs_dns::Resolver;
+use afs_view::data::write_behind::WriteBehind;
 use afs_view::events::HANDLING_MAX;
 use afs_view::vnodes::suspended::LAPSE;
 use afs_wire::Uuid;
@@ -83,6 +84,9 @@ pub struct Config {
     pub packet_bytes: usize,
     /// Bytes of files' data that are kept without a cache folder.
     pub data_bytes: u64,
+    /// A close returns when what was written is safe in the cache folder, and the server gets it soon after (docs/semantics.md). Default
+    /// `None`: it waits for the server.
+    pub write_behind: Option<WriteBehind>,
     /// The folder of the cache and its limit in bytes; without one, data are fetched whenever they are read.
     pub cache: Option<Cache>,
     /// Another disk than the folder's own for what is in [`Self::cache`], as simulations have; a task looks after the cache then, and no
@@ -160,6 +164,7 @@ impl Config {
             received_bytes: 0,
             packet_bytes: 0,
             data_bytes: 0,
+            write_behind: None,
             cache: None,
             cache_disk: None,
             ports: Ports::default(),

@@ -44,6 +44,7 @@ pub use afs_view::data::locks::LockKind;
 pub use afs_view::data::open_file::{OpenFile, OpenFlags};
 pub use afs_view::data::read::DataOf;
 pub use afs_view::data::streams;
+pub use afs_view::data::write_behind::WriteBehind;
 pub use afs_view::events::{Audience, Change, Changed, Notice, Notices, Pending};
 pub use afs_view::names::directory::{DirEntry, Listing};
 pub use afs_view::names::lookup::{Found, Made};

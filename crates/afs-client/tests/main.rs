@@ -17,3 +17,4 @@ mod stores;
 mod support;
 mod tokens;
 mod whole_cell;
+mod write_behind;

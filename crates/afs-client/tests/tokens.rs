@@ -63,7 +63,8 @@ fn what_is_stored_when_a_token_is_refused_is_not_sent_as_nobodys() {
         support::put(&client, NOBODY, fid, b"before").await;
         log_in(&client, token(&client, &other_keys(), 1));
         // The store is the first that a server hears of the token.
-        let range = StoreRange { pos: 0, length: 6, file_length: 6, modified: None, sync: false };
+        let range =
+            StoreRange { pos: 0, length: 6, file_length: 6, modified: None, sync: false, is_hasty: false };
         let source = InMemory { pos: 0, bytes: Bytes::from_static(b"secret") };
         let error = client.store(CAROL, fid, range, &source).await.unwrap_err();
         assert_eq!(error.errno(), Errno::EACCES, "{error}");

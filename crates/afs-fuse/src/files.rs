@@ -425,14 +425,19 @@ impl FileSystem {
         open.file.note_closing();
         // Also by a descriptor that is open to read: the kernel tells of a close in no other way, and any close of a program's ends its locks.
         let locks = GivesUpLocks { fs: Arc::clone(self), open: Arc::clone(&open), owner };
-        if !open.file.flags().write && !self.has_whole_lock(&open.node, owner) {
+        let has_lock = self.has_whole_lock(&open.node, owner);
+        if !open.file.flags().write && !has_lock {
             drop(locks);
             return reply.ok();
         }
         self.note_lent(&open, false);
         let unique = reply.unique();
         self.run(caller, reply, async move {
-            let flushed = open.file.flush().await;
+            // Who is given the lock has to find at the server what was written under it.
+            let flushed = match has_lock {
+                true => open.file.flush().await,
+                false => open.file.close().await,
+            };
             // Who gets them then finds what was written.
             drop(locks);
             outcome(move |fs, _| {

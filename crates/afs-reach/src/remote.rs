@@ -93,7 +93,7 @@ pub enum Asked<'a> {
     Servers(&'a [Arc<Server>]),
     /// A server that has a volume.
     Volume(CellIndex, VolumeId),
-    /// The same, about what is here and is only to be confirmed: if no server answers, that is told at once.
+    /// The same, where it is told at once if no server answers: what is here is only to be confirmed, or is asked again by the caller.
     Known(CellIndex, VolumeId),
 }
 

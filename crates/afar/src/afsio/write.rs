@@ -183,7 +183,7 @@ impl Session {
 
 /// A store after which the file ends.
 const fn range(pos: u64, length: u64) -> StoreRange {
-    StoreRange { pos, length, file_length: pos + length, modified: None, sync: true }
+    StoreRange { pos, length, file_length: pos + length, modified: None, sync: true, is_hasty: false }
 }
 
 fn check_is_file(found: &Found, target: &Target) -> Result<(), AfsioError> {

@@ -28,6 +28,7 @@ use afs_view::data::locks::Locks;
 use afs_view::data::locks::calls::LockCalls;
 use afs_view::data::open_files::OpenFiles;
 use afs_view::data::streams::Streams;
+use afs_view::data::write_behind::WriteBehind;
 use afs_view::dependents::Dependents;
 use afs_view::events::Invalidations;
 use afs_view::names::changes::Changes;
@@ -136,6 +137,7 @@ pub(super) fn assemble(
         &dynamic_root,
         config.fakestat,
         SysNames::new(config.sysnames.clone()),
+        config.write_behind,
     );
     let prefetch = Arc::new(Prefetch {
         readings: Readings::default(),
@@ -212,8 +214,13 @@ fn open_cache(config: &Config) -> Result<Cache, Error> {
         index_bytes: config.index_bytes,
         log_bytes: config.index_log_bytes,
         has_keeper: config.cache_disk.is_none(),
+        syncs_each_second: config.write_behind == Some(WriteBehind::Second),
         ..afs_cache::Config::new(limit_bytes)
     };
+    if let (Some(_), None) = (config.write_behind, &config.cache) {
+        let what = "write-behind needs a cache folder, where what is not stored yet outlasts the client";
+        return Err(Error::Invalid { what: what.to_owned() });
+    }
     let cache = match (&config.cache, &config.cache_disk) {
         (Some(cache), Some(disk)) => Cache::open_on(Arc::clone(disk), &cache.folder, with(cache.limit_bytes)),
         (Some(cache), None) => Cache::open(&cache.folder, with(cache.limit_bytes)),

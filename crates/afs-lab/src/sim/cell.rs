@@ -471,6 +471,7 @@ pub async fn content(client: &Client, user: User, fid: Fid) -> Vec<u8> {
 pub async fn put(client: &Client, user: User, fid: Fid, bytes: &'static [u8]) {
     use afs_client::streams::{InMemory, StoreRange};
     let length = bytes.len() as u64;
-    let range = StoreRange { pos: 0, length, file_length: length, modified: None, sync: false };
+    let range =
+        StoreRange { pos: 0, length, file_length: length, modified: None, sync: false, is_hasty: false };
     client.store(user, fid, range, &InMemory { pos: 0, bytes: bytes.into() }).await.unwrap();
 }

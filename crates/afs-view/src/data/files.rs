@@ -27,6 +27,7 @@ use crate::data::fetch::{Fetching, ServerPace};
 use crate::data::open_files::OpenFiles;
 use crate::data::streams::Streams;
 use crate::data::write::{WriterGuard, noted};
+use crate::data::write_behind::{Behind, WriteBehind};
 use crate::events::Invalidations;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::unix_time;
@@ -60,6 +61,7 @@ pub struct Files {
     pub(super) invalidations: Arc<Invalidations>,
     /// The files that are open, and those that are being removed.
     pub(super) open_files: Arc<OpenFiles>,
+    pub(super) behind: Behind,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
     paces: Mutex<Paces>,
     /// The numbers that the cache has for cells.
@@ -113,6 +115,8 @@ pub struct FileData {
     pub(crate) retries_asked: AtomicU32,
     /// A store while it is being written goes on, or is about to begin.
     pub(crate) is_storing_ahead: AtomicBool,
+    /// It waits in the queue of what was closed.
+    pub(super) is_behind: AtomicBool,
     /// True if the dirty data are from before the client began, so that the file's changes since are not known.
     pub(crate) is_unsettled: AtomicBool,
     /// It is no longer at the server, by our own doing. Programs that have it open go on with what is here.
@@ -129,6 +133,7 @@ impl Files {
         statuses: Arc<Statuses>,
         streams: Streams,
         open_files: Arc<OpenFiles>,
+        write_behind: Option<WriteBehind>,
     ) -> Self {
         Self {
             cache,
@@ -139,6 +144,7 @@ impl Files {
             statuses,
             streams,
             open_files,
+            behind: Behind::new(write_behind),
             open: Mutex::default(),
             paces: Mutex::default(),
             cells: Mutex::default(),
@@ -222,6 +228,7 @@ impl Files {
             written_at: AtomicU32::new(self.time().0),
             retries_asked: AtomicU32::new(0),
             is_storing_ahead: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             handles: AtomicUsize::new(0),
         });

@@ -1,5 +1,6 @@
 //! The data of files, and files that are open: which version of a file the cache has ([`files`]), fetching what is
-//! missing ([`fetch`]), the streams of data from and to servers ([`streams`]), reading ([`read`]), writing ([`mod@write`]) and storing what was written ([`write_back`]), handles
+//! missing ([`fetch`]), the streams of data from and to servers ([`streams`]), reading ([`read`]), writing ([`mod@write`]) and storing what was written ([`write_back`]), after a
+//! close that does not wait for it too ([`write_behind`]), handles
 //! ([`open_file`]), which files are open and keep living without a name ([`open_files`]), and locks ([`locks`]).
 //!
 //! How bytes lie on the disk is left to the crate `afs-cache`; how a server is reached, to `afs-reach`.
@@ -13,3 +14,4 @@ pub mod read;
 pub mod streams;
 mod write;
 mod write_back;
+pub mod write_behind;

@@ -107,6 +107,7 @@ impl Files {
         let fid = data.vnode.fid;
         if data.handles.fetch_sub(1, Ordering::AcqRel) == 1
             && data.is_dirty()
+            && !data.is_behind.load(Ordering::Acquire)
             && !self.open_files.is_hidden(fid)
         {
             data.end_writing(user);

@@ -211,6 +211,8 @@ pub struct StoreRange {
     pub modified: Option<AfsTime>,
     /// True if the server is to have it on its disk before it answers.
     pub sync: bool,
+    /// True if it fails as soon as no server answers, and the caller tries again: it has to find out first what has become of the file.
+    pub is_hasty: bool,
 }
 
 /// The source of the bytes of a store. It is asked for the same bytes again when a call has to be repeated.
@@ -372,7 +374,11 @@ impl Streams {
             length: range.length,
             file_length: range.file_length,
         };
-        let asking = calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Change, |attempt| {
+        let asked = match range.is_hasty {
+            true => Asked::Known(fid.cell, fid.volume),
+            false => Asked::Volume(fid.cell, fid.volume),
+        };
+        let asking = calls.ask(asked, who, Purpose::Change, |attempt| {
             let peer = calls.file_peer(&attempt, who);
             let args = &args;
             async move {

@@ -214,12 +214,13 @@ impl OpenFile {
         Ok(())
     }
 
-    /// The same, and the server has it on its disk.
+    /// The same, and the server has it on its disk. What was closed before of the volume's files, with write-behind, is at the server too.
     ///
     /// # Errors
     ///
     /// As [`Self::flush`].
     pub async fn fsync(&self) -> Result<(), Error> {
+        self.files().store_closed(self.fid()).await;
         if self.data.is_dirty() {
             self.data.store(self.user(), true).await?;
         }

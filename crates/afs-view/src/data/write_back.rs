@@ -9,7 +9,6 @@
 //! all (over quota, no right, the file is gone) is an error of `close` or `fsync`, and is put aside when nobody has the
 //! file open any more.
 
-use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use std::time::Duration;
 
 use afs_cache::{CacheFile, Dirty, SentStore};
 use afs_wire::Errno;
-use afs_wire::ids::{AfsTime, Uniquifier, VnodeNumber, VolumeId};
+use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
 
@@ -70,15 +69,7 @@ impl Files {
 
     /// Stores all that is dirty, as the client ends. What takes too long is for the caller to give up.
     pub async fn store_all(&self) {
-        let mut seen = HashSet::new();
-        for data in self.all_opened() {
-            if data.is_dirty() && seen.insert(data.vnode.fid) {
-                let user = User::of(data.change(|file| file.writer().user).unwrap_or(0));
-                if let Err(error) = data.store(user, false).await {
-                    tracing::warn!(fid = %data.vnode.fid, %error, "written data are not stored; they are kept for the next start");
-                }
-            }
-        }
+        self.store_each(self.all_opened().into_iter().filter(|data| data.is_dirty()).collect()).await;
     }
 }
 
@@ -223,8 +214,13 @@ impl FileData {
             file.discard_dirty().map_err(local)?;
             return Ok(());
         }
-        let outcome = self.store_file(files, &file, sync).await;
-        outcome.inspect_err(|error| self.note_failure(files, user, error))
+        let store = async {
+            if file.is_promised() {
+                self.check_base(files, &file, user).await?;
+            }
+            self.store_file(files, &file, sync).await
+        };
+        store.await.inspect_err(|error| self.note_failure(files, user, error))
     }
 
     /// One store of a file, with all its calls.
@@ -233,27 +229,37 @@ impl FileData {
         let _storing = Storing { file };
         let who = files.users.who_wrote(noted(&dirty.writer), self.vnode.fid.cell);
         let who = who.map_err(|NoToken| self.no_token(files))?;
-        let modified = self.written_at();
+        let (modified, was_promised) = (self.written_at(), file.is_promised());
+        let of = |range: &Range<u64>, file_length, sync| StoreRange {
+            pos: range.start,
+            length: range.end - range.start,
+            file_length,
+            modified: Some(modified),
+            sync,
+            is_hasty: was_promised,
+        };
         let mut is_alone = true;
         let mut length_there = dirty.server_length;
         let calls = calls_of(&dirty);
         let last = calls.len().saturating_sub(1);
         for (n, (range, file_length)) in calls.into_iter().enumerate() {
-            let sync = sync && n == last;
-            let status =
-                self.store_range(files, who, file, (range.clone(), file_length), modified, sync).await?;
+            let store = of(&range, file_length, sync && n == last);
+            let status = self.store_range(files, who, file, store).await?;
             is_alone &= file.note_stored(range, status.data_version.0, status.length).map_err(local)?;
             length_there = status.length;
         }
         if length_there < dirty.length {
             // Zeros at the end are stored by their length alone.
             let end = dirty.length..dirty.length;
-            let status =
-                self.store_range(files, who, file, (end.clone(), dirty.length), modified, sync).await?;
+            let status = self.store_range(files, who, file, of(&end, dirty.length, sync)).await?;
             is_alone &= file.note_stored(end, status.data_version.0, status.length).map_err(local)?;
         }
         if !is_alone {
-            tracing::debug!(fid = %self.vnode.fid, "others have changed the file too");
+            match was_promised {
+                true => tracing::warn!(fid = %self.vnode.fid, version = dirty.version,
+                    "others stored the file at the same time as what was closed here after this version: the later store counts"),
+                false => tracing::debug!(fid = %self.vnode.fid, "others have changed the file too"),
+            }
             files.invalidations.mention(self.vnode.fid, Change::Data);
         }
         Ok(())
@@ -264,20 +270,12 @@ impl FileData {
         files: &Files,
         who: IdentityIndex,
         file: &Arc<CacheFile>,
-        (range, file_length): (Range<u64>, u64),
-        modified: AfsTime,
-        sync: bool,
+        store: StoreRange,
     ) -> Result<AfsFetchStatus, Error> {
         // So that a crash leaves who can tell this store from others': see `settle`.
-        let sent = SentStore { length: file_length.max(range.end), modified: modified.0 };
-        file.note_sent(sent).map_err(local)?;
-        let store = StoreRange {
-            pos: range.start,
-            length: range.end - range.start,
-            file_length,
-            modified: Some(modified),
-            sync,
-        };
+        let modified = store.modified.map_or(0, |modified| modified.0);
+        file.note_sent(SentStore { length: store.file_length.max(store.pos + store.length), modified })
+            .map_err(local)?;
         let _changing = self.vnode.changing.lock().await;
         let status = files.streams.store(who, self.vnode.fid, store, &Source(file)).await;
         status.map_err(|error| files.statuses.note_gone(self.vnode.fid, error))
@@ -438,14 +436,7 @@ impl FileData {
         match status {
             Ok(status) => {
                 let version = status.data_version.0;
-                let is_ours = file.sent().is_some_and(|sent| {
-                    file.version().checked_add(1) == Some(version)
-                        && sent.length == status.length
-                        && sent.modified == status.client_mod_time.0
-                });
-                if is_ours {
-                    file.adopt(version, status.length).map_err(local)?;
-                } else if version != file.version() {
+                if !self.adopt_own(&file, &status)? && version != file.version() {
                     let why = format!(
                         "the file was changed by others meanwhile: it is of version {version} at the server"
                     );
@@ -457,6 +448,24 @@ impl FileData {
         }
         self.is_unsettled.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// Takes the version that the server has as the base of what is dirty if it is what a store of ours has made whose answer never came.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub(super) fn adopt_own(&self, file: &CacheFile, status: &AfsFetchStatus) -> Result<bool, Error> {
+        let version = status.data_version.0;
+        let is_ours = file.sent().is_some_and(|sent| {
+            file.version().checked_add(1) == Some(version)
+                && sent.length == status.length
+                && sent.modified == status.client_mod_time.0
+        });
+        if is_ours {
+            file.adopt(version, status.length).map_err(local)?;
+        }
+        Ok(is_ours)
     }
 }
 

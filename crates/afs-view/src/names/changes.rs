@@ -26,6 +26,7 @@ use rxgen::Rpc;
 use crate::data::files::Files;
 use crate::data::open_files::OpenFiles;
 use crate::data::streams::Streams;
+use crate::data::write_behind::WriteBehind;
 use crate::names::directory::Directories;
 use crate::names::dynroot::DynamicRoot;
 use crate::names::links::Links;
@@ -101,6 +102,7 @@ impl Changes {
         dynamic_root: &Arc<DynamicRoot>,
         is_fakestat: bool,
         sysnames: SysNames,
+        write_behind: Option<WriteBehind>,
     ) -> Arc<Self> {
         let vnodes = &statuses.vnodes;
         let streams = Streams::new(Arc::clone(statuses));
@@ -126,6 +128,7 @@ impl Changes {
                 Arc::clone(statuses),
                 streams.clone(),
                 Arc::clone(&open_files),
+                write_behind,
             );
             let directories = Arc::new(Directories {
                 runtime: Arc::clone(&calls.runtime),
@@ -337,6 +340,7 @@ impl Changes {
         if (fid.cell, fid.volume) != (changing.dir.cell, changing.dir.volume) {
             return Err(Error::Apart { from: fid, to: dir });
         }
+        self.files.store_before_naming(user, fid).await?;
         let file = self.vnodes.get_or_add(fid);
         let guard = changing.vnode.changing.lock().await;
         let pending = PendingChange::new([Arc::clone(&changing.vnode), Arc::clone(&file)]);

@@ -152,6 +152,7 @@ impl Changes {
             // Two names of one file, or twice the same: nothing is to be done. Servers refuse it (File service notes 6.2).
             return Ok(());
         }
+        self.files.store_before_naming(user, fid).await?;
         let unlink = replaced.map(|replaced| self.begin_unlink_of_name(user, replaced));
         let is_hidden = match (replaced, &unlink) {
             (Some(replaced), Some(Unlink::Open { .. })) => self.hide(user, to.dir, replaced).await?,

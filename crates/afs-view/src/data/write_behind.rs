@@ -1,0 +1,212 @@
+//! Write-behind: a close that does not wait for the server. What was written is promised to outlast a loss of power of this machine, and is
+//! stored soon, by [`super::write_back`], in a few tasks that share one queue.
+//!
+//! A close takes part if the file's version and the user's rights are known under a promise and the writer has a token; else it waits for the
+//! server, as without. What others have stored since is never overwritten: before the store, the file's version at the server is asked for
+//! where no promise tells it, and where it is another one, what was written here is put aside.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use afs_cache::CacheFile;
+use afs_wire::status::FileType;
+use futures_util::future::join_all;
+
+use crate::data::files::{FileData, Files, local, lock};
+use crate::data::open_file::OpenFile;
+use crate::data::write::noted;
+use afs_reach::error::Error;
+use afs_reach::fid::{Fid, User};
+
+/// Files that are stored at a time.
+pub(super) const STORED_AT_ONCE: usize = 16;
+
+/// The time from which on what a program has closed outlasts a loss of power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteBehind {
+    /// When `close` has returned.
+    Always,
+    /// Within two seconds after that. What a loss of power takes is the end of what was closed, and nothing in between.
+    Second,
+}
+
+/// The files that were closed and are to be stored.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    /// `None`: a close waits for the server.
+    mode: Option<WriteBehind>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// With the bytes that were dirty when they came.
+    waiting: VecDeque<(Arc<FileData>, User, u64)>,
+    /// The sum of these.
+    bytes: u64,
+    /// Tasks.
+    storing: usize,
+}
+
+impl Behind {
+    pub(crate) fn new(mode: Option<WriteBehind>) -> Self {
+        Self { mode, queue: Mutex::default() }
+    }
+}
+
+impl OpenFile {
+    /// A program closes it: with write-behind, returns when what was written is safe here; else as [`Self::flush`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::flush`]; the cache's.
+    pub async fn close(&self) -> Result<(), Error> {
+        match self.files().behind.mode {
+            Some(mode) if self.data.is_dirty() && self.data.may_wait(self.files(), self.user()) => {
+                self.data.promise(mode).await?;
+                self.files().store_behind(&self.data, self.user());
+                Ok(())
+            }
+            _ => self.flush().await,
+        }
+    }
+}
+
+impl FileData {
+    /// True if a close need not wait for the store of what was written.
+    fn may_wait(&self, files: &Files, user: User) -> bool {
+        if self.is_unsettled.load(Ordering::Acquire) || self.is_removed() {
+            return false;
+        }
+        let Some(file) = self.current() else { return false };
+        let cell = self.vnode.fid.cell;
+        let known = self.vnode.known(files.now(), files.users.who(user, cell));
+        known.is_some_and(|known| known.status.data_version.0 == file.version())
+            && files.users.who_wrote(noted(&file.writer()), cell).is_ok()
+            // Closes wait for the server where much waits already: the cache has to have room for more.
+            && lock(&files.behind.queue).bytes <= files.cache.usage().limit_bytes / 2
+    }
+
+    async fn promise(&self, mode: WriteBehind) -> Result<(), Error> {
+        let Some(file) = self.current() else { return Ok(()) };
+        let promised = match mode {
+            WriteBehind::Always => rx::blocking::on_a_thread(move || file.promise_and_sync()).await,
+            WriteBehind::Second => file.promise(),
+        };
+        promised.map_err(local)
+    }
+
+    /// True if a program was told that what is dirty is safe here.
+    pub(super) fn is_promised(&self) -> bool {
+        self.change(|file| file.is_promised()).unwrap_or(false)
+    }
+
+    /// Finds out whether the server still has the version that was written on.
+    ///
+    /// # Errors
+    ///
+    /// Others have changed the file; those of asking for its status.
+    pub(super) async fn check_base(&self, files: &Files, file: &CacheFile, user: User) -> Result<(), Error> {
+        let cell = self.vnode.fid.cell;
+        // After a store that was not answered the server may have been away, and could tell nothing.
+        let promised = self.vnode.promised_status(files.now()).filter(|_| file.sent().is_none());
+        let status = match promised {
+            Some(status) => status,
+            None => {
+                // The writer may know, whoever asks now.
+                let writer = files.users.who_wrote(noted(&file.writer()), cell);
+                let who = writer.unwrap_or_else(|_| files.users.who(user, cell));
+                files.statuses.fetch_status(who, &self.vnode).await?
+            }
+        };
+        if status.data_version.0 == file.version() || self.adopt_own(file, &status)? {
+            return Ok(());
+        }
+        let version = status.data_version.0;
+        let what =
+            format!("the file was changed by others meanwhile: it is of version {version} at the server");
+        Err(Error::Invalid { what })
+    }
+}
+
+impl Files {
+    /// Has a file stored soon.
+    fn store_behind(self: &Arc<Self>, data: &Arc<FileData>, user: User) {
+        let mut queue = lock(&self.behind.queue);
+        if data.is_behind.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let bytes = data.change(|file| file.dirty_bytes()).unwrap_or(0);
+        queue.bytes += bytes;
+        queue.waiting.push_back((Arc::clone(data), user, bytes));
+        if queue.storing == STORED_AT_ONCE {
+            return;
+        }
+        queue.storing += 1;
+        drop(queue);
+        let me = Arc::downgrade(self);
+        self.calls.runtime.spawn(Box::pin(async move {
+            while let Some(files) = me.upgrade() {
+                let Some((data, user)) = files.next_behind() else { return };
+                if let Err(error) = data.store(user, false).await {
+                    tracing::debug!(fid = %data.vnode.fid, %error, "storing what was closed");
+                }
+            }
+        }));
+    }
+
+    /// The next file for a task, which ends if there is none.
+    fn next_behind(&self) -> Option<(Arc<FileData>, User)> {
+        let mut queue = lock(&self.behind.queue);
+        let Some((data, user, bytes)) = queue.waiting.pop_front() else {
+            queue.storing -= 1;
+            return None;
+        };
+        queue.bytes -= bytes;
+        data.is_behind.store(false, Ordering::Release);
+        Some((data, user))
+    }
+
+    /// Returns when what was closed of a volume's files before is at the server, or put aside: an `fsync` is a barrier for its volume.
+    pub(super) async fn store_closed(&self, fid: Fid) {
+        if self.behind.mode.is_none() {
+            return;
+        }
+        let is_of_volume = |data: &Arc<FileData>| {
+            let other = data.vnode.fid;
+            (other.cell, other.volume) == (fid.cell, fid.volume) && data.is_promised()
+        };
+        self.store_each(self.all_opened().into_iter().filter(is_of_volume).collect()).await;
+    }
+
+    /// Stores files, some at a time.
+    pub(super) async fn store_each(&self, files: Vec<Arc<FileData>>) {
+        for some in files.chunks(STORED_AT_ONCE) {
+            let stores = some.iter().map(|data| async move {
+                let user = User::of(data.change(|file| file.writer().user).unwrap_or(0));
+                if let Err(error) = data.store(user, false).await {
+                    tracing::warn!(fid = %data.vnode.fid, %error, "written data are not stored; they are kept");
+                }
+            });
+            join_all(stores).await;
+        }
+    }
+
+    /// Returns when what was closed of a file is at the server, or, of a directory or a symbolic link, of all files of the volume: before it
+    /// gets another name, by which others would find less.
+    ///
+    /// # Errors
+    ///
+    /// Those of storing.
+    pub(crate) async fn store_before_naming(&self, user: User, fid: Fid) -> Result<(), Error> {
+        let status = self.vnodes.get(fid).and_then(|vnode| vnode.last_status());
+        if status.is_none_or(|status| status.file_type != FileType::FILE) {
+            self.store_closed(fid).await;
+        }
+        match self.opened(fid).filter(|data| data.is_promised()) {
+            Some(data) => data.store(user, false).await,
+            None => Ok(()),
+        }
+    }
+}
