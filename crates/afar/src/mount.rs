@@ -12,7 +12,7 @@ use crate::{
     runtime,
 };
 use afs_client::config::Cache;
-use afs_client::{Client, Config, memory};
+use afs_client::{Client, Config, WriteBehind, memory};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
 use afs_dns::SystemResolver;
 use afs_fuse::{Mount, Options, Owner};
@@ -49,7 +49,7 @@ pub(crate) const ABOUT: &str = "runs the client, which mounts the cells that the
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
-pub(super) const OURS: [Opt; 13] = [
+pub(super) const OURS: [Opt; 14] = [
     Opt::single("config", "folder with ThisCell and CellServDB, as -confdir; default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache, as -cachedir").ours(),
     Opt::single("cache-size", "limit of the cache, such as 10G").ours(),
@@ -72,6 +72,11 @@ pub(super) const OURS: [Opt; 13] = [
     Opt::single("as", "user for -localauth, default the first in server/UserList").ours(),
     Opt::single("log", "filter for log messages, such as info or warn,afs_reach=debug").ours(),
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
+    Opt::single(
+        "write-behind",
+        "always or second: a close does not wait for the server; what it wrote outlasts a loss of power at once, or within two seconds",
+    )
+    .ours(),
     Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),
 ];
 
@@ -158,6 +163,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     if let Some(text) = given.word("memory") {
         client.set_memory(memory_bytes(text)?);
     }
+    client.write_behind = given.word("write-behind").map(write_behind).transpose()?;
     if let Some(dynroot) = settings.dynroot {
         client.dynroot = dynroot;
     }
@@ -204,6 +210,15 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
 fn thread_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
     count.ok_or_else(|| format!("--threads {text}: a number from 1 to {THREADS_MAX} is expected"))
+}
+
+/// The kind of write-behind that an option asks for.
+fn write_behind(text: &str) -> Result<WriteBehind, String> {
+    match text {
+        "always" => Ok(WriteBehind::Always),
+        "second" => Ok(WriteBehind::Second),
+        _ => Err(format!("--write-behind {text}: always or second is expected")),
+    }
 }
 
 /// The memory that an option gives a client, or a whole cell.

@@ -6,6 +6,7 @@ use crate::mounted::cell::Cell;
 use crate::mounted::{Process, can_mount, is_root, needs};
 use afs_lab::until;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -160,4 +161,39 @@ os.write(removed, b'mine, too')",
     assert_eq!(fs::read(there.join("both")).unwrap(), b"again");
     drop(holder);
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
+}
+
+/// `close` returns while the server answers nothing at all, as it is stopped, and what was closed is there after the client was killed.
+#[test]
+fn what_was_closed_with_write_behind_is_stored_after_the_client_was_killed_when_the_server_is_back() {
+    const NAME: &str =
+        "what_was_closed_with_write_behind_is_stored_after_the_client_was_killed_when_the_server_is_back";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("behind");
+    for mode in ["always", "second"] {
+        let options = ["--write-behind", mode];
+        let (mut one, here) = cell.mount_with("one", "state/etc", &options);
+        let (two, there) = cell.mount("two");
+        let names = ["small", "large"].map(|name| format!("{mode}-{name}"));
+        // Names are the server's still.
+        let files = names.each_ref().map(|name| fs::File::create_new(here.join(name)).unwrap());
+        let large = vec![7; 3 << 20];
+        cell.servers.signal("STOP");
+        for (mut file, bytes) in files.into_iter().zip([&b"small"[..], &large]) {
+            file.write_all(bytes).unwrap();
+            drop(file);
+        }
+        assert_eq!(fs::read(here.join(&names[0])).unwrap(), b"small", "{mode}: where it was written");
+        one.kill();
+        drop(one);
+        cell.servers.signal("CONT");
+        let (one, _) = cell.mount_with("one", "state/etc", &options);
+        shows(&there.join(&names[0]), b"small", mode);
+        shows(&there.join(&names[1]), &large, mode);
+        assert_eq!(put_aside(&cell.cache("one")), (Vec::new(), Vec::new()));
+        assert!(one.stop().success());
+        assert!(two.stop().success());
+    }
 }
