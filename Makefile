@@ -40,6 +40,7 @@ nightly:
 	AFAR_REFERENCE_RUNS=20000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afs-fuse --test afs_fuse_tests reference::
 	AFAR_ROUNDS=10000 $(RUST) cargo test --release -p afar --test afar_tests rounds::
 	AFAR_MEMORY_ROUNDS=500 $(RUST) cargo test --release -p afar --test afar_tests memory::work_that
+	AFAR_TURNS=10 $(RUST) cargo test --release -p afar --test afar_tests -- together:: work::what_one_mount_writes
 	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests -- motion_killed:: --nocapture
 	AFAR_RESUMED_FILES=176 $(RUST) cargo test --release -p afar --test afar_tests motion_resumed::
 	scripts/mutants.sh
@@ -48,7 +49,6 @@ nightly:
 	AFAR_IS_BUILT=1 AFAR_MOVES=10 $(RUST) cargo test --release -p afar-interop --test cells moving/
 	AFAR_IS_BUILT=1 AFAR_UBIK=1 $(RUST) cargo test --release -p afar-interop --test cells migration/two
 	AFAR_RANDOM_SECONDS=7200 $(RUST) cargo test --release -p afar --test afar_tests random_files::
-	AFAR_AWAY_SECONDS=1,60,300 $(RUST) cargo test --release -p afar --test afar_tests faults::reads_and_writes
 	AFAR_KILLS=500 $(RUST) cargo test --release -p afar --test afar_tests -- killed:: --skip motion_killed
 	AFAR_BUILD_SECONDS=3600 $(RUST) cargo test --release -p afar --test afar_tests token_ends::
 	AFAR_KEPT_OPEN_SECONDS=7200 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests kept_open::

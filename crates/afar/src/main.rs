@@ -22,7 +22,7 @@
 //! - The Debian packages: `Cargo.toml`, `scripts/deb.sh`, `packaging/`; `packaging/run` tests them.
 //! - Tests on real mounts: `tests/mounted/` (a cell, and a proxy between client and server), `tests/rounds.rs` (two
 //!   mounts), `tests/random_files.rs`, `tests/faults.rs`, `tests/crashes.rs`, `tests/cache_disk.rs`,
-//!   `tests/rights.rs`, `tests/limits.rs`, `tests/link.rs`.
+//!   `tests/rights.rs`, `tests/link.rs`; where the others are proved: docs/claims.md.
 //! - Attacks on a cell: `tests/attacks/`, docs/security.md. Memory: `tests/memory.rs`. Full and failing disks:
 //!   `tests/disk.rs`.
 #![forbid(unsafe_code)]

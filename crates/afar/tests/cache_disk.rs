@@ -1,10 +1,11 @@
-//! A mount whose cache's disk is full or slow, with real programs.
+//! A mount whose cache's disk is full, slow, or not there, with real programs.
 
 use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{Process, can_mount, is_root, needs, text_of};
+use crate::mounted::cell::{self, Cell};
+use crate::mounted::{Process, can_mount, is_root, needs, script, text_of};
+use afs_lab::cpu::cpu;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -158,4 +159,80 @@ fn a_slow_read_of_the_caches_disk_stops_no_stat() {
     assert!(two.stop().success());
     drop(disk);
     assert!(one.stop().success() && cell.servers.stop().success());
+}
+
+#[test]
+fn a_mount_without_a_cache_on_the_disk_does_as_one_with_it() {
+    const NAME: &str = "a_mount_without_a_cache_on_the_disk_does_as_one_with_it";
+    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
+        return;
+    }
+    cell::at_once("memcache", |cell| {
+        let (one, here) = cell.mount("one");
+        let (two, there) = cell.mount_with("two", "state/etc", &["-memcache"]);
+        // The same in both, in turns, and on a local disk; then all three are compared.
+        let local = cell.folder.join("local");
+        fs::create_dir(&local).unwrap();
+        let work = "
+        mkdir -p $1/sub; seq 100000 > $1/numbers; seq 10 >> $1/numbers; : > $1/empty
+        head -c 5000000 /dev/zero | tr '\\0' x > $1/large; printf Y | dd of=$1/large bs=1 seek=3000000 conv=notrunc status=none
+        cp $1/large $1/sub/copy; mv $1/sub/copy $1/sub/moved; ln -s ../numbers $1/sub/link
+        truncate -s 4000000 $1/large; tar cf $1/all.tar --mtime=@0 --owner=0 --group=0 --mode=644 -C $1 numbers large sub
+        python3 -c 'import mmap, sys; f = open(sys.argv[1], \"r+b\"); m = mmap.mmap(f.fileno(), 0); m[100:103] = b\"map\"; m.flush()' $1/numbers
+        rm $1/empty; sort -n $1/numbers | tail -1; tar xOf $1/all.tar large | cmp - $1/large; (cd $1/sub; cat link | md5sum)";
+        let mut said = Vec::new();
+        for (folder, dir) in [(&there, "of-two"), (&here, "of-one"), (&local, "of-none")] {
+            said.push(script(folder, &format!("set -- {dir}; {work}")));
+        }
+        assert!(said[0] == said[1] && said[1] == said[2], "{said:?}");
+        for folder in [&here, &there] {
+            for dir in ["of-one", "of-two"] {
+                script(&local, &format!("diff -r {} of-none", folder.join(dir).display()));
+            }
+        }
+        // What is changed elsewhere is seen.
+        for round in 0..8u64 {
+            let text = round.to_le_bytes().repeat(if round % 4 == 0 { 200_000 } else { 700 });
+            let (from, to) = if round % 2 == 0 { (&here, &there) } else { (&there, &here) };
+            fs::write(from.join("turns"), &text).unwrap();
+            assert!(fs::read(to.join("turns")).unwrap() == text, "round {round}");
+        }
+        assert!(!cell.cache("two").exists(), "nothing is on the disk");
+        assert!(two.stop().success() && one.stop().success());
+    });
+}
+
+/// A copy ended with ENOSPC when the file had filled the cache's disk, though its server had room; and then the client did not start.
+#[test]
+fn a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again() {
+    let _cpu = cpu();
+    const NAME: &str = "a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("small-disk");
+    let Some(_disk) = mounted::SmallDisk::new(cell.cache("small"), 64) else {
+        return mounted::skip(NAME, "a tmpfs cannot be mounted here");
+    };
+    let (mount, place) = cell.mount("small");
+    let piece: Vec<u8> = (0..1 << 20).map(|n: u32| (n % 251) as u8).collect();
+    {
+        let mut file = File::create(place.join("large")).unwrap();
+        for _ in 0..150 {
+            file.write_all(&piece).unwrap();
+        }
+        // What was there first is read while there is no room for more.
+        let mut start = vec![0; piece.len()];
+        File::open(place.join("large")).unwrap().read_exact(&mut start).unwrap();
+        assert!(start == piece);
+        file.sync_all().unwrap();
+    }
+    assert!(mount.stop().success());
+    // Nothing but the cache's clean data is in the way of the next start.
+    let (mount, place) = cell.mount("small");
+    let all = fs::read(place.join("large")).unwrap();
+    assert!(all.len() == 150 << 20 && all.chunks(1 << 20).all(|part| part == piece));
+    fs::write(place.join("small"), b"written").unwrap();
+    assert!(mount.stop().success());
+    assert!(!cell.log("small").contains("ERROR"), "{}", cell.log("small"));
 }

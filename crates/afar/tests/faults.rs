@@ -1,6 +1,5 @@
-//! Mounts whose servers are killed, stopped or silent, with real programs: what is read is right, and a signal ends who waits.
-//!
-//! AFAR_AWAY_SECONDS says for how long servers are away in the midst of reads and writes (default 1,6).
+//! Mounts whose servers are stopped or silent, with real programs: what is read is right, and a signal ends who waits. That reads and writes
+//! go on when servers are back is in `crates/afs-client/tests/outages.rs`.
 
 use crate::mounted;
 use crate::mounted::cell::Cell;
@@ -9,7 +8,7 @@ use afs_lab::until;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -70,155 +69,6 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
     until!(fs::read(here.join("written")).unwrap_or_default() == b"text\n", "what was written is not stored");
     assert!(fs::read(there.join("large")).unwrap() == text);
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
-}
-
-/// Programs that read and write files in two mounts at the same time, each file one at a time, so that what is to be read is known.
-/// (Processes of their own: what is open to be written in this one would be stored by each program that it starts.)
-struct Busy {
-    folder: PathBuf,
-    workers: Vec<Child>,
-}
-
-impl Busy {
-    const WORK: &str = "
-import fcntl, os, random, sys, time
-place, folder, who = sys.argv[1:]
-random.seed(int(who))
-text = lambda version: version.to_bytes(8, 'little') * (1 << 19)
-with open(folder + '/done-' + who, 'w') as done:
-    while not os.path.exists(folder + '/over'):
-        number = random.randrange(6)
-        path = '%s/b%d' % (place, number)
-        with open('%s/version-%d' % (folder, number), 'a+') as known:
-            try:
-                fcntl.flock(known, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue
-            known.seek(0)
-            version = int(known.read() or 0)
-            begin = time.time()
-            if version == 0 or random.random() < 0.4:
-                version += 1
-                with open(os.open(path, os.O_WRONLY | os.O_CREAT), 'wb', 100000) as file:
-                    file.write(text(version))
-                    file.flush()
-                    if version % 2:
-                        os.fsync(file.fileno())
-                known.truncate(0)
-                known.write(str(version))
-            else:
-                seen = open(path, 'rb').read()
-                found = sorted({int.from_bytes(seen[at:at + 8], 'little') for at in range(0, len(seen), 4096)})
-                assert seen == text(version), '%s has %d bytes of %s, not of %d' % (path, len(seen), found, version)
-        print(int((time.time() - begin) * 1000), file=done, flush=True)
-";
-
-    fn new(folder: PathBuf, places: [&Path; 2]) -> Self {
-        fs::create_dir(&folder).unwrap();
-        let worker = |who: usize| {
-            let mut command = Command::new("python3");
-            command.args(["-c", Self::WORK]).arg(places[who % 2]).arg(&folder).arg(who.to_string());
-            command.spawn().unwrap()
-        };
-        let workers = (0..4).map(worker).collect();
-        Self { folder, workers }
-    }
-
-    /// How long each thing took that each has done, in milliseconds.
-    fn done(&self) -> Vec<Vec<u64>> {
-        let of = |who| fs::read_to_string(self.folder.join(format!("done-{who}"))).unwrap_or_default();
-        (0..self.workers.len())
-            .map(|who| of(who).lines().filter_map(|line| line.parse().ok()).collect())
-            .collect()
-    }
-
-    /// Waits until nothing was done for so long.
-    fn stand_still(&self, time: Duration) {
-        let begin = Instant::now();
-        let (mut done, mut since) = (self.done(), begin);
-        while since.elapsed() < time {
-            std::thread::sleep(Duration::from_millis(50));
-            let now = self.done();
-            if now != done {
-                (done, since) = (now, Instant::now());
-            }
-            assert!(begin.elapsed() < time + mounted::TIMEOUT, "they go on without servers");
-        }
-    }
-
-    /// Waits until all have done something more. Says how long the longest took since `before`.
-    fn go_on(&mut self, before: &[Vec<u64>], when: &str) -> Duration {
-        let begin = Instant::now();
-        let at_first: Vec<_> = self.done().iter().map(Vec::len).collect();
-        loop {
-            let done = self.done();
-            // The first may have been half done.
-            if done.iter().zip(&at_first).all(|(done, at_first)| done.len() >= at_first + 2) {
-                println!("{when}: all go on after {:?}", begin.elapsed());
-                let since = done.iter().zip(before).flat_map(|(done, before)| &done[before.len()..]);
-                return Duration::from_millis(since.max().copied().unwrap_or(0));
-            }
-            let has_failed = self.workers.iter_mut().any(|worker| worker.try_wait().unwrap().is_some());
-            assert!(!has_failed, "{when}: what is done fails");
-            assert!(begin.elapsed() < mounted::TIMEOUT * 2, "{when}: nothing is done any more");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        for worker in &mut self.workers {
-            drop(worker.kill());
-        }
-    }
-}
-
-#[test]
-fn reads_and_writes_go_on_where_they_were_when_the_servers_were_away() {
-    const NAME: &str = "reads_and_writes_go_on_where_they_were_when_the_servers_were_away";
-    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
-        return;
-    }
-    let seconds = std::env::var("AFAR_AWAY_SECONDS").unwrap_or_else(|_| "1,6".to_owned());
-    mounted::cell::at_once("away", |cell| go_on_while_servers_are_away(cell, &seconds));
-}
-
-fn go_on_while_servers_are_away(cell: &mut Cell, seconds: &str) {
-    let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
-    let mut busy = Busy::new(cell.folder.join("busy"), [&here, &there]);
-    busy.go_on(&vec![Vec::new(); 4], "at first");
-    for away in seconds.split(',').map(|text| text.parse().expect("seconds")) {
-        let away = Duration::from_secs(away);
-        for is_killed in [false, true] {
-            let before = busy.done();
-            if is_killed {
-                cell.kill_servers_while(|| busy.stand_still(away));
-            } else {
-                cell.servers.signal("STOP");
-                busy.stand_still(away);
-                cell.servers.signal("CONT");
-            }
-            let when = format!("{} for {away:?}", if is_killed { "killed" } else { "stopped" });
-            let longest = busy.go_on(&before, &when);
-            assert!(longest > away * 3 / 4, "{when}: nobody has waited for them: {longest:?}");
-        }
-    }
-    fs::write(busy.folder.join("over"), "").unwrap();
-    for worker in &mut busy.workers {
-        assert!(mounted::wait(worker).success());
-    }
-    for number in 0..6 {
-        let version = fs::read_to_string(busy.folder.join(format!("version-{number}"))).unwrap();
-        for place in [&here, &there] {
-            let seen = fs::read(place.join(format!("b{number}"))).unwrap();
-            assert!(seen == text_of(version.parse().unwrap(), 4 << 20), "{number} at last");
-        }
-    }
-    for name in ["one", "two"] {
-        assert!(!cell.log(name).contains("put aside"), "{}", cell.log(name));
-    }
-    assert!(one.stop().success() && two.stop().success());
 }
 
 /// While the server stood still its time to wait for a client passed, with the answer before its door: it took the client for one that does

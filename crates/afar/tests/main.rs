@@ -27,7 +27,6 @@ mod kept_open;
 mod kerberos;
 mod killed;
 mod klog;
-mod limits;
 mod link;
 #[cfg(feature = "etcd")]
 mod machines;

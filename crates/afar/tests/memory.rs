@@ -1,5 +1,5 @@
 //! The memory of an `afar up` and of a mount: each cache stays within its share, and work that leaves nothing behind leaves no memory
-//! behind either. AFAR_MEMORY_ROUNDS says how many rounds of work (default 12).
+//! behind either. AFAR_MEMORY_ROUNDS says how many rounds of work (default 6).
 
 use crate::mounted::{Folder, Process, afar, can_mount, number, own_address, up};
 use afs_lab::cpu::cpu;
@@ -156,7 +156,7 @@ fn work_that_leaves_nothing_behind_takes_no_more_memory_each_time() {
     if !can_mount("work_that_leaves_nothing_behind_takes_no_more_memory_each_time") {
         return;
     }
-    let rounds = number("AFAR_MEMORY_ROUNDS", 12);
+    let rounds = number("AFAR_MEMORY_ROUNDS", 6);
     let folder = Folder::new("rounds-of-memory");
     let (up, here) = watched_up(&folder, "64M");
     let metrics = SocketAddr::from((own_address(), 9161));

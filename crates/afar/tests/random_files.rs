@@ -6,7 +6,7 @@
 //! by the other, and a file is changed only by a mount while the other has it closed. `rounds.rs` tries what goes wrong between two
 //! mounts; fsx (`posix.rs`) has one file and one mount.
 //!
-//! AFAR_RANDOM_SECONDS says for how long (default 60), AFAR_SEED from which seed. Each seed is a run of its own in folders of its own, and
+//! AFAR_RANDOM_SECONDS says for how long (default 15), AFAR_SEED from which seed. Each seed is a run of its own in folders of its own, and
 //! a failure prints its seed and what was done.
 
 use crate::mounted;
@@ -532,7 +532,7 @@ fn random_operations_in_two_mounts_give_what_a_local_folder_gives() {
     if !can_mount(NAME) || !needs(NAME, &[]) {
         return;
     }
-    let lasts = Duration::from_secs(mounted::number("AFAR_RANDOM_SECONDS", 60));
+    let lasts = Duration::from_secs(mounted::number("AFAR_RANDOM_SECONDS", 15));
     let first = mounted::number("AFAR_SEED", 1);
     let cell = Cell::new("random");
     let [one, two] = ["one", "two"].map(|name| cell.mount(name));

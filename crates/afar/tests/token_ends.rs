@@ -1,7 +1,7 @@
 //! Work in a mount that takes longer than a ticket lasts: with a ticket that is renewed, nothing of it fails; without, it fails and says why,
 //! and nothing of what was written is lost.
 //!
-//! `AFAR_BUILD_SECONDS` is how long it works (60 without it, with tickets of 20 s; an hour has tickets of 5 minutes).
+//! `AFAR_BUILD_SECONDS` is how long it works (40 without it, with tickets of 20 s; an hour has tickets of 5 minutes).
 
 use crate::mounted;
 use crate::mounted::TIMEOUT;
@@ -29,7 +29,7 @@ const BUILD: &str = "exec 3> \"$1/log\" || exit 3; end=$((SECONDS + $2)); round=
 
 /// How long it works, and how long a ticket lasts.
 fn seconds() -> (u64, u64) {
-    let work = std::env::var("AFAR_BUILD_SECONDS").map_or(60, |text| text.parse().expect("a number"));
+    let work = std::env::var("AFAR_BUILD_SECONDS").map_or(40, |text| text.parse().expect("a number"));
     (work, (work / 12).clamp(20, 300))
 }
 

@@ -70,6 +70,11 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
+/// How often a test does what shows a race only now and then: AFAR_TURNS (default 1) times as often.
+pub(crate) fn turns(times: usize) -> usize {
+    times * number("AFAR_TURNS", 1) as usize
+}
+
 pub(crate) fn our_program() -> Command {
     Built::program()
 }

@@ -293,7 +293,6 @@ fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it()
     for somebody in [bob, alice_as_bob, bob_as_alice] {
         scene.log_in(somebody);
     }
-    scene.fill(alice_as_bob, &scene.folder_of("bob"));
     let all = [alice, bob, alice_as_bob, alice_as_nobody, bob_as_alice, ROOT, who(NOBODY, None, "")];
     let everything: Vec<_> = attempts().map(|(what, _)| what).collect();
     let check = |folder: &Path, may: &dyn Fn(Identity) -> bool, when: &str| {
@@ -302,20 +301,17 @@ fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it()
             assert_eq!(scene.shown(asker, folder), expected, "{when}: {asker:?}");
         }
     };
-    for name in ["alice", "bob"] {
-        let folder = scene.folder_of(name);
-        for asker in all {
-            succeed(scene.afar(ROOT, &["fs", "flushall"]));
-            let expected = if asker.is == name { &everything[..] } else { &[] };
-            assert_eq!(scene.shown(asker, &folder), expected, "not cached: {asker:?}");
-        }
-        for cacher in all.iter().filter(|cacher| cacher.is == name) {
-            let _held = scene.look(*cacher, &folder);
-            check(&folder, &|asker| asker.is == name, &format!("cached by {cacher:?}"));
-        }
+    let folder = scene.folder_of("alice");
+    for asker in all {
+        succeed(scene.afar(ROOT, &["fs", "flushall"]));
+        let expected = if asker.is == "alice" { &everything[..] } else { &[] };
+        assert_eq!(scene.shown(asker, &folder), expected, "not cached: {asker:?}");
+    }
+    for cacher in [alice, bob_as_alice] {
+        let _held = scene.look(cacher, &folder);
+        check(&folder, &|asker| asker.is == "alice", &format!("cached by {cacher:?}"));
     }
     // A session that throws its token away is nobody, and the others are who they were.
-    let folder = scene.folder_of("alice");
     let held = scene.look(alice, &folder);
     succeed(scene.afar(alice, &["unlog"]));
     assert_eq!([alice, alice_as_bob, bob_as_alice].map(|who| scene.tokens(who)), [0, 1, 1]);
@@ -499,7 +495,7 @@ fn a_process_with_the_number_of_one_that_was_in_a_pag_is_not_in_it() {
         let thiefs = begin(who(ALICE, None, ""));
         same += u32::from(thiefs.id() == number);
         assert!(thiefs.wait_with_output().unwrap().stdout.is_empty());
-        if same == 20 {
+        if same == 5 {
             return;
         }
     }
