@@ -459,3 +459,23 @@ fn debug_peer(now: Instant, path: &Path) -> DebugPeer {
         ..DebugPeer::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// Both are made of one seed, and every peer is told the epoch and the connection: it would have half of the secret.
+    #[test]
+    fn what_peers_are_told_says_nothing_of_the_secret_behind_the_ids_that_are_shown() {
+        // Of the rest each has been changed.
+        const TOLD: u32 = 0x3fff_fffc;
+        for seed in 0..16 {
+            let endpoint = Endpoint::new(Config::default(), [seed; 32]);
+            let secret = endpoint.inspect.secret.iter().flat_map(|half| [*half as u32, (half >> 32) as u32]);
+            for told in [endpoint.epoch.0, endpoint.next_connection.0] {
+                assert!(secret.clone().all(|part| (part ^ told) & TOLD != 0), "seed {seed}: {told:#x}");
+            }
+        }
+    }
+}
