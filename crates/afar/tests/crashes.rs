@@ -1,5 +1,5 @@
-//! A mount that is killed while the kernel writes a file of it by itself, and after files were closed with write-behind. What becomes of other files that were written and not stored is in
-//! `crates/afs-client/tests/deaths.rs`.
+//! A mount that is killed while the kernel writes a file of it by itself, and one after files were closed with write-behind. What becomes of
+//! other files that were written and not stored is in `crates/afs-client/tests/deaths.rs`.
 
 use crate::mounted;
 use crate::mounted::cell::Cell;
