@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     }
     let place = |name: &str| LONGEST.iter().position(|begin| name.starts_with(begin));
     let are_there = |begin: &&str| cases.iter().any(|case| case.name().starts_with(begin));
-    assert!(LONGEST.iter().all(|begin| are_there(begin)), "the longest cases are not called so: {LONGEST:?}");
+    assert!(LONGEST.iter().all(are_there), "the longest cases are not called so: {LONGEST:?}");
     cases.sort_by_key(|case| place(case.name()).unwrap_or(LONGEST.len()));
     suite::run(cases, AT_ONCE)
 }
