@@ -1,19 +1,23 @@
 //! A folder of a real file system as a disk.
 
 use super::{Disk, DiskFile, folder_of};
+use crate::rows::lock;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, fstatvfs, syncfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The whole file system is synced from so many files on, instead of each: a sync of a new file costs a commit of the
 /// file system's journal, 1 to 5 ms here, one of the file system hardly more.
 const FILES_TO_SYNC_ONE_BY_ONE: usize = 8;
+/// Folders of which is known what was made in them since they were synced: beyond, all are forgotten.
+const FOLDERS_KNOWN_MAX: usize = 65_536;
 /// The file on which the process that has the folder open holds a lock.
 const LOCK: &str = "lock";
 /// The file that says how often a sync has failed since the machine was started (Volume format 8): its boot id, a blank, a
@@ -36,6 +40,39 @@ pub struct FolderDisk {
     lock: Option<File>,
     /// Syncs that have failed since the machine was started.
     failed: AtomicU64,
+    names: Mutex<Names>,
+}
+
+/// The names that were made, changed or removed in folders, so that a folder is not synced again where there is nothing new: each sync
+/// waits for the disk.
+#[derive(Debug, Default)]
+struct Names {
+    /// Changes so far, in all folders.
+    changes: u64,
+    /// The last change in each folder. Those of which nothing is known have to be synced.
+    changed: HashMap<String, u64>,
+    /// The last change before the last sync of each folder.
+    synced: HashMap<String, u64>,
+}
+
+impl Names {
+    fn note_change(&mut self, folder: &str) {
+        if self.changed.len() > FOLDERS_KNOWN_MAX {
+            self.changed.clear();
+            self.synced.clear();
+        }
+        self.changes += 1;
+        self.changed.insert(folder.to_owned(), self.changes);
+    }
+
+    /// The last change in a folder, if there was one since the last sync, or nothing is known of it.
+    fn unsynced(&mut self, folder: &str) -> Option<u64> {
+        if !self.changed.contains_key(folder) {
+            self.note_change(folder);
+        }
+        let last = self.changed[folder];
+        (self.synced.get(folder) != Some(&last)).then_some(last)
+    }
 }
 
 impl FolderDisk {
@@ -70,9 +107,20 @@ impl FolderDisk {
         Self::of(folder, File::open(folder)?, None)
     }
 
+    /// A name was made, changed or removed, and folders above it may have been made.
+    fn note_name(&self, name: &str) {
+        let mut names = lock(&self.names);
+        let mut folder = folder_of(name);
+        names.note_change(folder);
+        while !folder.is_empty() {
+            folder = folder_of(folder);
+            names.note_change(folder);
+        }
+    }
+
     fn of(folder: &Path, handle: File, lock: Option<File>) -> io::Result<Self> {
         let failed = AtomicU64::new(failures(folder)?);
-        Ok(Self { folder: folder.to_owned(), handle, lock, failed })
+        Ok(Self { folder: folder.to_owned(), handle, lock, failed, names: Mutex::default() })
     }
 }
 
@@ -143,17 +191,21 @@ impl Disk for FolderDisk {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(&path)
         };
-        match make() {
+        let file = match make() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make_folder(&self.folder.join(folder_of(name)))?;
-                Ok(Arc::new(make()?))
+                make()?
             }
-            result => Ok(Arc::new(result?)),
-        }
+            result => result?,
+        };
+        self.note_name(name);
+        Ok(Arc::new(file))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.folder.join(name))
+        fs::remove_file(self.folder.join(name))?;
+        self.note_name(name);
+        Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -161,7 +213,10 @@ impl Disk for FolderDisk {
         if let Some(above) = target.parent() {
             make_folder(above)?;
         }
-        fs::rename(self.folder.join(from), target)
+        fs::rename(self.folder.join(from), target)?;
+        self.note_name(from);
+        self.note_name(to);
+        Ok(())
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
@@ -173,7 +228,10 @@ impl Disk for FolderDisk {
     }
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        File::open(self.folder.join(folder))?.sync_all()
+        let Some(last) = lock(&self.names).unsynced(folder) else { return Ok(()) };
+        File::open(self.folder.join(folder))?.sync_all()?;
+        lock(&self.names).synced.insert(folder.to_owned(), last);
+        Ok(())
     }
 
     fn sync_files(&self, names: &[String]) -> io::Result<()> {
@@ -184,7 +242,7 @@ impl Disk for FolderDisk {
         // next attempt.
         let mut outcome = Ok(());
         for name in names {
-            let synced = File::open(self.folder.join(name)).and_then(|file| file.sync_all());
+            let synced = File::open(self.folder.join(name)).and_then(|file| file.sync_data());
             if let Err(error) = synced
                 && error.kind() != io::ErrorKind::NotFound
             {
@@ -216,6 +274,7 @@ impl Disk for FolderDisk {
 
     fn distrust(&self) {
         let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        *lock(&self.names) = Names::default();
         // As good as it can be on a disk that fails: it is needed for as long as the rest is in memory.
         let _ = boot_id().and_then(|boot| fs::write(self.folder.join(FAILED), format!("{boot} {failed}\n")));
     }
@@ -297,6 +356,26 @@ impl DiskFile for File {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_is_synced_after_each_new_name_in_it_and_not_again() {
+        let mut names = Names::default();
+        assert!(names.unsynced("data").is_some(), "nobody knows what was there before");
+        let last = names.unsynced("data").expect("it was not synced yet");
+        names.synced.insert("data".to_owned(), last);
+        assert_eq!(names.unsynced("data"), None);
+        names.note_change("data");
+        let last = names.unsynced("data").expect("there is a new name");
+        // Another comes while it is synced.
+        names.note_change("data");
+        names.synced.insert("data".to_owned(), last);
+        assert!(names.unsynced("data").is_some(), "the sync may have missed it");
+        assert!(names.unsynced("other").is_some());
+        for folder in 0..=FOLDERS_KNOWN_MAX {
+            names.note_change(&folder.to_string());
+        }
+        assert!(names.unsynced("data").is_some(), "it was forgotten");
+    }
 
     #[test]
     fn a_failed_sync_is_remembered_until_the_machine_starts_anew() {
