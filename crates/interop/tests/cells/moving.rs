@@ -292,13 +292,10 @@ const RELEASED: usize = 48 << 20;
 /// What a program reads at a time.
 const PIECE: usize = 1 << 20;
 
-/// How long a read may take whose server is stopped, in half of the stops: it goes on at the other server, which the client asks after 0.6 s of
-/// silence and a round trip. Servers count as down after twelve seconds. Most stops take 0.02 to 1.5 s.
-const LONGEST: Duration = Duration::from_secs(2);
-
-/// The same in the others. With a load of 20 on two cores the client itself stood still for 3.8 s, and found servers silent that were not stopped: 3 to
-/// 14 s.
-const LONGEST_ONCE: Duration = Duration::from_secs(30);
+/// How long a read may take whose server is stopped, which goes on at the other server: a bound against hanging. That it takes less than two
+/// seconds is shown in virtual time (`afs_client_tests replicas::a_read_goes_on_at_another_server`); with a load of 20 on two cores the
+/// client itself stood still for 3.8 s, and found servers silent that were not stopped: 3 to 14 s.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// The processes of a machine that serve files; stopped until this is dropped.
 struct Stopped(Vec<u32>);
@@ -356,7 +353,6 @@ fn replicas(lab: &Lab) -> Verdict {
     fs(&["mkmount", "scratch/replica", "scratch.readonly"])?;
     let replica = there.join("scratch/replica/file");
     let machines = [("srv", ADDRESS, "dafileserver"), ("fs3", address, "afar")].into_iter().cycle();
-    let mut all = Vec::new();
     for (number, (machine, preferred, program)) in machines.take(moves() / 2).enumerate() {
         for at in [ADDRESS, address] {
             let rank = if at == preferred { "1" } else { "20000" };
@@ -380,18 +376,13 @@ fn replicas(lab: &Lab) -> Verdict {
             at += PIECE;
         }
         println!("with {machine} stopped, the longest read took {longest:?}");
-        all.push(longest);
-        if longest > LONGEST_ONCE {
+        if longest > LONGEST {
             let said = mount.said();
             return Err(format!("with {machine} stopped, a read took {longest:?}\nthe client: {said}").into());
         }
         drop(stopped);
         fs::write(&file, released(release + 1)).map_err(told("writing a file"))?;
         vos("release scratch")?;
-    }
-    all.sort();
-    if all[(all.len() - 1) / 2] > LONGEST {
-        return Err(format!("reads took {all:?}\nthe client: {}", mount.said()).into());
     }
     Ok(mount.stop()?)
 }
