@@ -175,6 +175,8 @@ fn what_was_closed_while_the_server_was_away_is_there_when_it_is_back() {
             drop(file);
             let again = one.open(NOBODY, fid, READ).await.unwrap();
             assert_eq!(read_all(&again).await, b"written on the way");
+            let again = one.open(NOBODY, fid, WRITE).await.unwrap();
+            again.fsync().await.expect_err("it is not at the server");
             pause(&one, Duration::from_secs(60)).await;
         }
     });

@@ -111,7 +111,7 @@ impl Shared {
                 batch.delete(records::file(key));
                 continue;
             }
-            if is_in_doubt && row.is_promised {
+            if has_lost_power && !has_lost_changes && row.is_promised && !suspect.contains(&row.number) {
                 // The dirty ranges were synced when it was promised, and count. What else there is, or the kernel wrote, may not have been.
                 row.present = RangeSet::new();
                 row.is_lent = false;
@@ -155,8 +155,9 @@ impl Shared {
                 );
                 continue;
             };
-            let is_kept = promised.contains(&key) && !has_lost_changes;
-            let why = if has_lost_power && !is_kept {
+            let why = if promised.contains(&key) {
+                None
+            } else if has_lost_power {
                 Some("the machine lost power before it was stored: it may not be whole")
             } else if has_lost_changes || suspect.contains(&file.number()) {
                 Some("the cache's index was damaged: nobody knows which parts were written")

@@ -58,11 +58,16 @@ struct Names {
 impl Names {
     fn note_change(&mut self, folder: &str) {
         if self.changed.len() > FOLDERS_KNOWN_MAX {
-            self.changed.clear();
-            self.synced.clear();
+            self.forget();
         }
         self.changes += 1;
         self.changed.insert(folder.to_owned(), self.changes);
+    }
+
+    /// Forgets all but the count: a sync that is under way must not be taken for one of a later change.
+    fn forget(&mut self) {
+        self.changed.clear();
+        self.synced.clear();
     }
 
     /// The last change in a folder, if there was one since the last sync, or nothing is known of it.
@@ -274,7 +279,7 @@ impl Disk for FolderDisk {
 
     fn distrust(&self) {
         let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
-        *lock(&self.names) = Names::default();
+        lock(&self.names).forget();
         // As good as it can be on a disk that fails: it is needed for as long as the rest is in memory.
         let _ = boot_id().and_then(|boot| fs::write(self.folder.join(FAILED), format!("{boot} {failed}\n")));
     }

@@ -220,11 +220,10 @@ impl OpenFile {
     ///
     /// As [`Self::flush`].
     pub async fn fsync(&self) -> Result<(), Error> {
-        self.files().store_closed(self.fid()).await;
         if self.data.is_dirty() {
             self.data.store(self.user(), true).await?;
         }
-        Ok(())
+        self.files().store_closed(self.fid()).await
     }
 
     /// Lets the kernel write to [`Self::backing`] by itself: what it has written is found out by [`Self::note_lent`].

@@ -69,7 +69,8 @@ impl Files {
 
     /// Stores all that is dirty, as the client ends. What takes too long is for the caller to give up.
     pub async fn store_all(&self) {
-        self.store_each(self.all_opened().into_iter().filter(|data| data.is_dirty()).collect()).await;
+        // What is left is in the log, and is for the next start.
+        let _ = self.store_each(self.all_opened().into_iter().filter(|data| data.is_dirty()).collect()).await;
     }
 }
 

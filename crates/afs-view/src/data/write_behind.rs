@@ -169,28 +169,40 @@ impl Files {
     }
 
     /// Returns when what was closed of a volume's files before is at the server, or put aside: an `fsync` is a barrier for its volume.
-    pub(super) async fn store_closed(&self, fid: Fid) {
+    ///
+    /// # Errors
+    ///
+    /// Something is not there yet, and is tried again.
+    pub(super) async fn store_closed(&self, fid: Fid) -> Result<(), Error> {
         if self.behind.mode.is_none() {
-            return;
+            return Ok(());
         }
         let is_of_volume = |data: &Arc<FileData>| {
             let other = data.vnode.fid;
             (other.cell, other.volume) == (fid.cell, fid.volume) && data.is_promised()
         };
-        self.store_each(self.all_opened().into_iter().filter(is_of_volume).collect()).await;
+        self.store_each(self.all_opened().into_iter().filter(is_of_volume).collect()).await
     }
 
-    /// Stores files, some at a time.
-    pub(super) async fn store_each(&self, files: Vec<Arc<FileData>>) {
+    /// Stores files, some at a time. What cannot be stored at all is put aside.
+    ///
+    /// # Errors
+    ///
+    /// The first one of a file that is still to be stored.
+    pub(super) async fn store_each(&self, files: Vec<Arc<FileData>>) -> Result<(), Error> {
+        let mut outcome = Ok(());
         for some in files.chunks(STORED_AT_ONCE) {
             let stores = some.iter().map(|data| async move {
                 let user = User::of(data.change(|file| file.writer().user).unwrap_or(0));
-                if let Err(error) = data.store(user, false).await {
-                    tracing::warn!(fid = %data.vnode.fid, %error, "written data are not stored; they are kept");
-                }
+                let stored = data.store(user, false).await;
+                stored.or_else(|error| {
+                    tracing::warn!(fid = %data.vnode.fid, %error, "written data are not stored");
+                    if data.is_dirty() { Err(error) } else { Ok(()) }
+                })
             });
-            join_all(stores).await;
+            outcome = join_all(stores).await.into_iter().fold(outcome, Result::and);
         }
+        outcome
     }
 
     /// Returns when what was closed of a file is at the server, or, of a directory or a symbolic link, of all files of the volume: before it
@@ -202,7 +214,7 @@ impl Files {
     pub(crate) async fn store_before_naming(&self, user: User, fid: Fid) -> Result<(), Error> {
         let status = self.vnodes.get(fid).and_then(|vnode| vnode.last_status());
         if status.is_none_or(|status| status.file_type != FileType::FILE) {
-            self.store_closed(fid).await;
+            self.store_closed(fid).await?;
         }
         match self.opened(fid).filter(|data| data.is_promised()) {
             Some(data) => data.store(user, false).await,
