@@ -1,5 +1,18 @@
 //! A cell in this process, in real time: a location server and a file server at an address of the loopback interface, with a volume in memory in
 //! which everybody may do everything, and clients, each of which serves a kernel of its own.
+//!
+//! Not in virtual time, because the file system waits in threads, and `afs_sim::Sim` lets time pass when its one thread has nothing to do: it
+//! cannot see that these wait for nothing but time, or are about to go on. They are
+//!
+//! | thread | waits for | where |
+//! | --- | --- | --- |
+//! | `fuse-0` and more | a request | `fuse-dev`: `serve` in `session.rs` reads the device |
+//! | `fuse-notices` | a change | `afs-fuse`: `serve` in `notices.rs` |
+//! | it, and threads that tell of names and lengths | the answer to a request that holds a lock of the kernel | `KernelLocks::wait`, in `notices.rs`, `old_names.rs`, `newest.rs`, `kernel_length.rs`, `node_limit.rs` |
+//! | it | threads that tell of data | `data_invalidations.rs` |
+//! | the test | an answer | `kernel.rs` polls the socket |
+//!
+//! Each of them would have to become a task before `tokio::time` in `afs-fuse` could become the client's runtime.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -126,7 +139,7 @@ impl Cell {
     }
 
     /// Ends the file server as a crash does: it says nothing to anybody.
-    pub(crate) fn stop(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let (server, endpoint, runtime) = self.files.take().expect("it runs");
         endpoint.shut_down();
         drop((server, endpoint));
@@ -184,7 +197,7 @@ impl Drop for Cell {
             self.runtime.block_on(client.shut_down());
         }
         if self.files.is_some() {
-            self.stop();
+            self.kill();
         }
         self.locations.iter().for_each(Endpoint::shut_down);
     }

@@ -1,6 +1,7 @@
 //! Random operations of two kernels beside a model of what is promised: a file that was closed is what an open finds, a name that was made or removed
 //! is there or not, a second name is the same file. The server is killed and started again in between. A client that callbacks do not reach shows
-//! what was so since they were lost, each file whole, none older than it has shown, and in the end the newest.
+//! what was so since they were lost, each file whole, none older than it has shown, and in the end the newest, also where the server was killed
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,6 +25,7 @@ const OPERATIONS: usize = 400;
 const RUNS: u64 = 4;
 
 /// Rounds in which callbacks are lost, of a run: some two seconds each, for which a server waits for a client. So of many runs few have them.
+/// In every second one the server is killed.
 const DEAF_ROUNDS: usize = 2;
 const DEAF_SHARE: u64 = 100;
 const DEAF_OPERATIONS: usize = 40;
@@ -233,6 +235,12 @@ impl Run {
         let done = format!("AFAR_SEED={seed}\n");
         Self { random: StdRng::seed_from_u64(seed), model: Model::default(), done }
     }
+
+    fn kill_server(&mut self, cell: &mut Cell) {
+        self.done.push_str("the server is killed and started again\n");
+        cell.kill();
+        cell.start();
+    }
 }
 
 #[test]
@@ -244,9 +252,7 @@ fn two_kernels_agree_with_a_model() {
         for _ in 0..OPERATIONS {
             let number = run.random.random_range(0..2);
             if run.random.random_range(0..100) == 0 {
-                run.done.push_str("the server is killed and started again\n");
-                cell.stop();
-                cell.start();
+                run.kill_server(&mut cell);
             }
             run.step(number, &kernels[number]);
         }
@@ -261,7 +267,7 @@ fn a_kernel_whose_callbacks_are_lost_shows_whole_old_versions_and_then_the_newes
         let kernels = [cell.mount(), cell.mount_that_may_be_deaf(&is_deaf)];
         let mut run = Run::new(seed, &kernels[0]);
         let mut old = 0;
-        for _ in 0..DEAF_ROUNDS {
+        for round in 0..DEAF_ROUNDS {
             for _ in 0..DEAF_OPERATIONS {
                 run.step(0, &kernels[0]);
             }
@@ -270,7 +276,10 @@ fn a_kernel_whose_callbacks_are_lost_shows_whole_old_versions_and_then_the_newes
             run.done.push_str("1 is not called back\n");
             is_deaf.store(true, Ordering::SeqCst);
             let mut past = Past { states: vec![run.model.clone()], shown: BTreeMap::new(), old: 0 };
-            for _ in 0..DEAF_OPERATIONS {
+            for operation in 0..DEAF_OPERATIONS {
+                if round % 2 == 1 && operation == DEAF_OPERATIONS / 2 {
+                    run.kill_server(&mut cell);
+                }
                 run.step(0, &kernels[0]);
                 past.states.push(run.model.clone());
                 past.look(&mut run, &kernels[1]);

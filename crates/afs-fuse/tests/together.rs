@@ -259,7 +259,7 @@ fn a_server_that_was_started_again_goes_on() {
     let (mut cell, one, two) = two_mounts();
     one.write_all(&at("f"), b"before").unwrap();
     two.read_all(&at("f")).unwrap();
-    cell.stop();
+    cell.kill();
     cell.start();
     one.write_all(&at("f"), b"after").unwrap();
     assert_eq!(one.read_all(&at("f")).as_deref(), Ok(&b"after"[..]));
@@ -271,7 +271,7 @@ fn files_that_are_open_over_a_restart_of_the_server_are_stored() {
     let (mut cell, one, two) = two_mounts();
     let file = one.open(&at("f"), libc::O_RDWR | libc::O_CREAT).unwrap();
     one.write(&file, 0, b"some ").unwrap();
-    cell.stop();
+    cell.kill();
     cell.start();
     one.write(&file, 5, b"text").unwrap();
     one.close(file).unwrap();
