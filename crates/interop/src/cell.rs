@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use linkem::Namespace;
 
 use crate::process::{self, Finished};
+use crate::suite::Trouble;
 
 /// The beginning of our cells' names; then the process id of the program that has the cell, and a number.
 const NAME_PREFIX: &str = "interop-";
@@ -241,16 +242,16 @@ impl Cell {
         }
     }
 
-    /// Mounts it with Debian's afsd.fuse, on a machine that has clients only. It crashes now and then, at its start too: then once more.
+    /// Mounts it with Debian's afsd.fuse, on a machine that has clients only.
     ///
     /// # Errors
     ///
-    /// When it is not mounted.
-    pub fn mount(&self, client: &str) -> Result<Mount<'_>, String> {
-        let up = || self.script("client-up.sh", vec![client.to_owned()], UP_TIMEOUT);
-        let said = up().or_else(|problem| match problem.contains("afsd.fuse does not mount") {
-            true => up(),
-            false => Err(problem),
+    /// When it is not mounted. It crashes now and then, at its start too.
+    pub fn mount(&self, client: &str) -> Result<Mount<'_>, Trouble> {
+        let said = self.script("client-up.sh", vec![client.to_owned()], UP_TIMEOUT);
+        let said = said.map_err(|problem| match problem.contains("afsd.fuse does not mount") {
+            true => Trouble::Crashed(problem),
+            false => Trouble::Failed(problem),
         })?;
         let path = said.lines().find_map(|line| line.strip_prefix("ready "));
         let path = path.ok_or_else(|| format!("client-up.sh says {said:?} instead of a folder"))?;
@@ -347,8 +348,22 @@ impl Mount<'_> {
         self.split().1
     }
 
+    /// Does something in it; tells if that fails as the client has crashed (SIGSEGV), which Debian's does now and then.
+    ///
+    /// # Errors
+    ///
+    /// Those of what is done.
+    pub fn within<T>(&self, work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
+        work().map_err(|trouble| match trouble {
+            Trouble::Failed(why) if self.has_ended() => {
+                Trouble::Crashed(format!("afsd.fuse has crashed: {why}"))
+            }
+            trouble => trouble,
+        })
+    }
+
     /// True if the client has ended, though nobody has unmounted it, or ends within some seconds: its mount goes before the process.
-    pub fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         let program = Path::new("/proc").join(self.split().0).join("exe");
         let until = Instant::now() + END_TIMEOUT;
         while fs::read_link(&program).is_ok() && Instant::now() < until {

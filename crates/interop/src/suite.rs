@@ -27,6 +27,8 @@ pub enum Trouble {
     Skipped(String),
     /// It has failed.
     Failed(String),
+    /// A program that is not ours has crashed, or given up, so that nothing is known of ours. The case is begun anew, once, and counted.
+    Crashed(String),
 }
 
 impl From<String> for Trouble {
@@ -67,7 +69,7 @@ pub enum Weight {
 pub struct Case {
     name: String,
     weight: Weight,
-    run: Box<dyn FnOnce() -> Verdict + Send>,
+    run: Box<dyn Fn() -> Verdict + Send>,
 }
 
 impl Case {
@@ -77,11 +79,7 @@ impl Case {
     }
 
     /// A case; its name is a path with `/`, and no other has it.
-    pub fn new(
-        name: impl Into<String>,
-        weight: Weight,
-        run: impl FnOnce() -> Verdict + Send + 'static,
-    ) -> Self {
+    pub fn new(name: impl Into<String>, weight: Weight, run: impl Fn() -> Verdict + Send + 'static) -> Self {
         Self { name: name.into(), weight, run: Box::new(run) }
     }
 }
@@ -176,11 +174,21 @@ fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
         }
     });
     // What a case leaves behind when it panics is its own.
-    let verdict = panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Err(Trouble::Failed(format!("panicked: {text}")))
-    });
+    let run = || {
+        panic::catch_unwind(AssertUnwindSafe(&run)).unwrap_or_else(|payload| {
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(Trouble::Failed(format!("panicked: {text}")))
+        })
+    };
+    let verdict = match run() {
+        Err(Trouble::Crashed(reason)) => {
+            println!("test {name} ... BEGUN ANEW: {reason}");
+            skipped::note_in("AFAR_ANEW_LOG", &name, &reason);
+            run()
+        }
+        verdict => verdict,
+    };
     drop(ended);
     let seconds = started.elapsed().as_secs_f64();
     match verdict {
@@ -189,7 +197,7 @@ fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
             println!("test {name} ... SKIPPED: {reason}");
             skipped::note(&name, &reason);
         }
-        Err(Trouble::Failed(message)) => {
+        Err(Trouble::Failed(message) | Trouble::Crashed(message)) => {
             println!("test {name} ... FAILED ({seconds:.2}s): {message}");
             lock(failures).push((name, message));
         }

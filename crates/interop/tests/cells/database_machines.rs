@@ -21,15 +21,14 @@ use rx_security::{Level, Token, UnixTime};
 use rxgen::xdr::{DecodeError, Decoder, Opaque, Xdr, XdrString};
 
 use crate::databases::{STATE, TIMEOUT, end, program};
-use crate::fuse::{self, Crashes};
+use crate::fuse;
 use crate::scene::{Scene, told};
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let lab = Arc::clone(lab);
     let name = "database_machines/openafs_goes_on_while_one_of_three_is_down";
-    let check = move || fuse::despite_a_crash(|crashes| one_is_down(&lab, crashes));
-    vec![Case::new(name, Weight::Waiting, check)]
+    vec![Case::new(name, Weight::Waiting, move || one_is_down(&lab))]
 }
 
 /// The configuration of such a server, in its machine.
@@ -153,7 +152,7 @@ const REALM: &str = "INTEROP.TEST";
 /// What a file has in it.
 const BYTES: usize = 100_000;
 
-fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
+fn one_is_down(lab: &Lab) -> Verdict {
     kdc::available().map_err(Trouble::Skipped)?;
     cell::can_mount().map_err(Trouble::Skipped)?;
     available(lab)?;
@@ -182,7 +181,7 @@ fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
 
     let place = |mount: &Path| mount.join(CELL_NAME).join("scratch");
     let old = scene.cell.mount("old")?;
-    crashes.within(&old, || {
+    old.within(|| {
         fs::write(place(old.path()).join("before"), vec![1; BYTES])
             .map_err(told("a file, with three servers"))
     })?;
@@ -191,7 +190,7 @@ fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
 
     databases.kill(SITES[0])?;
     // Clients that were there before go on, and so do changes.
-    crashes.within(&old, || {
+    old.within(|| {
         fs::write(place(old.path()).join("after"), vec![2; BYTES]).map_err(told("a file, with two servers"))
     })?;
     for line in ["pts adduser bob staff", "pts createuser carol", &format!("vos create {server} a new")] {
@@ -210,7 +209,7 @@ fn one_is_down(lab: &Lab, crashes: &Crashes) -> Verdict {
     scene.volume(server, "newest", &everybody)?;
     fuse::mount_point(&scene, server, root, "newest", "newest")?;
     let fresh = scene.cell.mount("fresh")?;
-    crashes.within(&fresh, || {
+    fresh.within(|| {
         for (name, byte) in [("before", 1), ("after", 2)] {
             let read =
                 fs::read(place(fresh.path()).join(name)).map_err(told("a file, with a fresh client"))?;

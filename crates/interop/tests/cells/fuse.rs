@@ -3,7 +3,6 @@
 //! crashes on new names, and damages files over 64 MiB.
 
 use afs_lab::real::folder::Folder;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use afar_interop::cell::{self, ADDRESS, CELL_NAME, Mount, Servers};
+use afar_interop::cell::{self, ADDRESS, CELL_NAME, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_lab::caller::{AccessList, Credentials};
@@ -82,43 +81,8 @@ pub(crate) fn mount_point(
     })
 }
 
-/// Whether an `afsd.fuse` has crashed while something was done in its mount.
-#[derive(Default)]
-pub(crate) struct Crashes(Cell<bool>);
-
-impl Crashes {
-    /// Does something in a mount; notes that the client has crashed, if it fails for that.
-    pub(crate) fn within<T>(
-        &self,
-        mount: &Mount<'_>,
-        work: impl FnOnce() -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
-        let done = work();
-        if done.is_err() && mount.has_ended() {
-            self.0.set(true);
-        }
-        done
-    }
-}
-
-/// `afsd.fuse` of Debian crashes now and then (SIGSEGV); that is not what is looked for, so it may do so once: then all is done once more.
-pub(crate) fn despite_a_crash<T>(work: impl Fn(&Crashes) -> Result<T, Trouble>) -> Result<T, Trouble> {
-    let crashes = Crashes::default();
-    match work(&crashes) {
-        Err(problem) if crashes.0.get() => {
-            println!("afsd.fuse has crashed ({problem:?}); once more");
-            work(&Crashes::default())
-        }
-        done => done,
-    }
-}
-
 fn workload(lab: &Lab, servers: &Servers) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
-    despite_a_crash(|crashes| work(lab, servers, crashes))
-}
-
-fn work(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdict {
     let scene = scene(lab, servers)?;
     let local = Folder::new("local");
     let seed = 20_260_617;
@@ -127,7 +91,7 @@ fn work(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdict {
         let there = mount.path().join(CELL_NAME).join("scratch");
         play(&local, seed).map_err(told("on the local disk"))?;
         let made = look(&local).map_err(told("looking at the local disk"))?;
-        crashes.within(&mount, || {
+        mount.within(|| {
             play(&there, seed).map_err(told("in the mount"))?;
             same(&made, &look(&there).map_err(told("looking at the mount"))?)
         })?;
@@ -138,7 +102,7 @@ fn work(lab: &Lab, servers: &Servers, crashes: &Crashes) -> Verdict {
     }
     let mount = scene.cell.mount("two")?;
     let there = mount.path().join(CELL_NAME).join("scratch");
-    crashes.within(&mount, || same(&made, &look(&there).map_err(told("looking at the second mount"))?))
+    mount.within(|| same(&made, &look(&there).map_err(told("looking at the second mount"))?))
 }
 
 fn afsio(lab: &Lab, servers: &Servers) -> Verdict {

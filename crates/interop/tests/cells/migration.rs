@@ -17,13 +17,13 @@ use afs_wire::vl::GetEntryByIDN;
 
 use crate::database_machines::{self, CONFIG, DatabaseMachines, Site, name_database_servers};
 use crate::databases::{FILES, OurDatabases, STATE, TIMEOUT, program, set_stock, wait_for_stock};
-use crate::fuse::{self, Crashes};
+use crate::fuse;
 use crate::moving::{STOCK, while_programs_work};
 use crate::scene::{Scene, told};
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
-    type Check = fn(&Lab, &Crashes) -> Verdict;
+    type Check = fn(&Lab) -> Verdict;
     let mut checks: Vec<(&str, Check)> =
         vec![("migration/a_cell_moves_one_machine_at_a_time_and_back", migrate)];
     // Two elections of Ubik take 90 s each, and on a busy machine one of them fails: in `make nightly`.
@@ -32,7 +32,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     }
     let case = |(name, check): (&str, Check)| {
         let lab = Arc::clone(lab);
-        Case::new(name, Weight::Waiting, move || fuse::despite_a_crash(|crashes| check(&lab, crashes)))
+        Case::new(name, Weight::Waiting, move || check(&lab))
     };
     checks.into_iter().map(case).collect()
 }
@@ -129,13 +129,13 @@ impl Migration {
 
     /// Does something while programs write and read files through OpenAFS's client and through ours; they meet no error, and each client then has
     /// what was written through the other.
-    fn under_programs(&self, lab: &Lab, crashes: &Crashes, doing: impl FnOnce(&Self) -> Verdict) -> Verdict {
+    fn under_programs(&self, lab: &Lab, doing: impl FnOnce(&Self) -> Verdict) -> Verdict {
         let ours = OurMount::start(self.cell(), &lab.afar()?, &[])?;
         let stock = self.cell().mount("programs")?;
         let scratch = |mount: &Path| mount.join(CELL_NAME).join("scratch");
         let (our_scratch, stock_scratch) = (scratch(&ours.path()), scratch(stock.path()));
         let programs = [("ours", our_scratch.join("ours")), (STOCK, stock_scratch.join("stock"))];
-        crashes.within(&stock, || {
+        stock.within(|| {
             let works = while_programs_work(programs, ROUNDS, |_| doing(self))?;
             for (work, folder) in works.iter().zip([stock_scratch.join("ours"), our_scratch.join("stock")]) {
                 work.check_at(&folder)?;
@@ -179,7 +179,7 @@ fn begin(lab: &Lab) -> Result<Migration, Trouble> {
     Ok(migration)
 }
 
-fn migrate(lab: &Lab, crashes: &Crashes) -> Verdict {
+fn migrate(lab: &Lab) -> Verdict {
     let afar = program(lab)?;
     let migration = begin(lab)?;
 
@@ -220,7 +220,7 @@ fn migrate(lab: &Lab, crashes: &Crashes) -> Verdict {
 
     // 4. The databases move, back, and again.
     let import = format!("{afar} import {files} {state}");
-    migration.under_programs(lab, crashes, |migration| {
+    migration.under_programs(lab, |migration| {
         let before = migration.answers()?;
         set_stock(migration.cell(), false, "test.root")?;
         migration.cell().expect(&import)?;
@@ -275,7 +275,7 @@ const SITES: [Site; 3] =
 const UBIK: [Site; 2] = [SITES[0], SITES[1]];
 
 /// Step 4, and back, with two database servers of OpenAFS's, which elect a sync site, and three of ours over an etcd.
-fn into_etcd(lab: &Lab, crashes: &Crashes) -> Verdict {
+fn into_etcd(lab: &Lab) -> Verdict {
     database_machines::available(lab)?;
     let afar = program(lab)?;
     let migration = begin(lab)?;
@@ -309,7 +309,7 @@ fn into_etcd(lab: &Lab, crashes: &Crashes) -> Verdict {
         SITES.iter().try_for_each(|(name, _)| name_database_servers(cell, name, "etc/server", sites))
     };
     let import = format!("{afar} import --vldb {FILES}/vldb.DB0 --prdb {FILES}/prdb.DB0 --config {CONFIG}");
-    migration.under_programs(lab, crashes, |migration| {
+    migration.under_programs(lab, |migration| {
         let before = migration.answers()?;
         set_ubik(false)?;
         name_servers(&SITES)?;

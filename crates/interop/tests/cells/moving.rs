@@ -20,7 +20,7 @@ use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use crate::fuse::{self, Crashes};
+use crate::fuse;
 use crate::scene::{Scene, told};
 
 /// Moves, unless AFAR_MOVES says otherwise. If a program has written less often by then, they go on, up to four times as many.
@@ -166,10 +166,6 @@ fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
 
 fn under_programs(lab: &Lab) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
-    fuse::despite_a_crash(|crashes| move_under_programs(lab, crashes))
-}
-
-fn move_under_programs(lab: &Lab, crashes: &Crashes) -> Verdict {
     let scene = fuse::scene(lab, &Servers::Stock)?;
     let least = moves();
     let other: Ipv4Addr = scene.cell.join(3, &Machine::new(lab.our_servers()?))?;
@@ -192,10 +188,10 @@ fn move_under_programs(lab: &Lab, crashes: &Crashes) -> Verdict {
         })
     };
     let work = || unless_forced_offline(&scene, &stock, work);
-    crashes.within(&stock, || {
+    stock.within(|| {
         let programs = work().map_err(|trouble| match trouble {
             Trouble::Failed(why) => Trouble::Failed(format!("{why}\nthe client: {}", ours.said())),
-            skipped => skipped,
+            trouble => trouble,
         })?;
         // Each client finds what the other has written.
         for (program, folder) in programs.iter().zip([stock_scratch.join("ours"), our_scratch.join("stock")])
@@ -236,7 +232,7 @@ fn unless_forced_offline<T>(
         is_over.store(true, Ordering::Release);
         match watch.join() {
             Ok(None) => done,
-            Ok(Some(line)) => Err(line.into()),
+            Ok(Some(line)) => Err(Trouble::Crashed(line)),
             Err(_) => Err("the watch of FileLog panicked".to_owned().into()),
         }
     })

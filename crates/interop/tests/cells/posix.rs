@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -68,19 +67,15 @@ fn compare(lab: &Lab) -> Verdict {
         Ok::<_, Trouble>(ours)
     };
     let in_theirs = || {
-        let attempt = AtomicUsize::new(0);
-        fuse::despite_a_crash(|crashes| {
-            let mount = scene.cell.mount("theirs")?;
-            let name = format!("theirs{}", attempt.fetch_add(1, Ordering::Relaxed));
-            crashes.within(&mount, || {
-                let seen = scratch(mount.path());
-                let theirs = run(mount.command(&program), (&seen, &name), &scratch(&mount.inside()))?;
-                // What it did not live to see has failed, and is no comparison.
-                match mount.path().join(CELL_NAME).is_dir() {
-                    true => Ok(theirs),
-                    false => Err("afsd.fuse has gone".to_owned().into()),
-                }
-            })
+        let mount = scene.cell.mount("theirs")?;
+        mount.within(|| {
+            let seen = scratch(mount.path());
+            let theirs = run(mount.command(&program), (&seen, "theirs"), &scratch(&mount.inside()))?;
+            // What it did not live to see has failed, and is no comparison.
+            match mount.path().join(CELL_NAME).is_dir() {
+                true => Ok(theirs),
+                false => Err("afsd.fuse has gone".to_owned().into()),
+            }
         })
     };
     let (ours, theirs) = thread::scope(|scope| {

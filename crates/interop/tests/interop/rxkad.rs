@@ -98,7 +98,7 @@ fn token_for(kind: EncType, name: &str, times: (UnixTime, UnixTime)) -> Result<T
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut add = |name: String, check: Box<dyn FnOnce(&Lab) -> Verdict + Send>| {
+    let mut add = |name: String, check: Box<dyn Fn(&Lab) -> Verdict + Send>| {
         let lab = Arc::clone(lab);
         cases.push(Case::new(format!("rxkad/{name}"), Weight::Busy, move || check(&lab)));
     };
