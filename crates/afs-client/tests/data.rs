@@ -258,7 +258,7 @@ fn a_server_that_is_away_holds_a_close_up_and_nothing_is_lost() {
             Arc::new(file)
         }
     });
-    world.stop(0);
+    world.kill(0);
     let closed = Arc::new(Mutex::new(None));
     {
         let (file, closed) = (Arc::clone(&file), Arc::clone(&closed));

@@ -132,7 +132,7 @@ fn a_lock_is_asked_for_again_as_soon_as_a_client_learns_that_its_server_forgot_i
         let root = cell_root(&one).await;
         let file = one.create(ALICE, root, b"file", 0o644).await.unwrap().fid;
         assert!(gets(&one, file).await);
-        world.lock().unwrap().stop(0);
+        world.lock().unwrap().kill(0);
         sleep(&clock, 5).await;
         world.lock().unwrap().start(0);
         one.create(ALICE, root, b"other", 0o644).await.unwrap();

@@ -75,7 +75,7 @@ impl Place {
         let clock = sim.clone();
         sim.spawn(Box::pin(async move {
             clock.sleep_until(at).await;
-            world.lock().unwrap().stop(0);
+            world.lock().unwrap().kill(0);
             clock.sleep_until(until).await;
             world.lock().unwrap().start(0);
         }));
@@ -274,7 +274,7 @@ fn a_server_that_never_answers_holds_nobody_who_does_not_want_to_wait() {
             (written, open(&one, "read", READ).await)
         }
     });
-    world.stop(0);
+    world.kill(0);
     let mute = mute(&world);
     let (written, read) = world.run({
         let (one, sim) = (one.clone(), sim.clone());
@@ -316,7 +316,7 @@ fn a_server_that_never_answers_is_given_up_by_who_waits() {
             open(&one, "read", READ).await
         }
     });
-    world.stop(0);
+    world.kill(0);
     let _mute = mute(&world);
     world.run(async move {
         let begin = sim.now();
@@ -334,7 +334,7 @@ fn a_server_that_never_answers_is_given_up_by_who_waits() {
 fn a_server_that_never_was_there_is_told_of_within_a_minute() {
     let mut world = Cell::new();
     let (one, sim) = (world.client(1), world.sim.clone());
-    world.stop(0);
+    world.kill(0);
     world.run(async move {
         let begin = sim.now();
         let found = one.lookup(NOBODY, one.root(), b".one.test").await;

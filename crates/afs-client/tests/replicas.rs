@@ -365,8 +365,8 @@ fn with_all_servers_away_what_is_cached_is_told_and_what_is_not_fails_soon() {
             (root, file)
         }
     });
-    world.stop(0);
-    world.stop(1);
+    world.kill(0);
+    world.kill(1);
     world.run({
         let (client, sim) = (client.clone(), sim.clone());
         async move {

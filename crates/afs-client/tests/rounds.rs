@@ -199,7 +199,7 @@ impl Rounds {
                 let (sim, world) = (self.sim.clone(), Arc::clone(&self.world));
                 self.sim.spawn(Box::pin(async move {
                     sim.sleep_until(dies_at).await;
-                    world.lock().unwrap().stop(0);
+                    world.lock().unwrap().kill(0);
                     sim.sleep_until(back_at).await;
                     world.lock().unwrap().start(0);
                 }));

@@ -128,7 +128,7 @@ fn a_server_that_was_away_is_waited_for_and_goes_on() {
             (root, fid)
         }
     });
-    world.stop(0);
+    world.kill(0);
     // What is promised is still told, and what is not is waited for.
     let begin = client.now();
     assert!(client.cached_status(NOBODY, fid).is_some());
@@ -182,7 +182,7 @@ fn a_server_that_is_only_starting_is_waited_for() {
             client.create(NOBODY, root, b"file", 0o644).await.unwrap().fid
         }
     });
-    world.stop(0);
+    world.kill(0);
     let bare = world.bind_without_service(0);
     let stored = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let (flag, sim) = (stored.clone(), world.sim.clone());
@@ -207,7 +207,7 @@ fn a_server_that_is_only_starting_is_waited_for() {
 fn a_server_that_never_answers_costs_seconds() {
     let mut world = Cell::new();
     let client = world.client(1);
-    world.stop(0);
+    world.kill(0);
     world.run(async move {
         let begin = client.now();
         let cell = client.lookup(NOBODY, client.root(), CELL.as_bytes()).await.unwrap().fid;
@@ -234,7 +234,7 @@ fn a_replica_answers_when_another_does_not() {
     let client = world.client(1);
     let is_one_down = || client.servers().iter().any(|server| server.is_down);
     let asking = client.clone();
-    world.stop(0);
+    world.kill(0);
     world.run(async move {
         let client = asking;
         let begin = client.now();
@@ -302,7 +302,7 @@ fn a_stranger_ends_no_promise_and_a_server_only_its_own() {
         assert!(client.cached_status(NOBODY, other).is_some(), "number {number}");
     }
     // The second server's address, with the UUID of the first.
-    world.stop(1);
+    world.kill(1);
     let second = world.bind_without_service(1);
     tell(&world, &second, 1);
     assert!(client.cached_status(NOBODY, fid).is_some(), "who calls is known by the address");
@@ -322,7 +322,7 @@ fn a_server_that_forgets_its_promises_ends_them() {
             (root, fid)
         }
     });
-    world.stop(0);
+    world.kill(0);
     world.start(0);
     world.run(async move {
         let set = SetStatus { mode: Some(0o600), ..SetStatus::default() };
@@ -471,7 +471,7 @@ fn the_end_of_a_client_is_an_error_to_who_waits() {
             root
         }
     });
-    world.stop(0);
+    world.kill(0);
     world.run(async move {
         let waiting = client.clone();
         let ended = std::sync::Arc::new(std::sync::Mutex::new(None));

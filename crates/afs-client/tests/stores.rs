@@ -24,7 +24,7 @@ fn what_was_synced_is_there_after_its_server_has_lost_power() {
             file.write(0, Bytes::from_static(b"text")).await.unwrap();
             file.fsync().await.unwrap();
         });
-        world.kill(0, Some(seed));
+        world.crash(0, Some(seed));
         world.start(0);
         assert_eq!(world.read(&world.client(2), "file"), "text", "seed {seed}");
     }
@@ -93,7 +93,7 @@ fn a_server_that_dies_between_costs_no_promise() {
                 model
             });
             if random.random_bool(0.3) {
-                world.stop(0);
+                world.kill(0);
                 world.start(0);
             }
         }

@@ -168,7 +168,7 @@ fn what_was_left_dirty_at_a_restart_waits_for_the_person_who_wrote_it() {
             (fid, client.open(CAROL, fid, WRITE).await.unwrap())
         })
     };
-    world.stop(0);
+    world.kill(0);
     world.run(async move {
         file.write(0, Bytes::from_static(b"secret")).await.unwrap();
         drop(file);

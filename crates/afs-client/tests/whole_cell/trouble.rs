@@ -208,7 +208,7 @@ impl Scene {
         let partition = {
             let mut world = self.world();
             if restarts {
-                world.kill(site, None);
+                world.crash(site, None);
             }
             world.sites[site].partition.clone()
         };
@@ -292,7 +292,7 @@ impl Cell {
                 disk.end(&scene.log);
             }
             scene.ends_dying();
-            let knows_all = scene.world().kill(site, power_loss);
+            let knows_all = scene.world().crash(site, power_loss);
             scene.note(&format!("server {site} dies, loses power: {loses_power}, knows all: {knows_all}"));
             assert!(loses_power || knows_all, "server {site} knows who holds promises\n{}", scene.log.end());
             scene.sim.sleep_until(back_at).await;
@@ -325,7 +325,7 @@ impl Cell {
             scene.sim.sleep_until(dies_at).await;
             disks[0].end(&scene.log);
             scene.ends_dying();
-            scene.world().databases.kill(power_loss);
+            scene.world().databases.crash(power_loss);
             scene.note(&format!("the databases die, lose power: {loses_power}"));
             scene.sim.sleep_until(back_at).await;
             scene.start_databases(back_at).await;
@@ -398,7 +398,7 @@ impl Cell {
                 return;
             }
             scene.sim.sleep_until(dies_at).await;
-            let knows_all = scene.world().kill(site, None);
+            let knows_all = scene.world().crash(site, None);
             assert!(knows_all, "server {site} knows who holds promises\n{}", scene.log.end());
             failing.goes_on(scene.world().state_disk(site).clone());
             scene.note(&format!("server {site} dies"));
@@ -416,12 +416,12 @@ impl Cell {
         self.note(&format!("the disk of the databases fails: {fault:?}"));
         self.sim.spawn(Box::pin(async move {
             if fault == Fault::Unreadable {
-                scene.world().databases.kill(None);
+                scene.world().databases.crash(None);
                 failing.goes_on(scene.world().databases.disk().clone());
                 let start = scene.start_databases(until);
                 join(start, failing.end_at(until, scene.clone())).await;
             } else if failing.end_at(until, scene.clone()).await {
-                scene.world().databases.kill(None);
+                scene.world().databases.crash(None);
                 scene.start_databases(until).await;
             }
         }));

@@ -205,7 +205,7 @@ impl Cell {
     }
 
     /// Ends the file server of a site as a crash does: it says nothing to anybody.
-    pub fn stop(&mut self, number: usize) {
+    pub fn kill(&mut self, number: usize) {
         let site = &mut self.sites[number];
         self.sim.cut_off(site.address);
         if let Some((server, endpoint)) = site.running.take() {
@@ -216,8 +216,8 @@ impl Cell {
 
     /// The process of a site is gone at once, or its machine if there is a seed: its disks are as they are found then. Says whether
     /// all who may hold promises are still in its list.
-    pub fn kill(&mut self, number: usize, power_loss: Option<u64>) -> bool {
-        self.stop(number);
+    pub fn crash(&mut self, number: usize, power_loss: Option<u64>) -> bool {
+        self.kill(number);
         let site = &mut self.sites[number];
         let found = |disk: &SimulatedDisk, salt: u64| match power_loss {
             Some(seed) => disk.after_power_loss(seed ^ salt),

@@ -118,7 +118,7 @@ impl Databases {
     }
 
     /// Ends it as a crash does: it says nothing to anybody.
-    pub fn stop(&mut self) {
+    pub fn kill(&mut self) {
         for endpoint in self.running.drain(..) {
             self.sim.cut_off(endpoint.local_addr());
             endpoint.shut_down();
@@ -126,8 +126,8 @@ impl Databases {
     }
 
     /// The process is gone at once, or the machine if there is a seed: the disk is as it is found then.
-    pub fn kill(&mut self, power_loss: Option<u64>) {
-        self.stop();
+    pub fn crash(&mut self, power_loss: Option<u64>) {
+        self.kill();
         self.disk = Some(match power_loss {
             Some(seed) => self.disk().after_power_loss(seed),
             None => self.disk().after_kill(),
