@@ -1,11 +1,9 @@
 //! What `aklog` and `klog` make of cells, paths and tickets; whether the token is that of OpenAFS's `aklog`; and what somebody tries who
 //! has an account, a debugger and the wish for another's tokens. What tickets are good for is in `tests/kerberos.rs`.
 
-use crate::mounted;
 use crate::mounted::realm::{ALICE, BOB, Local, ROOT, SERVICE, Scene, fail};
-use crate::mounted::{Process, succeed};
+use crate::mounted::{self, Process, succeed};
 use afs_lab::peers::kdc;
-use afs_lab::until;
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
 use rxgen::xdr::{Decoder, Opaque, Xdr, XdrString};
 use rxgen::{decode_reply, encode_request};
@@ -38,8 +36,7 @@ fn mount_with_two_cells(scene: &Scene) -> (Process, PathBuf) {
 
 #[test]
 fn tokens_are_got_for_the_cells_of_paths_of_xlog_and_of_a_link() {
-    const NAME: &str = "tokens_are_got_for_the_cells_of_paths_of_xlog_and_of_a_link";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let (_process, mount) = mount_with_two_cells(&scene);
     let home = scene.realm.join("home");
     fs::create_dir(&home).unwrap();
@@ -102,8 +99,7 @@ fn tokens_are_got_for_the_cells_of_paths_of_xlog_and_of_a_link() {
 
 #[test]
 fn a_ticket_that_is_over_or_has_not_begun_is_said_to_be_so() {
-    const NAME: &str = "a_ticket_that_is_over_or_has_not_begun_is_said_to_be_so";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.kinit_as(ALICE, "alice", &["-l", "2s"]);
     until!(!scene.can(ALICE, "klist -s"), "its ticket does not end");
     let said = fail(scene.afar(ALICE, &["aklog"]), 4);
@@ -116,8 +112,7 @@ fn a_ticket_that_is_over_or_has_not_begun_is_said_to_be_so() {
 
 #[test]
 fn klog_leaves_a_ticket_in_a_file_of_its_users_own_if_it_is_told_to() {
-    const NAME: &str = "klog_leaves_a_ticket_in_a_file_of_its_users_own_if_it_is_told_to";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let words = ["klog", "-principal", "alice", "-password", kdc::PASSWORD, "-tmp"];
     let said = scene.run(ALICE, &words);
     let file = PathBuf::from(said.trim().strip_prefix("Wrote ticket file to ").expect(&said));
@@ -189,14 +184,11 @@ impl Token {
 
 #[test]
 fn the_token_is_that_of_openafss_aklog_for_the_same_ticket() {
-    const NAME: &str = "the_token_is_that_of_openafss_aklog_for_the_same_ticket";
     const FOLDER: &str = "/etc/openafs";
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["gcc", "aklog", "unshare"]) {
-        return;
-    }
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["gcc", "aklog", "unshare"]));
     if !Path::new(FOLDER).is_dir() {
-        return mounted::skip(NAME, "openafs-client is not installed");
+        return mounted::skip("openafs-client is not installed");
     }
     let library = mounted::c_library("pioctl.c", &scene.realm.join("pioctl.so"), &[]);
     for kind in ["aes256-cts", "aes128-cts", "aes256-sha2"] {
@@ -226,11 +218,8 @@ fn the_token_is_that_of_openafss_aklog_for_the_same_ticket() {
 
 #[test]
 fn a_credential_cache_with_another_owners_name_on_it_makes_nobody_that_owner() {
-    const NAME: &str = "a_credential_cache_with_another_owners_name_on_it_makes_nobody_that_owner";
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["gcc"]) {
-        return;
-    }
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["gcc"]));
     let program = scene.realm.join("ticket");
     kdc::ticket_program(&program).unwrap();
     scene.private_folder(ALICE);
@@ -255,11 +244,8 @@ fn a_credential_cache_with_another_owners_name_on_it_makes_nobody_that_owner() {
 
 #[test]
 fn somebody_with_a_debugger_does_not_get_at_the_tokens_or_files_of_another() {
-    const NAME: &str = "somebody_with_a_debugger_does_not_get_at_the_tokens_or_files_of_another";
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["gcc", "unshare"]) {
-        return;
-    }
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["gcc", "unshare"]));
     let debugger = mounted::c_program("debugger.c", &scene.realm.join("debugger"), &[]);
     scene.private_folder(ALICE);
     scene.kinit(ALICE);

@@ -1,14 +1,12 @@
 //! What superusers change and order with `bos` at a server of ours: database servers, logs, which roles run, and that it starts
 //! again.
 
-use crate::mounted::our_program;
-use afs_lab::until;
+use crate::mounted::{Folder, ServerProcess, our_program, suite};
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{Folder, ServerProcess, suite};
 use crate::two_servers::{DATABASES, TwoServers};
 use afs_lab::caller::{Client, Credentials};
 use afs_lab::real::process::Process;

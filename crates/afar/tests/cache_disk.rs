@@ -1,8 +1,6 @@
 //! A mount whose cache's disk is full, slow, or not there, with real programs.
 
-use crate::mounted;
-use crate::mounted::cell::{self, Cell};
-use crate::mounted::{Process, can_mount, is_root, needs, script, text_of};
+use crate::mounted::{self, Cell, Process, can_mount, cell, is_root, needs, script, text_of};
 use afs_lab::cpu::cpu;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,16 +10,13 @@ use std::time::Duration;
 
 #[test]
 fn a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost() {
-    const NAME: &str = "a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     if !is_root() {
-        return mounted::skip(NAME, "it takes root to mount a small file system");
+        return mounted::skip("it takes root to mount a small file system");
     }
     let cell = Cell::new("full");
     let Some(disk) = mounted::SmallDisk::new(cell.folder.join("small"), 40) else {
-        return mounted::skip(NAME, "no small file system can be mounted here");
+        return mounted::skip("no small file system can be mounted here");
     };
     let (one, here) = cell.mount("one");
     let mount = cell.folder.join("two");
@@ -108,19 +103,16 @@ fn drop_pages_below(folder: &Path) {
 /// Reading from the disk waits in threads of its own, not in those that answer the kernel and the network.
 #[test]
 fn a_slow_read_of_the_caches_disk_stops_no_stat() {
-    const NAME: &str = "a_slow_read_of_the_caches_disk_stops_no_stat";
     const FILES: usize = 6;
-    if !can_mount(NAME) || !needs(NAME, &["mkfs.ext4"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["mkfs.ext4"]));
     if !is_root() {
-        return mounted::skip(NAME, "it takes root to mount a file system");
+        return mounted::skip("it takes root to mount a file system");
     }
     let cell = Cell::new("slow");
     let (one, here) = cell.mount("one");
     let image = here.join("image");
     let Some(disk) = SlowDisk::new(&one, &image, cell.folder.join("disk")) else {
-        return mounted::skip(NAME, "no file can be mounted here");
+        return mounted::skip("no file can be mounted here");
     };
     let mount = cell.folder.join("two");
     let mut command = mounted::afar(["mount"]);
@@ -163,10 +155,7 @@ fn a_slow_read_of_the_caches_disk_stops_no_stat() {
 
 #[test]
 fn a_mount_without_a_cache_on_the_disk_does_as_one_with_it() {
-    const NAME: &str = "a_mount_without_a_cache_on_the_disk_does_as_one_with_it";
-    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["python3"]));
     cell::at_once("memcache", |cell| {
         let (one, here) = cell.mount("one");
         let (two, there) = cell.mount_with("two", "state/etc", &["-memcache"]);
@@ -206,13 +195,10 @@ fn a_mount_without_a_cache_on_the_disk_does_as_one_with_it() {
 #[test]
 fn a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again() {
     let _cpu = cpu();
-    const NAME: &str = "a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("small-disk");
     let Some(_disk) = mounted::SmallDisk::new(cell.cache("small"), 64) else {
-        return mounted::skip(NAME, "a tmpfs cannot be mounted here");
+        return mounted::skip("a tmpfs cannot be mounted here");
     };
     let (mount, place) = cell.mount("small");
     let piece: Vec<u8> = (0..1 << 20).map(|n: u32| (n % 251) as u8).collect();

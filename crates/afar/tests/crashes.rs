@@ -1,10 +1,7 @@
 //! A mount that is killed while the kernel writes a file of it by itself, and one after files were closed with write-behind. What becomes of
 //! other files that were written and not stored is in `crates/afs-client/tests/deaths.rs`.
 
-use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{Process, can_mount, is_root, needs};
-use afs_lab::until;
+use crate::mounted::{self, Cell, Process, can_mount, is_root, needs};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,12 +27,9 @@ fn shows(path: &Path, bytes: &[u8], what: &str) {
 
 #[test]
 fn what_was_written_to_a_mapping_that_the_kernel_serves_outlasts_the_death_of_the_mount() {
-    const NAME: &str = "what_was_written_to_a_mapping_that_the_kernel_serves_outlasts_the_death_of_the_mount";
-    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["python3"]));
     if !is_root() || !mounted::can_pass_through() {
-        return mounted::skip(NAME, "the kernel reads no files by itself here");
+        return mounted::skip("the kernel reads no files by itself here");
     }
     let cell = Cell::new("mapping");
     let ((mut one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
@@ -68,11 +62,7 @@ m[2000000:2000003] = b'end'",
 /// `close` returns while the server answers nothing at all, as it is stopped, and what was closed is there after the client was killed.
 #[test]
 fn what_was_closed_with_write_behind_is_stored_after_the_client_was_killed_when_the_server_is_back() {
-    const NAME: &str =
-        "what_was_closed_with_write_behind_is_stored_after_the_client_was_killed_when_the_server_is_back";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("behind");
     for mode in ["always", "second"] {
         let options = ["--write-behind", mode];

@@ -1,8 +1,7 @@
 //! `afar import` and `afar export`: what they say, refuse and leave behind. What is read of the files is `afs_celldb`'s and tested there;
 //! that OpenAFS's servers take what is written, in `crates/interop`.
 
-use crate::mounted;
-use crate::mounted::our_program;
+use crate::mounted::{self, our_program};
 use std::fs;
 use std::path::Path;
 use std::process::Output;
@@ -127,7 +126,7 @@ fn an_export_replaces_no_file_unasked_and_leaves_no_log_of_another_database() {
 fn a_link_in_the_state_folder_does_not_lead_root_elsewhere() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
     if !mounted::is_root() {
-        return mounted::skip("a_link_in_the_state_folder_does_not_lead_root_elsewhere", "it takes root");
+        return mounted::skip("it takes root");
     }
     const SERVER: u32 = 65_534;
     let folder = Files::new("link");

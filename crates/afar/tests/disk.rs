@@ -2,17 +2,15 @@
 //! served meanwhile and afterwards. Each test has a mount namespace with a small tmpfs in it, so that
 //! nothing is left behind; where that is not allowed, they are skipped.
 
-use afs_lab::until;
 use std::fs::{self, File, OpenOptions};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{Folder, ServerProcess, own_address};
+use crate::mounted::{Folder, ServerProcess, own_address, skip};
 use afs_lab::caller::{Client, Credentials, FileServer};
 use afs_lab::real::process::Process;
-use afs_lab::skipped::skip;
 use afs_wire::abort::{self, VDISKFULL, VNOVNODE, VOFFLINE, VOVERQUOTA};
 use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
@@ -48,8 +46,7 @@ impl Machine {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]).arg(&partition);
         let Ok(holder) = Process::saying(command.stdin(Stdio::null()), "mounted") else {
-            skip(&format!("afar/disk {name}"), "this cannot be mounted here");
-            return None;
+            return skip("this cannot be mounted here");
         };
         let address = own_address();
         let machine = Self { state, address, holder };

@@ -2,9 +2,7 @@
 //!
 //! The name server listens on an address of its own. The client sees it in /etc/resolv.conf, which is another file in its mount namespace.
 
-use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{Folder, Process, TIMEOUT, can_mount, is_root, own_address, run};
+use crate::mounted::{self, Cell, Folder, Process, TIMEOUT, can_mount, is_root, own_address, run};
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
@@ -86,22 +84,18 @@ impl Client {
     }
 }
 
-fn is_possible(test: &str) -> bool {
+fn is_possible() -> bool {
     if !is_root() {
-        mounted::skip(test, "it takes root for another /etc/resolv.conf");
-        return false;
+        return mounted::skip("it takes root for another /etc/resolv.conf");
     }
-    can_mount(test)
+    can_mount()
         && Path::new("/etc/resolv.conf").exists()
-        && mounted::needs(test, &["dnsmasq", "unshare", "nsenter", "bash"])
+        && mounted::needs(&["dnsmasq", "unshare", "nsenter", "bash"])
 }
 
 #[test]
 fn a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name() {
-    const NAME: &str = "a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name";
-    if !is_possible(NAME) {
-        return;
-    }
+    require!(is_possible());
     let (cell, folder, name_server) = (Cell::new("dns"), Folder::new("dns-client"), own_address());
     // Behind the cell's own server there is one that has nothing.
     let nobody = own_address();
@@ -162,10 +156,7 @@ fn a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name() {
 
 #[test]
 fn a_cell_with_afsdb_records_is_found_and_none_with_no_afsdb() {
-    const NAME: &str = "a_cell_with_afsdb_records_is_found_and_none_with_no_afsdb";
-    if !is_possible(NAME) {
-        return;
-    }
+    require!(is_possible());
     let (cell, folder, name_server) = (Cell::new("afsdb"), Folder::new("afsdb-client"), own_address());
     // Type 18: subtype 1, and the host's name as labels.
     let host = "00:01:02:64:62:04:61:66:61:72:05:6c:6f:63:61:6c:00";

@@ -1,7 +1,6 @@
 //! Database servers over an etcd as processes: what they see of each other, what tools show, and what is refused.
 
-use crate::mounted::our_program;
-use afs_lab::until;
+use crate::mounted::{Folder, ServerProcess, our_program, own_address, run, server_command, skip};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,10 +9,8 @@ use std::time::{Duration, Instant};
 use crate::etcd_cell::{
     EtcdCell, NO_QUORUM, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
 };
-use crate::server_process::{Folder, ServerProcess, command, own_address, run};
 use afs_lab::caller::{Client, Credentials};
 use afs_lab::peers::etcd::Etcd;
-use afs_lab::skipped::skip;
 use afs_wire::ids::{Name, ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::rxafs::GetVolumeInfo;
@@ -23,9 +20,7 @@ use rxgen::xdr::{CharVec, XdrArray, XdrString};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_server_takes_changes_and_all_show_them_at_once() {
-    if !is_here("each_server_takes_changes_and_all_show_them_at_once") {
-        return;
-    }
+    require!(is_here());
     let mut cell = EtcdCell::start("together", 1, 3, "");
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let superuser = cell.superuser();
@@ -83,7 +78,7 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
     let text = text.replace(&cell.addresses[2].to_string(), &own.to_string());
     let text = text.replace(cell.states[2].path().to_str().unwrap(), stranger.path().to_str().unwrap());
     let config = stranger.write("server.toml", &text);
-    let refused = run(command(["--config", config.to_str().unwrap()]));
+    let refused = run(server_command(["--config", config.to_str().unwrap()]));
     assert!(
         !refused.status.success() && said(&refused).contains("copy it from a server of the cell"),
         "{}",
@@ -114,10 +109,7 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() {
-    let test = "servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot";
-    if !is_here(test) {
-        return;
-    }
+    require!(is_here());
     let mut cell = EtcdCell::start("restored", 1, 2, "");
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let superuser = cell.superuser();
@@ -175,7 +167,7 @@ fn a_check_refuses_servers_that_do_not_share_the_databases() {
             state.path()
         );
         let config = state.write("server.toml", &text);
-        run(command(["--config", config.to_str().unwrap(), "--check"]))
+        run(server_command(["--config", config.to_str().unwrap(), "--check"]))
     };
     // Nobody is there to answer, so it is not asked again.
     let alone = start("");
@@ -185,7 +177,7 @@ fn a_check_refuses_servers_that_do_not_share_the_databases() {
     // A file server does not use the etcd of a server.toml that it shares with others.
     let text = format!("server = {{ roles = [\"file\"], state = {:?} }}\n", state.path());
     let config = state.write("file.toml", &(text + "databases.etcd = [\"http://127.0.0.1:1\"]\n"));
-    let output = run(command(["--config", config.to_str().unwrap(), "--check"]));
+    let output = run(server_command(["--config", config.to_str().unwrap(), "--check"]));
     assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
     stock_server(other);
     for etcd in ["", "etcd = [\"http://127.0.0.1:1\"]\n"] {
@@ -198,10 +190,7 @@ fn a_check_refuses_servers_that_do_not_share_the_databases() {
 /// It took each server of afar for one that shares the databases. Two that do not give out the same ids.
 #[test]
 fn a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are_changed() {
-    let test = "a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are_changed";
-    if !is_here(test) {
-        return;
-    }
+    require!(is_here());
     let mut cell = EtcdCell::start("elsewhere", 1, 2, "");
     let check = |cell: &EtcdCell, server| checked(|| run(cell.command(server, &["--check"])));
     let (made, stops) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -249,9 +238,7 @@ fn a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are
 
 #[tokio::test(flavor = "multi_thread")]
 async fn databases_are_copied_from_a_file_to_etcd_and_back() {
-    if !is_here("databases_are_copied_from_a_file_to_etcd_and_back") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("copied", 1);
     let state = Folder::new("copied");
     let address = own_address();
@@ -263,7 +250,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     let members = format!("[databases]\netcd = [{:?}]\n", etcd.endpoints()[0]);
     let in_etcd = state.write("etcd.toml", format!("{general}{members}"));
     let serve = |config: &std::path::Path| {
-        let mut command = command(["--config"]);
+        let mut command = server_command(["--config"]);
         command.arg(config);
         ServerProcess::of(command, address)
     };
@@ -354,10 +341,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
 /// Servers went on making changes while `afar import --replace` removed their rows, until one of the changes made it fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_running_servers() {
-    let test = "databases_that_servers_change_are_not_replaced_and_others_are_taken_by_running_servers";
-    if !is_here(test) {
-        return;
-    }
+    require!(is_here());
     let cell = EtcdCell::start("replaced", 1, 2, "");
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let superuser = cell.superuser();
@@ -431,9 +415,7 @@ async fn databases_that_servers_change_are_not_replaced_and_others_are_taken_by_
 /// A file server answered from its own copy of the VLDB, however old that was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
-    if !is_here("a_file_server_that_cannot_know_where_a_volume_is_says_so") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("located", 1);
     let (state, address) = (Folder::new("located"), own_address());
     let text = format!(
@@ -443,7 +425,7 @@ async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
         etcd.endpoints(),
     );
     let config = state.write("server.toml", &text);
-    let mut start = command(["--config"]);
+    let mut start = server_command(["--config"]);
     start.arg(config);
     let _server = ServerProcess::of(start, address);
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -469,10 +451,7 @@ async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
 
 #[test]
 fn a_role_that_is_stopped_sends_clients_to_another_server_at_once() {
-    let test = "a_role_that_is_stopped_sends_clients_to_another_server_at_once";
-    if !is_here(test) {
-        return;
-    }
+    require!(is_here());
     let cell = EtcdCell::start("stopped", 1, 2, "");
     let config = cell.states[0].path().join("etc/server");
     let does = |words: &[&str]| {
@@ -486,7 +465,7 @@ fn a_role_that_is_stopped_sends_clients_to_another_server_at_once() {
     let is_stock_here =
         ["pts", "vos"].iter().all(|tool| std::process::Command::new(tool).arg("help").output().is_ok());
     if !is_stock_here {
-        skip(&format!("{test}, OpenAFS's tools"), "there are none: Debian's openafs-client has them");
+        skip::<()>("there are none of OpenAFS's tools: Debian's openafs-client has them");
     }
     let [first, second] = [0, 1].map(|server: usize| cell.addresses[server].to_string());
     for (stopped, other) in [(&first, &second), (&second, &first)] {
@@ -524,10 +503,7 @@ fn a_role_that_is_stopped_sends_clients_to_another_server_at_once() {
 /// cell the next time, and said how to begin anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_next() {
-    let test = "a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_next";
-    if !is_here(test) {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("cut", 1);
     let (state, address) = (Folder::new("cut"), own_address());
     let (folder, members) = (state.path().display(), etcd.endpoints());
@@ -538,7 +514,7 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
         )
     };
     let file = state.write("server.toml", config(&folder));
-    let start = || command([std::ffi::OsStr::new("--config"), file.as_os_str()]);
+    let start = || server_command([std::ffi::OsStr::new("--config"), file.as_os_str()]);
     // The configuration is made before the ports are bound.
     let taken = UdpSocket::bind((address, 7002)).unwrap();
     let output = run(start());
@@ -551,8 +527,7 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
         status.is_ok_and(|status| status.success())
     };
     if !mount(&["mount", "--bind", note.to_str().unwrap()]) {
-        skip(test, "nothing can be mounted here");
-        return;
+        return skip("nothing can be mounted here");
     }
     let output = run(start());
     assert!(mount(&["umount"]));
@@ -572,6 +547,6 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
     // Another one that begins with a key of its own is still told that it has the wrong one.
     let other = Folder::new("cut-other");
     let file = other.write("server.toml", config(&other.path().display()));
-    let output = run(command([std::ffi::OsStr::new("--config"), file.as_os_str()]));
+    let output = run(server_command([std::ffi::OsStr::new("--config"), file.as_os_str()]));
     assert!(!output.status.success() && said(&output).contains("another key"), "{}", said(&output));
 }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use crate::etcd_cell::faults::{Apart, number};
 use crate::etcd_cell::{EtcdCell, is_here, volume_entry};
+use crate::mounted::skip;
 use afs_lab::caller::{Client, Credentials, Server};
-use afs_lab::skipped::skip;
 use afs_wire::abort::{PREXIST, PRNOENT, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{Delete, NameToID, NewEntry, PRUSER};
@@ -340,9 +340,7 @@ fn the_checker_refuses_a_look_up_that_misses_what_was_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_slow() {
-    if !is_here("the_history_is_linearizable_while_members_and_servers_die_hang_and_are_slow") {
-        return;
-    }
+    require!(is_here());
     let seed = number("AFAR_SEED", 1);
     let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 10));
     println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
@@ -353,21 +351,17 @@ async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_history_is_linearizable_while_members_are_cut_from_each_other_and_networks_and_disks_are_slow() {
-    let test =
-        "the_history_is_linearizable_while_members_are_cut_from_each_other_and_networks_and_disks_are_slow";
-    if !is_here(test) {
-        return;
-    }
+    require!(is_here());
     let seed = number("AFAR_SEED", 1);
     let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 10));
     println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
     let cell = match EtcdCell::start_apart("apart", 3, 3, NO_MEMORY) {
         Ok(cell) => cell,
-        Err(reason) => return skip(test, &format!("members cannot have networks of their own: {reason}")),
+        Err(reason) => return skip(&format!("members cannot have networks of their own: {reason}")),
     };
     let is_done = |what: &str, result: Result<(), String>| {
         if let Err(reason) = &result {
-            skip(&format!("{test}, slow {what}"), reason);
+            skip::<()>(&format!("slow {what}: {reason}"));
         }
         result.is_ok()
     };

@@ -1,10 +1,7 @@
 //! Mounts whose servers are stopped or silent, with real programs: what is read is right, and a signal ends who waits. That reads and writes
 //! go on when servers are back is in `crates/afs-client/tests/outages.rs`.
 
-use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{can_mount, needs, text_of, wait_for};
-use afs_lab::until;
+use crate::mounted::{self, Cell, can_mount, needs, text_of, wait_for};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -28,10 +25,7 @@ fn interrupt(mut child: Child, what: &str) {
 
 #[test]
 fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
-    const NAME: &str = "a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("silence");
     let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
     let text = text_of(1, 64 << 20);
@@ -75,10 +69,7 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
 /// not answer, and told it of nothing before it acknowledged others' changes.
 #[test]
 fn a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_changes() {
-    const NAME: &str = "a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_changes";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     const GIVES_UP: u32 = 5;
     let cell = Cell::waiting("stood-still", Some(GIVES_UP));
     let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
@@ -128,10 +119,7 @@ fn python(text: &str, file: &Path, stdin: Stdio) -> Child {
 
 #[test]
 fn ctrl_c_ends_fsync_readdir_stat_and_rename_that_wait_for_a_server() {
-    const NAME: &str = "ctrl_c_ends_fsync_readdir_stat_and_rename_that_wait_for_a_server";
-    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["python3"]));
     let cell = Cell::new("signals");
     let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
     for dir in ["listed", "emptied"] {
@@ -178,10 +166,7 @@ os.fsync(file)",
 /// the kernel lets nobody read most of what `/proc` tells of the process: the mount waited for that, with all its threads, for ever.
 #[test]
 fn programs_that_begin_while_files_are_open_do_not_stop_the_mount() {
-    const NAME: &str = "programs_that_begin_while_files_are_open_do_not_stop_the_mount";
-    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["python3"]));
     let cell = Cell::new("beginning");
     let (mount, here) = cell.mount("one");
     // More than the mount has threads.
@@ -210,11 +195,7 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in begun))",
 /// The kernel has the mount's process wait for what it has locked for a program, and a server that is silent has the answer.
 #[test]
 fn a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_programs_too() {
-    const NAME: &str =
-        "a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_programs_too";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     // The page of a file that is read, and the directory into which a file is moved.
     for (program, flushed) in
         [("tail -c 4096 \"$1/large\"", "large"), ("mv \"$1/small\" \"$1/into/small\"", "into")]
@@ -271,10 +252,7 @@ fn abort_connection(path: &Path) {
 /// As after a laptop was closed: the servers could not tell it what changed, and it asks before it answers.
 #[test]
 fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
-    const NAME: &str = "a_mount_that_was_stopped_reads_what_was_written_meanwhile";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::waiting("woken", None);
     let ((_one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
     let read = || fs::read_to_string(there.join("file")).unwrap();
@@ -311,10 +289,7 @@ fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
 /// are told of afterwards (docs/semantics.md).
 #[test]
 fn a_program_that_handles_ctrl_c_in_a_read_gets_its_data_and_one_that_is_killed_ends() {
-    const NAME: &str = "a_program_that_handles_ctrl_c_in_a_read_gets_its_data_and_one_that_is_killed_ends";
-    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["python3"]));
     let cell = Cell::new("handled");
     let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
     fs::write(here.join("large"), text_of(1, 64 << 20)).unwrap();

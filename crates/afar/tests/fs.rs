@@ -1,9 +1,6 @@
 //! `afar fs` and `afar tokens` in a mount of `afar up`: what they print, line by line, and that it has happened.
 
-use crate::mounted::{Process, afar, our_program, socket_of};
-use crate::server_process::{Folder, own_address};
-use afs_lab::skipped::skip;
-use afs_lab::until;
+use crate::mounted::{Folder, Process, afar, our_program, own_address, skip, socket_of};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -34,8 +31,7 @@ impl Up {
     /// The same, of another name.
     fn start_cell(name: &str, cell: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            skip(&format!("afar fs {name}"), "it takes root and /dev/fuse");
-            return None;
+            return skip("it takes root and /dev/fuse");
         }
         let state = Folder::new(name);
         let mount = state.path().join("mount");

@@ -1,19 +1,14 @@
 //! What programs are used to from local file systems, and lean on without looking: signals while they wait, and locks of the real kernel's. More
 //! habits are in `crates/afs-fuse/tests`.
 
-use crate::mounted;
-use crate::mounted::cell::{self, Cell};
-use crate::mounted::{can_mount, needs};
+use crate::mounted::{self, Cell, can_mount, cell, needs};
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
 fn a_wait_for_a_lock_ends_with_the_programs_alarm() {
-    const NAME: &str = "a_wait_for_a_lock_ends_with_the_programs_alarm";
-    if !can_mount(NAME) || !needs(NAME, &["flock", "python3"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["flock", "python3"]));
     let cell = Cell::new("alarm");
     let (_mount, place) = cell.mount("one");
     let held = File::create(place.join("l")).unwrap();
@@ -69,10 +64,7 @@ sys.stdin.read()
 /// The server holds the lock for another mount: the client asks it again and again, in a call that no signal of the program reaches.
 #[test]
 fn a_wait_for_a_lock_of_another_mount_ends_with_the_programs_signal() {
-    const NAME: &str = "a_wait_for_a_lock_of_another_mount_ends_with_the_programs_signal";
-    if !can_mount(NAME) || !needs(NAME, &["flock", "timeout"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["flock", "timeout"]));
     let cell = Cell::new("alarms");
     let ((_one, here), (_two, there)) = (cell.mount("one"), cell.mount("two"));
     let held = File::create(here.join("l")).unwrap();
@@ -97,10 +89,7 @@ fn a_wait_for_a_lock_of_another_mount_ends_with_the_programs_signal() {
 
 #[test]
 fn a_directory_moves_to_another_folder_without_waiting_for_the_kernel() {
-    const NAME: &str = "a_directory_moves_to_another_folder_without_waiting_for_the_kernel";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     cell::answers_in_time("moved", |cell| {
         let (_mount, place) = cell.mount("one");
         for round in 0..3 {
@@ -118,10 +107,7 @@ fn a_directory_moves_to_another_folder_without_waiting_for_the_kernel() {
 /// As procmail and `lockfile` do in a maildir.
 #[test]
 fn removing_a_file_that_is_locked_writes_no_warning() {
-    const NAME: &str = "removing_a_file_that_is_locked_writes_no_warning";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     cell::at_once("locked", |cell| {
         let (mount, place) = cell.mount("one");
         let file = File::create(place.join("l")).unwrap();
@@ -141,10 +127,7 @@ fn removing_a_file_that_is_locked_writes_no_warning() {
 /// Nothing to read is not the same as a file with nothing in it.
 #[test]
 fn afsio_write_whose_input_is_closed_fails_and_leaves_the_file() {
-    const NAME: &str = "afsio_write_whose_input_is_closed_fails_and_leaves_the_file";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("input");
     let (_mount, place) = cell.mount("one");
     fs::write(place.join("kept"), "kept").unwrap();

@@ -1,8 +1,8 @@
 //! Homes in AFS on a machine with systemd: what docs/users.md says of services there is run here, with the PAM stacks, `systemd --user`, sudo and
 //! gpg of Debian.
 
+use crate::mounted::skip;
 use afs_lab::peers::systemd::Machine;
-use afs_lab::skipped::skip;
 use std::path::Path;
 
 /// The folder with alice's home, as the administrator's mount has it.
@@ -49,33 +49,25 @@ struct Site {
 }
 
 impl Site {
-    fn new(test: &str) -> Option<Self> {
+    fn new() -> Option<Self> {
         let afar = Path::new(env!("CARGO_BIN_EXE_afar"));
         let module = afar.with_file_name("libpam_afar.so");
         if !module.exists() {
-            skip(test, "the PAM module is not built");
-            return None;
+            return skip("the PAM module is not built");
         }
         for program in ["sudo", "gpg", "kadmin.local", "setcap", "crontab", "k5start", "krenew", "tmux"] {
             if !["/usr/bin", "/usr/sbin"].iter().any(|folder| Path::new(folder).join(program).exists()) {
-                skip(test, &format!("{program} is not installed"));
-                return None;
+                return skip(&format!("{program} is not installed"));
             }
         }
         let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
-        let machine = Machine::boot(
-            test,
-            &[
-                (afar, "/usr/bin/afar"),
-                (&module, "/usr/lib/x86_64-linux-gnu/security/pam_afar.so"),
-                (&packaging.join("debian/afar.pam-config"), "/usr/share/pam-configs/afar"),
-                (
-                    &packaging.join("systemd/user/afar-renew.service"),
-                    "/usr/lib/systemd/user/afar-renew.service",
-                ),
-                (&packaging.join("systemd/user/afar-renew.timer"), "/usr/lib/systemd/user/afar-renew.timer"),
-            ],
-        )?;
+        let machine = Machine::boot(&[
+            (afar, "/usr/bin/afar"),
+            (&module, "/usr/lib/x86_64-linux-gnu/security/pam_afar.so"),
+            (&packaging.join("debian/afar.pam-config"), "/usr/share/pam-configs/afar"),
+            (&packaging.join("systemd/user/afar-renew.service"), "/usr/lib/systemd/user/afar-renew.service"),
+            (&packaging.join("systemd/user/afar-renew.timer"), "/usr/lib/systemd/user/afar-renew.timer"),
+        ])?;
         for (name, text) in [("cell", CELL), ("client", CLIENT), ("adm", ADMINISTRATOR)] {
             machine.write(&format!("/etc/systemd/system/{name}.service"), text);
         }
@@ -157,8 +149,7 @@ fn is_in_pag(groups: &str) -> bool {
 /// `systemd --user` was in a PAG of its own without a token, and so was everything that it started.
 #[test]
 fn the_services_of_a_user_with_a_home_in_afs_have_the_token_of_the_login() {
-    const NAME: &str = "the_services_of_a_user_with_a_home_in_afs_have_the_token_of_the_login";
-    let Some(site) = Site::new(NAME) else { return };
+    let Some(site) = Site::new() else { return };
     site.pam("nopag always_aklog");
     site.kinit();
     assert!(!is_in_pag(&site.login("echo x > ~/by-login; id -G")));
@@ -178,8 +169,7 @@ fn the_services_of_a_user_with_a_home_in_afs_have_the_token_of_the_login() {
 /// Jobs with a keytab had no recipe, and `k5start` with a command ended with "cannot create PAG"; what a login left behind was anonymous at once.
 #[test]
 fn jobs_of_cron_and_those_that_a_login_leaves_behind_have_their_tokens() {
-    const NAME: &str = "jobs_of_cron_and_those_that_a_login_leaves_behind_have_their_tokens";
-    let Some(site) = Site::new(NAME) else { return };
+    let Some(site) = Site::new() else { return };
     site.pam("always_aklog retain_after_close");
 
     // No ticket of a login helps these two. cron begins what is for the start of the machine at once.

@@ -5,8 +5,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::mounted::signal;
-use crate::server_process::{Folder, ServerProcess, suite, words};
+use crate::mounted::{Folder, ServerProcess, signal, suite, words};
 
 /// How often a command is interrupted, each time later in what it does.
 const ROUNDS: u32 = 30;

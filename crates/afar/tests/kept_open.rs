@@ -9,9 +9,7 @@
 //! mounts that cannot be told. AFAR_KEPT_OPEN_SECONDS says for how long (default 30), AFAR_SEED from which seed: a failure prints its
 //! seed and what was done.
 
-use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{afar, can_mount, run, socket_of};
+use crate::mounted::{self, Cell, afar, can_mount, run, socket_of};
 use afs_lab::cpu::cpu;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -493,12 +491,8 @@ fn whole(seed: u64, mounts: &[(mounted::Process, PathBuf)], local: &Path) {
 
 #[test]
 fn a_file_is_the_newest_when_it_was_opened_or_locked_and_never_goes_back_while_it_stays_open() {
-    const NAME: &str =
-        "a_file_is_the_newest_when_it_was_opened_or_locked_and_never_goes_back_while_it_stays_open";
     let _cpu = cpu();
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let lasts = Duration::from_secs(mounted::number("AFAR_KEPT_OPEN_SECONDS", 30));
     let first = mounted::number("AFAR_SEED", 1);
     let cell = Cell::new("kept-open");

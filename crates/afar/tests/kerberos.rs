@@ -1,11 +1,9 @@
 //! Users with the tickets of a real KDC: `aklog`, `tokens` and `unlog` at a mount of our client, in a cell whose servers have the key
 //! that the KDC has.
 
-use crate::mounted;
 use crate::mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
-use crate::mounted::{Process, open, succeed};
+use crate::mounted::{self, Process, open, succeed};
 use afs_lab::peers::kdc::{self, Kdc, PASSWORD, Realm};
-use afs_lab::until;
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -20,8 +18,7 @@ const READ: &str = "cat \"$1/scratch/alice/file\"";
 
 #[test]
 fn a_ticket_of_a_kdc_lets_its_owner_in_and_nobody_else_until_unlog() {
-    const NAME: &str = "a_ticket_of_a_kdc_lets_its_owner_in_and_nobody_else_until_unlog";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.private_folder(ALICE);
     assert!(!scene.can(ALICE, WRITE), "without a token she is nobody");
 
@@ -81,8 +78,7 @@ fn a_ticket_of_a_kdc_lets_its_owner_in_and_nobody_else_until_unlog() {
 
 #[test]
 fn tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart() {
-    const NAME: &str = "tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.private_folder(ALICE);
     let keytab = scene.cell.folder.join("state/etc/server/rxkad.keytab");
     for kind in ["aes256-cts", "aes128-cts", "aes256-sha2"] {
@@ -110,13 +106,12 @@ fn tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart
 
 #[test]
 fn heimdals_tickets_are_as_good_as_mits() {
-    const NAME: &str = "heimdals_tickets_are_as_good_as_mits";
     let programs = match kdc::heimdal_available() {
         Ok(programs) => programs,
-        Err(why) => return mounted::skip(NAME, &why),
+        Err(why) => return mounted::skip(&why),
     };
     let start = |folder: &Path, realm: &Realm<'_>| Kdc::start_heimdal(folder, realm, &programs);
-    let Some(scene) = Scene::of(NAME, "", start) else { return };
+    let Some(scene) = Scene::of("", start) else { return };
     scene.private_folder(ALICE);
     scene.kinit(ALICE);
     scene.run(ALICE, &["aklog"]);
@@ -141,11 +136,10 @@ fn heimdals_tickets_are_as_good_as_mits() {
 
 #[test]
 fn k5start_and_krenew_get_tokens_by_our_aklog() {
-    const NAME: &str = "k5start_and_krenew_get_tokens_by_our_aklog";
     if Command::new("k5start").arg("-h").output().is_err() {
-        return mounted::skip(NAME, "k5start is not installed (Debian's kstart)");
+        return mounted::skip("k5start is not installed (Debian's kstart)");
     }
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let aklog = scene.realm.join("aklog");
     std::os::unix::fs::symlink(&scene.program, &aklog).unwrap();
     let keytab = scene.realm.join("keytab-of-alice");
@@ -167,11 +161,10 @@ fn k5start_and_krenew_get_tokens_by_our_aklog() {
 
 #[test]
 fn a_cache_in_the_kernels_keyring_is_as_good_as_a_file() {
-    const NAME: &str = "a_cache_in_the_kernels_keyring_is_as_good_as_a_file";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let has_keyrings = Command::new("keyctl").args(["session", "-", "true"]).output();
     if !has_keyrings.is_ok_and(|output| output.status.success()) {
-        return mounted::skip(NAME, "there are no keyrings, or no keyctl (Debian's keyutils)");
+        return mounted::skip("there are no keyrings, or no keyctl (Debian's keyutils)");
     }
     let text = format!(
         "export KRB5CCNAME=KEYRING:session:afar; echo {PASSWORD} | kinit alice && '{}' aklog && klist",
@@ -187,12 +180,11 @@ fn a_cache_in_the_kernels_keyring_is_as_good_as_a_file() {
 
 #[test]
 fn a_cache_of_a_kcm_daemon_is_as_good_as_a_file() {
-    const NAME: &str = "a_cache_of_a_kcm_daemon_is_as_good_as_a_file";
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/heimdal/usr/sbin/kcm");
     if !program.exists() {
-        return mounted::skip(NAME, "there is no KCM daemon: scripts/tools.sh fetches Heimdal's");
+        return mounted::skip("there is no KCM daemon: scripts/tools.sh fetches Heimdal's");
     }
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let run = scene.realm.join("run");
     fs::create_dir(&run).unwrap();
     open(&run);
@@ -223,8 +215,7 @@ fn a_cache_of_a_kcm_daemon_is_as_good_as_a_file() {
 
 #[test]
 fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
-    const NAME: &str = "a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.private_folder(ALICE);
     let config = scene.cell.folder.join("state/etc/server").display().to_string();
     let key = |words: &[&str]| mounted::afar([&["key"], words, &["-config", &config]].concat());
@@ -253,8 +244,7 @@ fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
 
 #[test]
 fn a_key_that_the_servers_lack_makes_its_users_nobody_until_it_is_there() {
-    const NAME: &str = "a_key_that_the_servers_lack_makes_its_users_nobody_until_it_is_there";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.private_folder(ALICE);
     let keytab = scene.realm.join("only-the-kdc-has-it");
     scene.kdc.add_service(SERVICE, "aes256-cts", &keytab).unwrap();
@@ -278,11 +268,8 @@ fn a_key_that_the_servers_lack_makes_its_users_nobody_until_it_is_there() {
 
 #[test]
 fn a_clock_that_is_ten_minutes_off_is_named_as_the_cause() {
-    const NAME: &str = "a_clock_that_is_ten_minutes_off_is_named_as_the_cause";
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["gcc"]) {
-        return;
-    }
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["gcc"]));
     let library = mounted::clock_that_is_ahead(&scene.realm, 600);
     scene.kinit(ALICE);
     let mut command = scene.afar(ALICE, &["aklog"]);
@@ -296,13 +283,9 @@ fn a_clock_that_is_ten_minutes_off_is_named_as_the_cause() {
 /// As those of realms that put many groups into a ticket.
 #[test]
 fn a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refused_at_once() {
-    const NAME: &str =
-        "a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refused_at_once";
     const LONGEST: usize = 12_000;
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["gcc"]) {
-        return;
-    }
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["gcc"]));
     let program = scene.realm.join("ticket");
     kdc::ticket_program(&program).unwrap();
     scene.private_folder(ALICE);
@@ -340,8 +323,7 @@ fn a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refu
 
 #[test]
 fn a_cache_that_is_a_folder_is_as_good_as_a_file_and_one_of_somebody_else_is_not_read() {
-    const NAME: &str = "a_cache_that_is_a_folder_is_as_good_as_a_file_and_one_of_somebody_else_is_not_read";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let folder = scene.realm.join("of-alice-too");
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
@@ -369,8 +351,7 @@ fn a_cache_that_is_a_folder_is_as_good_as_a_file_and_one_of_somebody_else_is_not
 
 #[test]
 fn another_process_of_the_same_user_does_not_look_into_one_that_logs_in() {
-    const NAME: &str = "another_process_of_the_same_user_does_not_look_into_one_that_logs_in";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let mut command = scene.afar(ALICE, &["klog", "-principal", "alice", "-pipe"]);
     // It waits for the password.
     let mut login = command.stdin(Stdio::piped()).spawn().unwrap();
@@ -383,8 +364,7 @@ fn another_process_of_the_same_user_does_not_look_into_one_that_logs_in() {
 
 #[test]
 fn what_kerberos_refuses_is_told_with_what_to_do() {
-    const NAME: &str = "what_kerberos_refuses_is_told_with_what_to_do";
-    let Some(mut scene) = Scene::new(NAME) else { return };
+    let Some(mut scene) = Scene::new() else { return };
     scene.kinit(ALICE);
     let said = fail(scene.afar(ALICE, &["aklog", "-cell", "nosuch.cell"]), 3);
     assert!(said.contains("aklog: Can't get information about cell nosuch.cell."), "{said}");
@@ -403,8 +383,7 @@ fn what_kerberos_refuses_is_told_with_what_to_do() {
 
 #[test]
 fn a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good() {
-    const NAME: &str = "a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.private_folder(ALICE);
     // On a busy machine the first may be over before it is used.
     let has_written = ["15s", "40s"].into_iter().any(|life| {
@@ -423,8 +402,7 @@ fn a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good() {
 
 #[test]
 fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
-    const NAME: &str = "what_was_written_when_a_token_ended_is_stored_with_the_next_one";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.private_folder(ALICE);
     scene.kinit_as(ALICE, "alice", &["-l", "30s"]);
     scene.run(ALICE, &["aklog"]);
@@ -469,8 +447,7 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
 
 #[test]
 fn a_renewed_ticket_gives_a_newer_token_by_one_command() {
-    const NAME: &str = "a_renewed_ticket_gives_a_newer_token_by_one_command";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.kinit_as(ALICE, "alice", &["-l", "1h", "-r", "2h"]);
     scene.run(ALICE, &["aklog"]);
     let before = scene.tokens(ALICE)[0]["expires"].as_i64().unwrap();
@@ -505,11 +482,8 @@ fn seeing_only(folders: &[&Path], user: Local, command: &Command) -> Command {
 
 #[test]
 fn a_mount_of_somebody_else_is_not_given_tokens() {
-    const NAME: &str = "a_mount_of_somebody_else_is_not_given_tokens";
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["fusermount3", "setpriv", "unshare"]) {
-        return;
-    }
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["fusermount3", "setpriv", "unshare"]));
     let folder = scene.realm.join("mount-of-nobody");
     fs::create_dir(&folder).unwrap();
     chown(&folder, Some(NOBODY.uid), Some(NOBODY.uid)).unwrap();

@@ -4,7 +4,7 @@
 //!
 //! AFAR_KILLS says how often (default 5), AFAR_SEED with which seed.
 
-use crate::mounted::our_program;
+use crate::mounted::{Folder, ServerProcess, our_program};
 use afs_lab::cpu::cpu;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::server_process::{Folder, ServerProcess};
 use afs_lab::caller::{Client, Credentials, Error, FileServer, Heard};
 use afs_wire::Uuid;
 use afs_wire::abort::VNOVNODE;

@@ -1,8 +1,7 @@
 //! Passwords: `klog` at a mount, and a cell of `afar up` that has a realm of its own.
 
-use crate::mounted;
 use crate::mounted::realm::{ALICE, BOB, Scene, fail};
-use crate::mounted::{Folder, Process, can_mount, is_root, own_address, succeed};
+use crate::mounted::{self, Folder, Process, can_mount, is_root, own_address, succeed};
 use afs_lab::peers::kdc::{self, PASSWORD};
 use std::fs;
 use std::io::{Read, Write};
@@ -13,8 +12,7 @@ use std::time::Duration;
 
 #[test]
 fn klog_takes_a_password_or_a_keytab_and_leaves_no_ticket_behind() {
-    const NAME: &str = "klog_takes_a_password_or_a_keytab_and_leaves_no_ticket_behind";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let password = scene.realm.join("given");
     fs::write(&password, format!("{PASSWORD}\n")).unwrap();
     let mut command = scene.afar(ALICE, &["klog", "-principal", "alice", "-pipe"]);
@@ -36,8 +34,7 @@ fn klog_takes_a_password_or_a_keytab_and_leaves_no_ticket_behind() {
 
 #[test]
 fn a_password_that_is_not_given_after_all_leaves_the_terminal_as_it_was() {
-    const NAME: &str = "a_password_that_is_not_given_after_all_leaves_the_terminal_as_it_was";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let login = scene.afar(ALICE, &["klog", "-principal", "alice"]);
     // `script` (bsdutils) gives it a terminal, which answers the question with Ctrl-C.
     let words = [login.get_program()].into_iter().chain(login.get_args());
@@ -75,12 +72,9 @@ fn a_password_that_is_not_given_after_all_leaves_the_terminal_as_it_was() {
 
 #[test]
 fn a_newcomer_logs_in_to_a_cell_that_has_its_own_realm() {
-    const NAME: &str = "a_newcomer_logs_in_to_a_cell_that_has_its_own_realm";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     if let Err(why) = kdc::available() {
-        return mounted::skip(NAME, &why);
+        return mounted::skip(&why);
     }
     let folder = Folder::new("own-realm");
     let address = own_address();

@@ -1,7 +1,6 @@
 //! A mount whose servers are behind a bad link, emulated between two network namespaces: what is written and read over it is the same.
 
-use crate::mounted;
-use crate::mounted::{Folder, Process, TIMEOUT, can_mount, needs, script};
+use crate::mounted::{self, Folder, Process, TIMEOUT, can_mount, needs, script};
 use afs_lab::cpu::cpu;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,12 +40,9 @@ fn make_repository(folder: &Path) {
 #[test]
 fn a_clone_and_a_tree_of_files_are_whole_over_a_link_that_loses_one_datagram_in_twenty() {
     let _cpu = cpu();
-    const NAME: &str = "a_clone_and_a_tree_of_files_are_whole_over_a_link_that_loses_one_datagram_in_twenty";
-    if !can_mount(NAME) || !needs(NAME, &["git", "tar"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["git", "tar"]));
     if let Err(why) = linkem::available() {
-        return mounted::skip(NAME, &why);
+        return mounted::skip(&why);
     }
     let link = linkem::Link::builder().rtt(Duration::from_millis(10)).rate_mbit(200.0).start().unwrap();
     let folder = Folder::new("lossy");

@@ -19,27 +19,22 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// There is one network for such cells.
 static NETWORK: Mutex<()> = Mutex::new(());
 
-fn can_run(test: &str) -> bool {
+fn can_run() -> bool {
     if !is_root() {
-        skip(test, "only root may make network namespaces");
-        return false;
+        return skip("only root may make network namespaces");
     }
     if let Err(reason) = afs_lab::peers::etcd::available() {
-        skip(test, &reason);
-        return false;
+        return skip(&reason);
     }
     if Command::new("ip").args(["netns", "list"]).output().is_err() {
-        skip(test, "there is no ip: Debian's iproute2 has it");
-        return false;
+        return skip("there is no ip: Debian's iproute2 has it");
     }
-    can_mount(test)
+    can_mount()
 }
 
 #[test]
 fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
-    if !can_run("a_cell_of_three_machines_is_read_and_changed_while_one_is_dead") {
-        return;
-    }
+    require!(can_run());
     let _network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new("machines");
     let start = || {
@@ -221,9 +216,7 @@ fn work(folder: &Path, stops: &AtomicBool, rounds: &Rounds) -> Vec<String> {
 
 #[test]
 fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_an_error() {
-    if !can_run("one_machine_after_another_is_restarted_while_programs_write_and_read_without_an_error") {
-        return;
-    }
+    require!(can_run());
     let _network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     let (folder, cell) = (Folder::new("rolling"), "rolling.test");
     let (state, mount) = (folder.join("state"), folder.join("mnt"));

@@ -1,5 +1,8 @@
 //! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
 
+#[macro_use(require, until)]
+extern crate afs_lab;
+
 mod aklog;
 mod attacks;
 mod bos;
@@ -47,7 +50,6 @@ mod rights;
 mod rounds;
 mod rxdebug;
 mod server;
-mod server_process;
 mod systemd;
 mod together;
 mod token_ends;

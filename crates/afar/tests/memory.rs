@@ -3,7 +3,6 @@
 
 use crate::mounted::{Folder, Process, afar, can_mount, number, own_address, up};
 use afs_lab::cpu::cpu;
-use afs_lab::until;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -77,9 +76,7 @@ fn path_of(scratch: &Path, number: u64) -> PathBuf {
 #[test]
 fn the_kernel_knows_no_more_files_than_there_is_memory_for() {
     let _cpu = cpu();
-    if !can_mount("the_kernel_knows_no_more_files_than_there_is_memory_for") {
-        return;
-    }
+    require!(can_mount());
     let folder = Folder::new("nodes");
     let (up, scratch) = watched_up(&folder, "64M");
     let limit = up.gauge("afs_client_memory_limit_bytes", "nodes") / NODE_BYTES;
@@ -153,9 +150,7 @@ fn round(here: &Path, there: &Path, number: u64) {
 #[test]
 fn work_that_leaves_nothing_behind_takes_no_more_memory_each_time() {
     let _cpu = cpu();
-    if !can_mount("work_that_leaves_nothing_behind_takes_no_more_memory_each_time") {
-        return;
-    }
+    require!(can_mount());
     let rounds = number("AFAR_MEMORY_ROUNDS", 6);
     let folder = Folder::new("rounds-of-memory");
     let (up, here) = watched_up(&folder, "64M");

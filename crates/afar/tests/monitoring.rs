@@ -1,8 +1,7 @@
 //! What Prometheus and Grafana are given, `packaging/prometheus` and `packaging/grafana`: promtool tries the alerts, and each metric that alerts
 //! and dashboard name is one that a cell has.
 
-use crate::mounted;
-use crate::mounted::{Folder, Process, can_mount, own_address, up};
+use crate::mounted::{self, Folder, Process, can_mount, own_address, up};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +15,12 @@ fn packaging(name: &str) -> PathBuf {
 }
 
 /// Runs promtool, Debian's package `prometheus`; `None`, told as skipped, where it is not.
-fn promtool(test: &str, words: &[&str], input: &str) -> Option<()> {
+fn promtool(words: &[&str], input: &str) -> Option<()> {
     let mut command = Command::new("promtool");
     command.args(words).current_dir(packaging("prometheus"));
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let Ok(mut process) = spawned else {
-        mounted::skip(test, "promtool is not installed");
-        return None;
+        return mounted::skip("promtool is not installed");
     };
     process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = process.wait_with_output().unwrap();
@@ -32,8 +30,8 @@ fn promtool(test: &str, words: &[&str], input: &str) -> Option<()> {
 }
 
 /// What a cell with a mount publishes.
-fn published(test: &str) -> Option<String> {
-    if !can_mount(test) {
+fn published() -> Option<String> {
+    if !can_mount() {
         return None;
     }
     let (folder, address) = (Folder::new("monitoring"), own_address());
@@ -57,9 +55,8 @@ fn names(expression: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn each_alert_is_raised_by_what_it_is_for() {
-    const NAME: &str = "each_alert_is_raised_by_what_it_is_for";
-    let Some(()) = promtool(NAME, &["check", "rules", "afar.rules.yml"], "") else { return };
-    promtool(NAME, &["test", "rules", "afar.rules.test.yml"], "");
+    let Some(()) = promtool(&["check", "rules", "afar.rules.yml"], "") else { return };
+    promtool(&["test", "rules", "afar.rules.test.yml"], "");
     let rules = fs::read_to_string(packaging("prometheus/afar.rules.yml")).unwrap();
     let tests = fs::read_to_string(packaging("prometheus/afar.rules.test.yml")).unwrap();
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
@@ -69,15 +66,13 @@ fn each_alert_is_raised_by_what_it_is_for() {
 
 #[test]
 fn prometheus_takes_the_metrics_of_a_cell_as_they_are() {
-    const NAME: &str = "prometheus_takes_the_metrics_of_a_cell_as_they_are";
-    let Some(text) = published(NAME) else { return };
-    promtool(NAME, &["check", "metrics"], &text);
+    let Some(text) = published() else { return };
+    promtool(&["check", "metrics"], &text);
 }
 
 #[test]
 fn alerts_and_dashboard_ask_for_metrics_that_a_cell_has() {
-    const NAME: &str = "alerts_and_dashboard_ask_for_metrics_that_a_cell_has";
-    let Some(text) = published(NAME) else { return };
+    let Some(text) = published() else { return };
     let has: BTreeSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
     let rules = fs::read_to_string(packaging("prometheus/afar.rules.yml")).unwrap();
     let mut wanted: Vec<String> =

@@ -2,7 +2,7 @@
 //! and the partitions must agree, the files must be those that were written, and the partitions must be undamaged. `AFAR_KILLS` is the number of
 //! kills, `AFAR_SEED` the seed.
 
-use crate::server_process;
+use crate::mounted;
 use afs_lab::cpu::cpu;
 use std::env;
 use std::fs;
@@ -63,7 +63,7 @@ async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again(
     for server in ["ONE", "TWO"] {
         cell.does(&format!("addsite {server} a v"));
     }
-    let folder = server_process::Folder::new("motion-dump");
+    let folder = mounted::Folder::new("motion-dump");
     let dump = folder.path().join("v.dump").display().to_string();
     cell.does(&format!("dump v -file {dump}"));
     let restored = cell.json(&format!("restore TWO b r -file {dump}"));

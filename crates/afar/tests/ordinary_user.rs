@@ -1,8 +1,7 @@
 //! Tests of `afar up` and `afar mount` for a user without any privilege, who mounts through Debian's `fusermount3`: everything works, only
 //! this user can reach it, and it ends. Other tests look at what a crash leaves, and at the messages when it cannot start.
 
-use crate::mounted;
-use crate::mounted::{Folder, Process, TIMEOUT, can_mount, is_root, needs, own_address, run};
+use crate::mounted::{self, Folder, Process, TIMEOUT, can_mount, is_root, needs, own_address, run};
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -20,18 +19,16 @@ struct Somebody {
 
 impl Somebody {
     /// `None`, told as skipped, where there can be none.
-    fn new(test: &str) -> Option<Self> {
-        if !can_mount(test) || !needs(test, &["setpriv", "fusermount3"]) {
+    fn new() -> Option<Self> {
+        if !can_mount() || !needs(&["setpriv", "fusermount3"]) {
             return None;
         }
         if !is_root() {
-            mounted::skip(test, "it takes root to be another user");
-            return None;
+            return mounted::skip("it takes root to be another user");
         }
         // Debian's udev makes it so; where there is no udev, scripts/packages.sh does.
         if fs::metadata("/dev/fuse").is_ok_and(|device| device.permissions().mode() & 0o006 != 0o006) {
-            mounted::skip(test, "/dev/fuse is not for everybody");
-            return None;
+            return mounted::skip("/dev/fuse is not for everybody");
         }
         let home = Folder::new("ordinary");
         fs::set_permissions(home.join("."), fs::Permissions::from_mode(0o755)).unwrap();
@@ -95,7 +92,7 @@ fn is_mounted(path: &Path) -> bool {
 
 #[test]
 fn a_cell_of_ones_own_in_the_home_folder() {
-    let Some(user) = Somebody::new("a_cell_of_ones_own_in_the_home_folder") else { return };
+    let Some(user) = Somebody::new() else { return };
     let address = own_address().to_string();
     let process = user.up(&address);
     assert!(process.ready.contains("/afs scratch="), "{}", process.ready);
@@ -134,7 +131,7 @@ fn a_cell_of_ones_own_in_the_home_folder() {
 
 #[test]
 fn what_a_kill_has_left_is_removed_and_nothing_is_lost() {
-    let Some(user) = Somebody::new("what_a_kill_has_left_is_removed_and_nothing_is_lost") else { return };
+    let Some(user) = Somebody::new() else { return };
     let address = own_address().to_string();
     let mut process = user.up(&address);
     user.shell("echo kept > afs/afar.local/scratch/file");
@@ -149,7 +146,7 @@ fn what_a_kill_has_left_is_removed_and_nothing_is_lost() {
 
 #[test]
 fn the_client_alone() {
-    let Some(user) = Somebody::new("the_client_alone") else { return };
+    let Some(user) = Somebody::new() else { return };
     let address = own_address().to_string();
     let servers = Process::start(user.afar(&["up", "--no-mount", "--bind", &address]), None);
     let mount = |words: &[&str]| {
@@ -181,7 +178,7 @@ fn the_client_alone() {
 
 #[test]
 fn what_keeps_it_from_starting_is_said_with_what_to_do() {
-    let Some(user) = Somebody::new("what_keeps_it_from_starting_is_said_with_what_to_do") else { return };
+    let Some(user) = Somebody::new() else { return };
     let address = own_address();
     let bind = address.to_string();
     let up = |words: &[&str]| user.afar(&[&["up", "--bind", &bind], words].concat());
@@ -238,7 +235,7 @@ fn with_program(command: &Command, program: &str) -> Command {
 
 #[test]
 fn doctor_tells_an_ordinary_user_what_he_has() {
-    let Some(user) = Somebody::new("doctor_tells_an_ordinary_user_what_he_has") else { return };
+    let Some(user) = Somebody::new() else { return };
     let output = run(user.afar(&["doctor", "-json", "-bind", &own_address().to_string()]));
     let text = String::from_utf8_lossy(&output.stdout);
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::process::{Command, Output};
 
-use crate::server_process::{Folder, ServerProcess, command, own_address, suite};
+use crate::mounted::{Folder, ServerProcess, own_address, server_command, suite};
 use afs_lab::caller::{Client, Credentials};
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
@@ -26,7 +26,8 @@ impl Cell {
         let state = Folder::new(name);
         let address = own_address();
         let folder = state.path().display().to_string();
-        let mut command = command(["--bind", &address.to_string(), "--state", &folder, "--cell", CELL]);
+        let mut command =
+            server_command(["--bind", &address.to_string(), "--state", &folder, "--cell", CELL]);
         prepare(&state, &mut command);
         command.stderr(File::create(state.path().join("log")).unwrap());
         let server = ServerProcess::of(command, address);

@@ -2,19 +2,17 @@
 //! knows what must come of them, and pjdfstest, which asks for POSIX, case by case. Both are from crates.io; `scripts/tools.sh` builds
 //! them.
 
-use crate::mounted;
-use crate::mounted::{Folder, can_mount, is_root, own_address, skip};
+use crate::mounted::{self, Folder, can_mount, is_root, own_address, skip};
 use afs_lab::cpu::cpu;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Where `scripts/tools.sh` puts programs.
-fn tool(test: &str, name: &str) -> Option<PathBuf> {
+fn tool(name: &str) -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin").join(name);
     if !path.exists() {
-        skip(test, &format!("{name} is not there: scripts/tools.sh builds it"));
-        return None;
+        return skip(&format!("{name} is not there: scripts/tools.sh builds it"));
     }
     Some(path)
 }
@@ -22,8 +20,7 @@ fn tool(test: &str, name: &str) -> Option<PathBuf> {
 #[test]
 fn random_operations_on_a_file_give_what_they_must() {
     let _cpu = cpu();
-    const NAME: &str = "random_operations_on_a_file_give_what_they_must";
-    if !can_mount(NAME) || tool(NAME, "fsx").is_none() {
+    if !can_mount() || tool("fsx").is_none() {
         return;
     }
     let folder = Folder::new("fsx");
@@ -35,10 +32,9 @@ fn random_operations_on_a_file_give_what_they_must() {
 #[test]
 fn what_posix_wants_and_afs_can_do_is_done() {
     let _cpu = cpu();
-    const NAME: &str = "what_posix_wants_and_afs_can_do_is_done";
-    let (true, Some(pjdfstest)) = (can_mount(NAME), tool(NAME, "pjdfstest")) else { return };
+    let (true, Some(pjdfstest)) = (can_mount(), tool("pjdfstest")) else { return };
     if !is_root() {
-        return skip(NAME, "it takes root to be several users");
+        return skip("it takes root to be several users");
     }
     let folder = Folder::new("pjdfstest");
     fs::set_permissions(folder.join("."), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

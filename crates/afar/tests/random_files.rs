@@ -9,9 +9,7 @@
 //! AFAR_RANDOM_SECONDS says for how long (default 15), AFAR_SEED from which seed. Each seed is a run of its own in folders of its own, and
 //! a failure prints its seed and what was done.
 
-use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{can_mount, map, needs};
+use crate::mounted::{self, Cell, can_mount, map, needs};
 use afs_lab::cpu::cpu;
 use memmap2::MmapMut;
 use rand::rngs::StdRng;
@@ -528,10 +526,7 @@ impl Run {
 #[test]
 fn random_operations_in_two_mounts_give_what_a_local_folder_gives() {
     let _cpu = cpu();
-    const NAME: &str = "random_operations_in_two_mounts_give_what_a_local_folder_gives";
-    if !can_mount(NAME) || !needs(NAME, &[]) {
-        return;
-    }
+    require!(can_mount() && needs(&[]));
     let lasts = Duration::from_secs(mounted::number("AFAR_RANDOM_SECONDS", 15));
     let first = mounted::number("AFAR_SEED", 1);
     let cell = Cell::new("random");

@@ -1,7 +1,6 @@
 //! `vos restore` against a server: what was dumped is there again, and a dump that is damaged changes nothing.
 
-use crate::mounted::our_program;
-use afs_lab::until;
+use crate::mounted::{Folder, ServerProcess, our_program, suite, words};
 use std::fs;
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -10,7 +9,6 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::server_process::{Folder, ServerProcess, suite, words};
 use afs_lab::caller::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;

@@ -1,8 +1,7 @@
 //! Users with different rights in one mount: no data and no names are shown to somebody whose rights do not allow it, whatever of them
 //! the kernel and the cache have for somebody else.
 
-use crate::mounted;
-use crate::mounted::{Folder, LOOKS, Process, can_mount, is_root, own_address};
+use crate::mounted::{self, Folder, LOOKS, Process, can_mount, is_root, own_address};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -23,13 +22,12 @@ struct Up {
 
 impl Up {
     /// `None`, told as skipped, where there can be none.
-    fn new(test: &str, name: &str) -> Option<Self> {
-        if !can_mount(test) {
+    fn new(name: &str) -> Option<Self> {
+        if !can_mount() {
             return None;
         }
         if !is_root() {
-            mounted::skip(test, "it takes root to be several users");
-            return None;
+            return mounted::skip("it takes root to be several users");
         }
         let folder = Folder::new(name);
         fs::set_permissions(folder.join("."), fs::Permissions::from_mode(0o755)).unwrap();
@@ -88,8 +86,7 @@ fn all() -> Vec<&'static str> {
 
 #[test]
 fn what_the_kernel_and_the_cache_have_for_root_is_not_shown_to_nobody() {
-    const NAME: &str = "what_the_kernel_and_the_cache_have_for_root_is_not_shown_to_nobody";
-    let Some(up) = Up::new(NAME, "private") else { return };
+    let Some(up) = Up::new("private") else { return };
     let dir = up.home.join("private");
     fs::create_dir(&dir).unwrap();
     up.set_rights(&dir, "none");
@@ -113,8 +110,7 @@ fn what_the_kernel_and_the_cache_have_for_root_is_not_shown_to_nobody() {
 
 #[test]
 fn rights_that_are_taken_away_are_gone_also_for_what_was_seen_with_them() {
-    const NAME: &str = "rights_that_are_taken_away_are_gone_also_for_what_was_seen_with_them";
-    let Some(up) = Up::new(NAME, "taken") else { return };
+    let Some(up) = Up::new("taken") else { return };
     let dir = up.home.join("shared");
     fs::create_dir(&dir).unwrap();
     up.set_rights(&dir, "read");
@@ -153,11 +149,8 @@ fn rights_that_are_taken_away_are_gone_also_for_what_was_seen_with_them() {
 
 #[test]
 fn what_somebody_else_changes_is_seen_at_once_to_have_lost_its_set_uid_bits() {
-    const NAME: &str = "what_somebody_else_changes_is_seen_at_once_to_have_lost_its_set_uid_bits";
-    if !mounted::needs(NAME, &["fallocate"]) {
-        return;
-    }
-    let Some(up) = Up::new(NAME, "set-uid") else { return };
+    require!(mounted::needs(&["fallocate"]));
+    let Some(up) = Up::new("set-uid") else { return };
     let dir = up.home.join("shared");
     fs::create_dir(&dir).unwrap();
     up.set_rights(&dir, "rlidwk");

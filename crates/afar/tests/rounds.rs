@@ -5,12 +5,9 @@
 //! older than it has seen, and for no longer than until the server has told it. (`crates/afs-client/tests/rounds.rs` has the same
 //! without a kernel, in virtual time.) AFAR_ROUNDS says how many rounds (default 60), AFAR_SEED from which seed.
 
-use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{Process, can_mount, is_root, needs, own_address, text_of};
+use crate::mounted::{self, Cell, Process, can_mount, is_root, needs, own_address, text_of};
 use afs_lab::cpu::cpu;
 use afs_lab::real::proxy::{Proxy, Weather};
-use afs_lab::until;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -265,13 +262,13 @@ impl Rounds {
             let mut writer =
                 Command::new("sh").args(["-c", text, "sh"]).arg(&local).arg(&path).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(self.random.random_range(0..30)));
-            self.cell.kill_servers();
+            self.cell.restart();
             assert!(mounted::wait(&mut writer).success(), "round {round}");
         } else {
             write();
         }
         if kills[1] {
-            self.cell.kill_servers();
+            self.cell.restart();
         }
         self.kills += kills.iter().filter(|kill| **kill).count();
         let file = &mut self.files[number];
@@ -346,11 +343,7 @@ impl Rounds {
 #[test]
 fn an_open_sees_what_another_mount_closed_with_files_mapped_callbacks_lost_and_servers_killed() {
     let _cpu = cpu();
-    const NAME: &str =
-        "an_open_sees_what_another_mount_closed_with_files_mapped_callbacks_lost_and_servers_killed";
-    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["python3"]));
     let (count, seed) = (mounted::number("AFAR_ROUNDS", 60), mounted::number("AFAR_SEED", 1));
     println!("{count} rounds, seed {seed}");
     let mut rounds = Rounds::new(seed);

@@ -1,6 +1,5 @@
 //! `afar server` as a process: it starts, stops, starts again, and says what to do when it cannot.
 
-use afs_lab::until;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
@@ -10,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::server_process::{Folder, ServerProcess, command, own_address, run};
+use crate::mounted::{Folder, ServerProcess, own_address, run, server_command};
 use afs_lab::caller::{AccessList, Client, Credentials};
 use afs_wire::abort::{PRPERM, VL_NOENT, VL_PERM, VOLSERBAD_ACCESS};
 use afs_wire::afsvol::{AfsVol, Monitor, NukeVolume};
@@ -127,7 +126,7 @@ async fn a_first_start_that_is_killed_anywhere_is_finished_by_the_next() {
     let (mut before, mut between) = (0, 0);
     for kill in 0..24_u32 {
         let state = Folder::new("killed-first");
-        let mut command = command([std::ffi::OsStr::new("--state"), state.path().as_os_str()]);
+        let mut command = server_command([std::ffi::OsStr::new("--state"), state.path().as_os_str()]);
         // Most with the database alone, so that the kills come where it is made.
         let roles = if kill % 4 == 3 { "file,vol,vl,pt,bos" } else { "pt" };
         command.args(["--bind", &address.to_string(), "--roles", roles]);
@@ -193,7 +192,7 @@ fn the_service_manager_is_told_and_signals_are_heard() {
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     };
     let address = own_address();
-    let mut command = command([std::ffi::OsStr::new("--state"), state.path().as_os_str()]);
+    let mut command = server_command([std::ffi::OsStr::new("--state"), state.path().as_os_str()]);
     command.args(["--bind", &address.to_string(), "--roles", "vl,pt"]).env("NOTIFY_SOCKET", &path);
     let server = ServerProcess::of(command, address);
     assert!(told().starts_with("READY=1\nSTATUS="));
@@ -216,7 +215,7 @@ async fn metrics_can_be_fetched_when_asked_for() {
         state.path().display()
     );
     let config = state.write("server.toml", &text);
-    let _server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
+    let _server = ServerProcess::of(server_command(["--config".as_ref(), config.as_os_str()]), address);
     assert_eq!(id_of(address, "admin").await, 1);
     let mut stream = TcpStream::connect((address, 9160)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
@@ -284,7 +283,7 @@ async fn a_level_below_the_configured_one_is_refused_by_every_service() {
             state.path().display()
         );
         let config = state.write("server.toml", &text);
-        let _server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
+        let _server = ServerProcess::of(server_command(["--config".as_ref(), config.as_os_str()]), address);
         let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
         let Credentials::Token(token, _) = Credentials::user("admin", "level.test", &keys).unwrap() else {
             unreachable!()
@@ -401,7 +400,7 @@ async fn the_audit_log_has_every_change_with_who_and_what_came_of_it() {
             state.path().display()
         );
         let config = state.write("server.toml", &text);
-        let server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
+        let server = ServerProcess::of(server_command(["--config".as_ref(), config.as_os_str()]), address);
         let [mut expected, of_files] = change_everything(&state, address, "audit.test").await;
         assert!(server.stop().success());
         if has_files {
@@ -434,7 +433,7 @@ async fn a_log_of_json_has_a_value_with_the_same_fields_on_each_line() {
     );
     let config = state.write("server.toml", &text);
     let path = state.path().join("stderr");
-    let mut command = command(["--config".as_ref(), config.as_os_str()]);
+    let mut command = server_command(["--config".as_ref(), config.as_os_str()]);
     command.stderr(Stdio::from(fs::File::create(&path).unwrap()));
     let server = ServerProcess::of(command, address);
     // A name that would end a string, or a line, if it were written as it is.
@@ -476,7 +475,7 @@ fn a_start_warns_where_other_servers_do_not_share_the_databases() {
     );
     let config = state.write("server.toml", &text);
     let path = state.path().join("stderr");
-    let mut command = command(["--config".as_ref(), config.as_os_str()]);
+    let mut command = server_command(["--config".as_ref(), config.as_os_str()]);
     command.stderr(Stdio::from(fs::File::create(&path).unwrap()));
     assert!(ServerProcess::of(command, address).stop().success());
     let said = fs::read_to_string(&path).unwrap();
@@ -485,7 +484,7 @@ fn a_start_warns_where_other_servers_do_not_share_the_databases() {
 
 /// A server that does not start, and parts of what it says.
 fn fails(args: &[&str], parts: &[&str]) {
-    let output = run(command(args));
+    let output = run(server_command(args));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{args:?} succeeded: {said}");
     for part in parts {
@@ -554,7 +553,7 @@ fn a_stock_bos_config_is_checked_and_its_options_noted() {
         "bnode dafs dafs 1\nparm /usr/lib/openafs/dafileserver -p 23 -busyat 600\nparm /usr/lib/openafs/davolserver\n\
          parm /usr/lib/openafs/salvageserver\nparm /usr/lib/openafs/dasalvager\nend\n",
     );
-    let output = run(command(["--check", "--bos-config", &bos.display().to_string()]));
+    let output = run(server_command(["--check", "--bos-config", &bos.display().to_string()]));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.starts_with("line 2: -p does nothing here: calls are tasks"), "{said}");

@@ -1,8 +1,7 @@
 //! The packaged client under a real systemd: whatever takes its mount away, except an administrator who unmounts it, the cells are there again
 //! soon, and users have their tokens. And the mount of a line of fstab. It takes root.
 
-use crate::mounted;
-use crate::mounted::Process;
+use crate::mounted::{self, Process};
 use afs_lab::peers::systemd::Machine;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -30,18 +29,15 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(test: &str) -> Option<Self> {
-        if !mounted::can_mount(test) {
+    fn new() -> Option<Self> {
+        if !mounted::can_mount() {
             return None;
         }
         let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd/afar-client.service");
-        let machine = Machine::boot(
-            test,
-            &[
-                (Path::new(env!("CARGO_BIN_EXE_afar")), "/usr/bin/afar"),
-                (&unit, "/usr/lib/systemd/system/afar-client.service"),
-            ],
-        )?;
+        let machine = Machine::boot(&[
+            (Path::new(env!("CARGO_BIN_EXE_afar")), "/usr/bin/afar"),
+            (&unit, "/usr/lib/systemd/system/afar-client.service"),
+        ])?;
         machine.succeed(&["rm", "-rf", "/srv/cell", "/var/cache/afar", "/afs"]);
         machine.write("/etc/default/afar-client", "AFAR_CONFIG=/srv/cell/etc\nAFAR_OPTIONS=\"--log info\"\n");
         machine.write("/etc/systemd/system/afar-cell.service", CELL);
@@ -159,8 +155,7 @@ impl Scene {
 /// client took everybody's tokens away.
 #[test]
 fn afs_and_everybody_s_tokens_are_back_whatever_has_happened_to_the_client() {
-    const NAME: &str = "afs_and_everybody_s_tokens_are_back_whatever_has_happened_to_the_client";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let machine = &scene.machine;
     machine.succeed(&["systemctl", "start", "afar-client"]);
     scene.log_in(ALICE, "alice");
@@ -224,8 +219,7 @@ fn afs_and_everybody_s_tokens_are_back_whatever_has_happened_to_the_client() {
 
 #[test]
 fn a_line_of_fstab_mounts_the_cells_as_a_network_file_system() {
-    const NAME: &str = "a_line_of_fstab_mounts_the_cells_as_a_network_file_system";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let machine = &scene.machine;
     machine.succeed(&["ln", "-s", "../bin/afar", "/usr/sbin/mount.afar"]);
     machine.write(

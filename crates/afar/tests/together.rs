@@ -2,9 +2,7 @@
 //! waits for the other's kernel, which holds a directory's lock until a change of it is answered. What takes no lock and no race of the real
 //! kernel's is in `crates/afs-fuse/tests/together.rs`.
 
-use crate::mounted;
-use crate::mounted::cell::{self, Cell};
-use crate::mounted::{can_mount, turns};
+use crate::mounted::{self, Cell, can_mount, cell, turns};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -36,10 +34,7 @@ fn change(shared: &Path, name: &str, rounds: usize) {
 
 #[test]
 fn two_mounts_change_one_directory_and_neither_waits_for_the_others_kernel() {
-    const NAME: &str = "two_mounts_change_one_directory_and_neither_waits_for_the_others_kernel";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let rounds = turns(15);
     cell::answers_in_time("together", |cell| {
         let mounts = ["one", "two"].map(|name| cell.mount(name));
@@ -72,10 +67,7 @@ fn two_mounts_change_one_directory_and_neither_waits_for_the_others_kernel() {
 /// The server tells of a file that has lost a name also the client that has taken it away.
 #[test]
 fn a_file_that_is_open_is_replaced_without_waiting_for_the_kernel() {
-    const NAME: &str = "a_file_that_is_open_is_replaced_without_waiting_for_the_kernel";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     cell::answers_in_time("replaced", |cell| {
         let (_mount, place) = cell.mount("one");
         // Small ones the kernel has in its page cache; large ones it reads from the mount's cache where it can.
@@ -119,10 +111,7 @@ const LOCKS: [(&str, SetLock); 2] =
 /// what it wrote there overwrote what the other had stored.
 #[test]
 fn a_file_ends_where_another_mount_has_ended_it_for_who_opens_or_locks_it_then() {
-    const NAME: &str = "a_file_ends_where_another_mount_has_ended_it_for_who_opens_or_locks_it_then";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     cell::at_once("ends", |cell| {
         let mounts = ["one", "two"].map(|name| cell.mount(name));
         let [mine, others] = mounts.each_ref().map(|(_, place)| place.join("file"));
@@ -160,11 +149,8 @@ fn a_file_ends_where_another_mount_has_ended_it_for_who_opens_or_locks_it_then()
 /// As programs do that keep a mailbox, a ledger or a counter open: they lock it, look at it, write, and unlock it.
 #[test]
 fn what_two_mounts_write_under_a_lock_into_a_file_that_both_keep_open_is_all_there() {
-    const NAME: &str = "what_two_mounts_write_under_a_lock_into_a_file_that_both_keep_open_is_all_there";
     const EACH: usize = 15;
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     for (name, lock) in LOCKS {
         cell::at_once(name, |cell| {
             let mounts = ["one", "two"].map(|name| cell.mount(name));
@@ -204,10 +190,7 @@ fn what_two_mounts_write_under_a_lock_into_a_file_that_both_keep_open_is_all_the
 /// that it was told.
 #[test]
 fn who_reads_a_file_that_another_mount_rewrites_gets_no_zeros() {
-    const NAME: &str = "who_reads_a_file_that_another_mount_rewrites_gets_no_zeros";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("rewritten");
     let mounts = ["one", "two"].map(|name| cell.mount(name));
     let [read_in, written_in] = mounts.each_ref().map(|(_, place)| place);
@@ -256,10 +239,7 @@ fn who_reads_a_file_that_another_mount_rewrites_gets_no_zeros() {
 /// Each of the two finds that the other was faster, again and again: that what it wants to remove is not there is no fault to it.
 #[test]
 fn a_tree_that_two_mounts_remove_at_the_same_time_is_gone_and_neither_fails() {
-    const NAME: &str = "a_tree_that_two_mounts_remove_at_the_same_time_is_gone_and_neither_fails";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     cell::at_once("removed", |cell| {
         let mounts = ["one", "two"].map(|name| cell.mount(name));
         let tree = mounts[0].1.join("tree");
@@ -286,10 +266,7 @@ fn a_tree_that_two_mounts_remove_at_the_same_time_is_gone_and_neither_fails() {
 /// both names are one inode to it, and so said yes to the second.
 #[test]
 fn a_name_that_two_mounts_rename_to_one_new_name_is_renamed_by_one_of_them() {
-    const NAME: &str = "a_name_that_two_mounts_rename_to_one_new_name_is_renamed_by_one_of_them";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let names = turns(15);
     cell::at_once("renamed", |cell| {
         let mounts = ["one", "two"].map(|name| cell.mount(name));
@@ -357,10 +334,7 @@ fn a_name_that_two_mounts_rename_to_one_new_name_is_renamed_by_one_of_them() {
 /// Two names of one file are one inode still, in a mount that has looked them up before another has made, moved and removed names of it.
 #[test]
 fn the_names_of_a_file_stay_one_inode_while_another_mount_moves_them() {
-    const NAME: &str = "the_names_of_a_file_stay_one_inode_while_another_mount_moves_them";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     cell::at_once("linked", |cell| {
         let mounts = ["one", "two"].map(|name| cell.mount(name));
         let [mine, others] = mounts.each_ref().map(|(_, place)| place.as_path());
@@ -385,10 +359,7 @@ fn the_names_of_a_file_stay_one_inode_while_another_mount_moves_them() {
 /// processor again: perhaps after a notice that was sent later.
 #[test]
 fn a_name_that_was_just_found_is_not_found_when_another_mount_has_removed_it() {
-    const NAME: &str = "a_name_that_was_just_found_is_not_found_when_another_mount_has_removed_it";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     cell::at_once("found", |cell| {
         let mounts = ["one", "two"].map(|name| cell.mount(name));
         let [mine, others] = mounts.each_ref().map(|(_, place)| place.join("name"));
@@ -412,11 +383,8 @@ fn a_name_that_was_just_found_is_not_found_when_another_mount_has_removed_it() {
 /// A program that asks while a name is removed may be told either. One that asks afterwards may not.
 #[test]
 fn a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone() {
-    const NAME: &str = "a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone";
     const TIMEOUT: Duration = Duration::from_secs(20);
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("asked");
     let mounts = ["one", "two"].map(|name| cell.mount(name));
     let [mine, others] = mounts.each_ref().map(|(_, place)| place.join("name"));

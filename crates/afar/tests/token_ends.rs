@@ -3,10 +3,8 @@
 //!
 //! `AFAR_BUILD_SECONDS` is how long it works (40 without it, with tickets of 20 s; an hour has tickets of 5 minutes).
 
-use crate::mounted;
-use crate::mounted::TIMEOUT;
 use crate::mounted::realm::{ALICE, Scene};
-use afs_lab::until;
+use crate::mounted::{self, TIMEOUT};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -40,8 +38,8 @@ struct Build {
 }
 
 impl Build {
-    fn new(test: &str) -> Option<Self> {
-        let scene = Scene::new(test)?;
+    fn new() -> Option<Self> {
+        let scene = Scene::new()?;
         scene.private_folder(ALICE);
         let (folder, rounds) =
             (scene.mount.join("scratch/alice"), scene.cache(ALICE).with_file_name("rounds"));
@@ -81,8 +79,7 @@ impl Build {
 
 #[test]
 fn a_build_that_takes_longer_than_a_ticket_that_is_renewed_fails_nowhere() {
-    const NAME: &str = "a_build_that_takes_longer_than_a_ticket_that_is_renewed_fails_nowhere";
-    let Some(build) = Build::new(NAME) else { return };
+    let Some(build) = Build::new() else { return };
     let (work, life) = seconds();
     let is_over = AtomicBool::new(false);
     let output = thread::scope(|scope| {
@@ -110,8 +107,7 @@ fn a_build_that_takes_longer_than_a_ticket_that_is_renewed_fails_nowhere() {
 
 #[test]
 fn a_build_whose_ticket_ends_says_why_and_loses_nothing_that_it_has_written() {
-    const NAME: &str = "a_build_whose_ticket_ends_says_why_and_loses_nothing_that_it_has_written";
-    let Some(build) = Build::new(NAME) else { return };
+    let Some(build) = Build::new() else { return };
     let (_, life) = seconds();
     // It ends where it may open a file no more.
     let output = build.run(life + TIMEOUT.as_secs());

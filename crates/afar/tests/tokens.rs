@@ -46,8 +46,7 @@ fn is_refused(scene: &Scene, user: Local, line: &str, has_token: bool) {
 
 #[test]
 fn commands_call_with_the_token_of_who_runs_them_and_as_nobody_without_one() {
-    const NAME: &str = "commands_call_with_the_token_of_who_runs_them_and_as_nobody_without_one";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.private_folder(ALICE);
     let administration =
         ["vos create SERVER a made.by.token", "pts createuser carol", "bos addhost SERVER -host 192.0.2.7"];
@@ -111,8 +110,7 @@ fn is_refused_by_files(scene: &Scene, user: Local, line: &str) {
 
 #[test]
 fn a_session_has_its_own_token_in_commands_and_one_that_has_ended_is_told() {
-    const NAME: &str = "a_session_has_its_own_token_in_commands_and_one_that_has_ended_is_told";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     scene.kinit(ROOT);
     scene.run(ROOT, &["aklog"]);
     let in_pag = |text: &str| {

@@ -1,8 +1,6 @@
 //! `afar top` at a cell under load: what it prints for scripts, and that it can be used in a terminal.
 
-use crate::mounted;
-use crate::mounted::{Folder, Process, can_mount, own_address, up};
-use afs_lab::until;
+use crate::mounted::{self, Folder, Process, can_mount, own_address, up};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,8 +20,8 @@ struct Busy {
 }
 
 impl Busy {
-    fn start(test: &str) -> Option<Self> {
-        if !can_mount(test) {
+    fn start() -> Option<Self> {
+        if !can_mount() {
             return None;
         }
         let (folder, address) = (Folder::new("top"), own_address());
@@ -79,7 +77,7 @@ fn line<'a>(text: &'a str, begin: &str) -> Vec<&'a str> {
 
 #[test]
 fn scripts_are_told_who_does_what_at_a_cell_under_load() {
-    let Some(busy) = Busy::start("scripts_are_told_who_does_what_at_a_cell_under_load") else { return };
+    let Some(busy) = Busy::start() else { return };
     let at = busy.metrics.to_string();
     let figure = |word: &str| word.trim_end_matches(['k', 'M']).parse::<f64>().unwrap();
     let look = || {
@@ -118,11 +116,10 @@ fn scripts_are_told_who_does_what_at_a_cell_under_load() {
 
 #[test]
 fn it_can_be_used_in_a_terminal() {
-    const NAME: &str = "it_can_be_used_in_a_terminal";
     if !Path::new("/usr/bin/script").exists() {
-        return mounted::skip(NAME, "there is no script, of Debian's bsdutils");
+        return mounted::skip("there is no script, of Debian's bsdutils");
     }
-    let Some(busy) = Busy::start(NAME) else { return };
+    let Some(busy) = Busy::start() else { return };
     let command =
         format!("stty rows 40 columns 120; {} top --interval 1 {}", program().display(), busy.metrics);
     let mut command_line = Command::new("script");
@@ -149,7 +146,7 @@ fn it_can_be_used_in_a_terminal() {
 
 #[test]
 fn the_json_is_as_documented_and_read_only() {
-    let Some(busy) = Busy::start("the_json_is_as_documented_and_read_only") else { return };
+    let Some(busy) = Busy::start() else { return };
     let answer = busy.get("/top.json");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(
@@ -171,11 +168,8 @@ fn the_json_is_as_documented_and_read_only() {
 
 #[test]
 fn a_browser_shows_the_page_and_its_policy_keeps_nothing_of_it_from_running() {
-    const NAME: &str = "a_browser_shows_the_page_and_its_policy_keeps_nothing_of_it_from_running";
-    if !mounted::needs(NAME, &["chromium"]) {
-        return;
-    }
-    let Some(busy) = Busy::start(NAME) else { return };
+    require!(mounted::needs(&["chromium"]));
+    let Some(busy) = Busy::start() else { return };
     let profile = Folder::new("chromium");
     let mut browser = Command::new("chromium");
     browser.args([

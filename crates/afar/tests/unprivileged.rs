@@ -1,7 +1,7 @@
 //! The packaged way to run `afar server`: the systemd unit is one that systemd takes, and with the user, the capabilities and
 //! the restrictions that it gives the server works; without any capability, too.
 
-use crate::mounted::our_program;
+use crate::mounted::{Folder, ServerProcess, our_program, own_address, skip};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,9 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::server_process::{Folder, ServerProcess, own_address};
 use afs_lab::caller::{Client, Credentials};
-use afs_lab::skipped;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use rx_security::KeySet;
 
@@ -29,7 +27,7 @@ fn unit() -> PathBuf {
 
 /// A command as the user, with these capabilities and no way to more; `None` where that cannot be done, which is noted as a
 /// skip.
-fn as_user(test: &str, capabilities: Option<&str>) -> Option<Command> {
+fn as_user(capabilities: Option<&str>) -> Option<Command> {
     let mut command = Command::new("setpriv");
     let id = UID.to_string();
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--no-new-privs"]);
@@ -45,14 +43,9 @@ fn as_user(test: &str, capabilities: Option<&str>) -> Option<Command> {
     let probe = Command::new(command.get_program()).args(command.get_args()).arg("true").output();
     match probe {
         Ok(output) if output.status.success() => Some(command),
-        Ok(output) => skip(test, String::from_utf8_lossy(&output.stderr).trim()),
-        Err(error) => skip(test, &format!("setpriv: {error}")),
+        Ok(output) => skip(String::from_utf8_lossy(&output.stderr).trim()),
+        Err(error) => skip(&format!("setpriv: {error}")),
     }
-}
-
-fn skip<T>(test: &str, reason: &str) -> Option<T> {
-    skipped::skip(&format!("afar/unprivileged {test}"), reason);
-    None
 }
 
 /// The program, where the user can reach it.
@@ -114,8 +107,7 @@ async fn works(state: &Folder, address: Ipv4Addr, server: ServerProcess, again: 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_the_units_user_and_capabilities_works_and_has_large_buffers() {
-    let test = "with capabilities";
-    let Some(command) = as_user(test, Some(UNITS_CAPABILITIES)) else { return };
+    let Some(command) = as_user(Some(UNITS_CAPABILITIES)) else { return };
     let (state, address) = (Folder::new("user"), own_address());
     let server = start(&state, address, command);
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
@@ -129,25 +121,24 @@ async fn a_server_with_the_units_user_and_capabilities_works_and_has_large_buffe
     );
     // The kernel counts twice what is asked for, on each of five ports.
     assert!(metric(address, "rx_receive_buffer") >= 5 * 2 * WANTED_BUFFER_BYTES, "beyond net.core.rmem_max");
-    works(&state, address, server, as_user(test, Some(UNITS_CAPABILITIES)).unwrap()).await;
+    works(&state, address, server, as_user(Some(UNITS_CAPABILITIES)).unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_any_capability_works_too() {
-    let test = "without capabilities";
-    let Some(command) = as_user(test, None) else { return };
+    let Some(command) = as_user(None) else { return };
     let (state, address) = (Folder::new("nobody"), own_address());
     let server = start(&state, address, command);
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
-    works(&state, address, server, as_user(test, None).unwrap()).await;
+    works(&state, address, server, as_user(None).unwrap()).await;
 }
 
 #[test]
 fn the_unit_is_one_that_systemd_takes() {
     let available = Command::new("systemd-analyze").arg("--version").stdout(Stdio::null()).status();
     if !available.is_ok_and(|status| status.success()) {
-        return skip("unit", "there is no systemd-analyze").unwrap_or(());
+        return skip("there is no systemd-analyze");
     }
     let folder = Folder::new("unit");
     let text = fs::read_to_string(unit()).unwrap();

@@ -1,9 +1,7 @@
 //! `afar up`: what it makes, that it goes on with it, how it ends, and what it says when it cannot start; and what `afar doctor` finds
 //! beforehand.
 
-use crate::mounted;
-use crate::mounted::{Folder, Process, afar, can_mount, is_root, own_address, run, script, skip, up};
-use afs_lab::until;
+use crate::mounted::{self, Folder, Process, afar, can_mount, is_root, own_address, run, script, skip, up};
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
@@ -134,9 +132,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
 
 #[test]
 fn a_cell_is_mounted_and_unmounted() {
-    if !can_mount("a_cell_is_mounted_and_unmounted") {
-        return;
-    }
+    require!(can_mount());
     let folder = Folder::new("mounted");
     let process = mounted::start_up(&folder, own_address());
     let mount = folder.join("mnt");
@@ -161,9 +157,7 @@ fn a_cell_is_mounted_and_unmounted() {
 
 #[test]
 fn what_a_crash_has_left_is_removed_and_nothing_is_lost() {
-    if !can_mount("what_a_crash_has_left_is_removed_and_nothing_is_lost") {
-        return;
-    }
+    require!(can_mount());
     let folder = Folder::new("crash");
     let address = own_address();
     let mut process = mounted::start_up(&folder, address);
@@ -180,12 +174,9 @@ fn what_a_crash_has_left_is_removed_and_nothing_is_lost() {
 /// `umount -f` of a mount in use was taken for an unmounting, which it is not: the servers stopped, and the mount stayed, dead.
 #[test]
 fn a_cell_whose_mount_is_cut_is_mounted_again_and_its_servers_go_on() {
-    const NAME: &str = "a_cell_whose_mount_is_cut_is_mounted_again_and_its_servers_go_on";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     if !is_root() {
-        return skip(NAME, "it takes root to cut a mount");
+        return skip("it takes root to cut a mount");
     }
     let folder = Folder::new("cut");
     let (mount, log) = (folder.join("mnt"), folder.join("log-up"));
@@ -215,9 +206,7 @@ fn a_cell_whose_mount_is_cut_is_mounted_again_and_its_servers_go_on() {
 
 #[test]
 fn programs_that_use_it_do_not_keep_it_from_ending() {
-    if !can_mount("programs_that_use_it_do_not_keep_it_from_ending") {
-        return;
-    }
+    require!(can_mount());
     let folder = Folder::new("busy");
     let process = mounted::start_up(&folder, own_address());
     let scratch = folder.join("mnt/afar.local/scratch");
@@ -282,9 +271,7 @@ impl Report {
 
 #[test]
 fn doctor_tells_database_servers_that_answer_from_those_that_do_not() {
-    if !can_mount("doctor_tells_database_servers_that_answer_from_those_that_do_not") {
-        return;
-    }
+    require!(can_mount());
     let folder = Folder::new("doctor-cells");
     let (answers, silent) = (own_address(), own_address());
     let process = mounted::start_up(&folder, answers);
@@ -332,9 +319,7 @@ fn doctor_tells_database_servers_that_answer_from_those_that_do_not() {
 
 #[test]
 fn doctor_knows_a_dead_mount_a_living_one_and_folders() {
-    if !can_mount("doctor_knows_a_dead_mount_a_living_one_and_folders") {
-        return;
-    }
+    require!(can_mount());
     let folder = Folder::new("doctor-mount");
     let mount = folder.join("mnt");
     let shown = mount.display().to_string();
@@ -358,12 +343,9 @@ fn doctor_knows_a_dead_mount_a_living_one_and_folders() {
 
 #[test]
 fn doctor_weighs_what_root_may_and_others_may_not() {
-    const NAME: &str = "doctor_weighs_what_root_may_and_others_may_not";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     if !is_root() {
-        return skip(NAME, "it takes root to be several users");
+        return skip("it takes root to be several users");
     }
     let folder = Folder::new("doctor-space");
     let (root, home) = (Report::as_root(&["-config", "/nonexistent"]), folder.join("home"));
@@ -409,10 +391,7 @@ fn doctor_weighs_what_root_may_and_others_may_not() {
 /// Closing the terminal ended the process at once, and left a mount whose process is gone.
 #[test]
 fn closing_the_terminal_unmounts_and_stops() {
-    const NAME: &str = "closing_the_terminal_unmounts_and_stops";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let folder = Folder::new("hangup");
     let mut process = mounted::start_up(&folder, own_address());
     let mount = folder.join("mnt");

@@ -1,7 +1,6 @@
 //! What programs do in a mounted cell: the same as on a local file system, as far as AFS can (docs/semantics.md).
 
-use crate::mounted;
-use crate::mounted::{Folder, Process, can_mount, needs, own_address, script, turns, wait_for};
+use crate::mounted::{self, Folder, Process, can_mount, needs, own_address, script, turns, wait_for};
 use afs_lab::cpu::cpu;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -36,9 +35,7 @@ fn errno(result: std::io::Result<impl Sized>) -> Option<i32> {
 
 #[test]
 fn files_directories_and_links_are_as_elsewhere() {
-    if !can_mount("files_directories_and_links_are_as_elsewhere") {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("basics");
     let dir = &cell.scratch;
     // Contents.
@@ -96,10 +93,8 @@ fn files_directories_and_links_are_as_elsewhere() {
 
 /// Scripts of interop/programs in a mount of `afar up`, where root is an administrator. `crates/interop` has the same in a cell of
 /// OpenAFS's servers.
-fn programs(test: &str, scripts: &[&str], programs: &[&str]) {
-    if !can_mount(test) || !needs(test, programs) {
-        return;
-    }
+fn programs(scripts: &[&str], programs: &[&str]) {
+    require!(can_mount() && needs(programs));
     let cell = Cell::new("programs");
     let local = cell.folder.join("local");
     fs::create_dir(&local).unwrap();
@@ -112,38 +107,31 @@ fn programs(test: &str, scripts: &[&str], programs: &[&str]) {
 #[test]
 fn git_and_git_annex_do_as_on_a_local_disk() {
     let _cpu = cpu();
-    programs("git_and_git_annex_do_as_on_a_local_disk", &["git", "annex"], &["git", "git-annex"]);
+    programs(&["git", "annex"], &["git", "git-annex"]);
 }
 
 #[test]
 fn a_build_mappings_and_renames_over_open_files_do_as_on_a_local_disk() {
     let _cpu = cpu();
-    const NAME: &str = "a_build_mappings_and_renames_over_open_files_do_as_on_a_local_disk";
-    programs(NAME, &["build", "mapped", "renamed"], &["make", "gcc"]);
+    programs(&["build", "mapped", "renamed"], &["make", "gcc"]);
 }
 
 #[test]
 fn tar_rsync_and_sqlite_do_as_on_a_local_disk() {
     let _cpu = cpu();
-    programs(
-        "tar_rsync_and_sqlite_do_as_on_a_local_disk",
-        &["tar", "rsync", "sqlite"],
-        &["tar", "rsync", "sqlite3"],
-    );
+    programs(&["tar", "rsync", "sqlite"], &["tar", "rsync", "sqlite3"]);
 }
 
 #[test]
 fn a_file_of_a_gibibyte_is_as_on_a_local_disk() {
     let _cpu = cpu();
-    programs("a_file_of_a_gibibyte_is_as_on_a_local_disk", &["large"], &["gcc"]);
+    programs(&["large"], &["gcc"]);
 }
 
 #[test]
 fn many_at_once_do_not_disturb_each_other() {
     let _cpu = cpu();
-    if !can_mount("many_at_once_do_not_disturb_each_other") {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("many");
     let threads: Vec<_> = (0..8)
         .map(|number| {
@@ -173,10 +161,7 @@ fn many_at_once_do_not_disturb_each_other() {
 
 #[test]
 fn locks_keep_others_out() {
-    const NAME: &str = "locks_keep_others_out";
-    if !can_mount(NAME) || !needs(NAME, &["flock", "python3"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["flock", "python3"]));
     let cell = Cell::new("locks");
     script(
         &cell.scratch,
@@ -211,10 +196,7 @@ fcntl.lockf(g, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 #[test]
 fn a_signal_ends_a_call_that_waits_and_other_signals_do_not() {
-    const NAME: &str = "a_signal_ends_a_call_that_waits_and_other_signals_do_not";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let folder = Folder::new("signals");
     let address = own_address();
     // The servers by themselves, so that they can be stopped.
@@ -296,10 +278,7 @@ fn write_and_see(here: &Path, there: &Path, rounds: usize) {
 
 #[test]
 fn what_one_mount_writes_an_open_in_another_sees() {
-    const NAME: &str = "what_one_mount_writes_an_open_in_another_sees";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     mounted::cell::at_once("two", |cell| {
         let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
         write_and_see(&here, &there, turns(60));
@@ -320,11 +299,8 @@ fn what_one_mount_writes_an_open_in_another_sees() {
 /// The data of the mapping came to the server when the file was gone already. They were put aside, with an error each, for nobody.
 #[test]
 fn a_file_that_was_mapped_and_removed_leaves_nothing_behind() {
-    const NAME: &str = "a_file_that_was_mapped_and_removed_leaves_nothing_behind";
-    if !can_mount(NAME) {
-        return;
-    }
-    let cell = mounted::cell::Cell::new("mapped");
+    require!(can_mount());
+    let cell = mounted::Cell::new("mapped");
     let (mount, place) = cell.mount("one");
     let path = place.join("file");
     for _ in 0..200 {
@@ -345,10 +321,7 @@ fn a_file_that_was_mapped_and_removed_leaves_nothing_behind() {
 /// changes to the following files would be overwritten by merge", "file changed as we read it".
 #[test]
 fn a_file_does_not_change_when_it_is_stored_in_a_later_second() {
-    const NAME: &str = "a_file_does_not_change_when_it_is_stored_in_a_later_second";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("stored");
     let path = cell.scratch.join("file");
     fs::write(&path, b"0123456789").unwrap();

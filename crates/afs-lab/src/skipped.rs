@@ -13,6 +13,26 @@ pub fn skip(test: &str, reason: &str) {
     note(test, reason);
 }
 
+/// Says so of the test that runs in this thread. Returns what is returned by one that ends here, or by a helper of it: nothing, or false.
+///
+/// # Panics
+///
+/// As [`skip`].
+pub fn skip_this<T: Default>(reason: &str) -> T {
+    skip(std::thread::current().name().unwrap_or("a test"), reason);
+    T::default()
+}
+
+/// Ends a test that cannot run here: `require!(can_mount())`. The condition has told why, by [`skip_this`].
+#[macro_export]
+macro_rules! require {
+    ($can_run:expr) => {
+        if !$can_run {
+            return;
+        }
+    };
+}
+
 /// Says so to `make test` alone.
 ///
 /// # Panics

@@ -3,9 +3,7 @@
 
 mod wire;
 
-use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{Process, TIMEOUT, afar, can_mount, is_root, needs, own_address};
+use crate::mounted::{self, Cell, Process, TIMEOUT, afar, can_mount, is_root, needs, own_address};
 use afs_lab::caller::{Client, Credentials};
 use afs_lab::real::proxy::Proxy;
 use afs_wire::afsvol::{AfsVol, ListOneVolume, Monitor};
@@ -58,12 +56,9 @@ fn memory(pid: u32) -> u64 {
 /// Another user of the machine looks through the folders of a cell and of a mount for files that they may read.
 #[test]
 fn another_user_of_the_machine_finds_nothing_in_the_folders_of_a_cell_and_of_a_cache() {
-    const NAME: &str = "another_user_of_the_machine_finds_nothing_in_the_folders_of_a_cell_and_of_a_cache";
-    if !can_mount(NAME) || !needs(NAME, &["setpriv"]) {
-        return;
-    }
+    require!(can_mount() && needs(&["setpriv"]));
     if !is_root() {
-        return mounted::skip(NAME, "it takes root to be another user");
+        return mounted::skip("it takes root to be another user");
     }
     let cell = Cell::new("attack-files");
     let cache = cell.cache("one");
@@ -107,12 +102,9 @@ fn config_by_way_of(cell: &Cell, proxy: &Proxy) -> PathBuf {
 /// Somebody on the way reads what a user writes into a file.
 #[test]
 fn nobody_on_the_way_reads_what_users_read_and_write() {
-    const NAME: &str = "nobody_on_the_way_reads_what_users_read_and_write";
     const TEXT: &[u8] = b"what only the user may know";
     const AGAIN: &[u8] = b"what nobody else is to hear";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let cell = Cell::new("attack-way");
     let proxy = Proxy::start(own_address(), cell.address, 1);
     proxy.look_for(TEXT);
@@ -148,11 +140,7 @@ fn nobody_on_the_way_reads_what_users_read_and_write() {
 /// A server that takes nothing but encrypted calls, and a client that was told not to encrypt.
 #[test]
 fn a_server_that_wants_calls_encrypted_is_served_and_one_who_does_not_encrypt_is_told_how() {
-    const NAME: &str =
-        "a_server_that_wants_calls_encrypted_is_served_and_one_who_does_not_encrypt_is_told_how";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     let mut cell = Cell::new("attack-level");
     let (state, config) = (cell.folder.join("state"), cell.folder.join("server.toml"));
     let text = format!(
@@ -437,10 +425,7 @@ fn what_strangers_send_takes_little_memory() {
 /// A stranger tells a client that all promises of its server are off.
 #[test]
 fn a_stranger_does_not_make_a_client_forget_what_it_was_promised() {
-    const NAME: &str = "a_stranger_does_not_make_a_client_forget_what_it_was_promised";
-    if !can_mount(NAME) {
-        return;
-    }
+    require!(can_mount());
     // (A client that stood still asks again by itself.)
     mounted::cell::at_once("attack-reset", |cell| {
         let (mount, place) = cell.mount("one");

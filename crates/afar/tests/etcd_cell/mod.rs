@@ -10,8 +10,8 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use afs_lab::caller::{Credentials, Server};
-use afs_lab::peers::etcd::{Etcd, available};
-use afs_lab::skipped::skip;
+use afs_lab::peers::etcd::Etcd;
+pub(crate) use afs_lab::peers::etcd::is_here;
 use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
 use rx_security::KeySet;
@@ -20,22 +20,11 @@ use rxgen::xdr::CharVec;
 
 use ways::Way;
 
-use crate::server_process::Machines;
-pub(crate) use crate::server_process::words as said;
+use crate::mounted::Machines;
+pub(crate) use crate::mounted::words as said;
 
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Whether there can be an etcd here. If not, the test is counted as skipped.
-pub(crate) fn is_here(test: &str) -> bool {
-    match available() {
-        Ok(()) => true,
-        Err(reason) => {
-            skip(test, &reason);
-            false
-        }
-    }
-}
 
 /// UNOQUORUM.
 pub(crate) const NO_QUORUM: i32 = 5376;

@@ -1,9 +1,7 @@
 //! A cell of our program as it was built for these tests, for what keeps a processor busy.
 
-use super::Built;
+use super::Cell;
 use afs_lab::cpu::cpu;
-
-pub(crate) type Cell = afs_lab::real::cell::Cell<Built>;
 
 /// Does something with a cell of its own that keeps a processor busy, and stops its servers.
 pub(crate) fn at_once(name: &str, work: impl FnOnce(&mut Cell)) {

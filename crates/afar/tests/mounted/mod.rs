@@ -3,40 +3,33 @@
 pub(crate) mod cell;
 pub(crate) mod realm;
 
-use afs_lab::until;
-use std::ffi::OsStr;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 pub(crate) use afs_lab::real::address::own_address;
-pub(crate) use afs_lab::real::afar::{Afar, interruptible};
-pub(crate) use afs_lab::real::cell::open;
+pub(crate) use afs_lab::real::afar::{
+    command as afar, copy_to as copy_program, interruptible, program as our_program,
+    server as server_command, suite, up, words,
+};
+pub(crate) use afs_lab::real::cell::{Cell, open};
 pub(crate) use afs_lab::real::folder::Folder;
+pub(crate) use afs_lab::real::machines::{Machines, Server as ServerProcess, run};
 pub(crate) use afs_lab::real::process::{self, Process, signal};
-pub(crate) use afs_lab::skipped::skip;
+pub(crate) use afs_lab::skipped::skip_this as skip;
 
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Our program, as it was built for these tests.
-#[derive(Debug)]
-pub(crate) struct Built;
-
-impl Afar for Built {
-    const PATH: &'static str = env!("CARGO_BIN_EXE_afar");
-}
-
 /// Whether file systems can be mounted here, which `afar doctor` tries; else the test is counted as skipped.
-pub(crate) fn can_mount(test: &str) -> bool {
+pub(crate) fn can_mount() -> bool {
     let fuse = doctor("fuse");
     if fuse["grade"] == "ok" {
         return true;
     }
-    skip(test, fuse["text"].as_str().unwrap());
-    false
+    skip(fuse["text"].as_str().unwrap())
 }
 
 /// Whether the kernel reads large cached files by itself in mounts of this user.
@@ -53,12 +46,9 @@ fn doctor(what: &str) -> serde_json::Value {
 }
 
 /// Whether a program is there; else the test is counted as skipped.
-pub(crate) fn needs(test: &str, programs: &[&str]) -> bool {
+pub(crate) fn needs(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| process::find(program).is_none());
-    if let Some(program) = missing {
-        skip(test, &format!("{program} is not installed"));
-    }
-    missing.is_none()
+    missing.is_none_or(|program| skip(&format!("{program} is not installed")))
 }
 
 pub(crate) fn is_root() -> bool {
@@ -73,14 +63,6 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
 /// How often a test does what shows a race only now and then: AFAR_TURNS (default 1) times as often.
 pub(crate) fn turns(times: usize) -> usize {
     times * number("AFAR_TURNS", 1) as usize
-}
-
-pub(crate) fn our_program() -> Command {
-    Built::program()
-}
-
-pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
-    Built::command(args)
 }
 
 /// What somebody looks at in a folder as `tests/rights.rs` and `tests/pags` fill it, each with a word of what it would have shown.
@@ -135,16 +117,6 @@ pub(crate) fn succeed(command: Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Copies our program to where another user can run it.
-pub(crate) fn copy_program(to: &Path) {
-    Built::copy_to(to);
-}
-
-/// `afar up` in a folder, at an address.
-pub(crate) fn up(folder: &Folder, address: Ipv4Addr, more: &[&str]) -> Command {
-    Built::up(folder, address, more)
-}
-
 /// Starts `afar up`, mounted in the folder's `mnt`.
 pub(crate) fn start_up(folder: &Folder, address: Ipv4Addr) -> Process {
     let mount = folder.join("mnt");
@@ -186,11 +158,6 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
 
 pub(crate) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     process::wait(child, patience).unwrap()
-}
-
-/// Runs something that is to end by itself.
-pub(crate) fn run(mut command: Command) -> Output {
-    process::run(&mut command, TIMEOUT)
 }
 
 /// Runs a script in a folder; it has to succeed. What it prints is given back.

@@ -1,9 +1,7 @@
 //! A cell with a real KDC, mounted for all users of the machine, and users of it. What is tried there is for the tests.
 
-use super::cell::Cell;
-use super::{Folder, Process, can_mount, is_root, open, own_address, succeed};
+use super::{Cell, Folder, Process, can_mount, is_root, open, own_address, succeed};
 use afs_lab::peers::kdc::{self, Kdc, Realm};
-use afs_lab::until;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -42,31 +40,28 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// `None`, told as skipped, where there can be none.
-    pub(crate) fn new(test: &str) -> Option<Self> {
-        Self::with(test, "aes256-cts")
+    pub(crate) fn new() -> Option<Self> {
+        Self::with("aes256-cts")
     }
 
     /// The same with a service key of a kind.
-    pub(crate) fn with(test: &str, kind: &str) -> Option<Self> {
-        Self::of(test, kind, Kdc::start)
+    pub(crate) fn with(kind: &str) -> Option<Self> {
+        Self::of(kind, Kdc::start)
     }
 
     /// The same with another KDC.
     pub(crate) fn of(
-        test: &str,
         kind: &str,
         start: impl FnOnce(&Path, &Realm<'_>) -> Result<Kdc, String>,
     ) -> Option<Self> {
-        if !can_mount(test) {
+        if !can_mount() {
             return None;
         }
         if !is_root() {
-            super::skip(test, "it takes root to be several users");
-            return None;
+            return super::skip("it takes root to be several users");
         }
         if let Err(why) = kdc::available() {
-            super::skip(test, &why);
-            return None;
+            return super::skip(&why);
         }
         let realm = Folder::new("realm");
         open(&realm.join("."));
@@ -81,7 +76,7 @@ impl Scene {
         open(&cell.folder.join("."));
         let scene_key = cell.folder.join("state/etc/server/rxkad.keytab");
         kdc.add_service(SERVICE, kind, &scene_key).unwrap();
-        cell.kill_servers();
+        cell.restart();
         let (process, _) = cell.mount("mnt");
         let mount = cell.folder.join("mnt/afar.local");
         for user in [ALICE, BOB] {

@@ -1,9 +1,7 @@
 //! Several clients on one machine: which of them a command, a token and a PAG are for, and a client of somebody who wants more than is theirs.
 
 use super::{ALICE, Identity, NOBODY, ROOT, Scene, who};
-use crate::mounted::{self, LOOKS, Process, socket_of, succeed};
-use crate::server_process::words as said;
-use afs_lab::until;
+use crate::mounted::{self, LOOKS, Process, socket_of, succeed, words as said};
 use rustix::process::{Gid, Uid};
 use std::fs;
 use std::io::{Read, Write};
@@ -60,9 +58,8 @@ fn pagsh(scene: &Scene, uid: u32, text: &str) -> Command {
 /// The helper of `pagsh` believed a client that its caller ran, and gave its caller the group of the client's choice.
 #[test]
 fn a_client_of_the_callers_gives_no_group_to_a_shell() {
-    const NAME: &str = "a_client_of_the_callers_gives_no_group_to_a_shell";
     const GROUP: u32 = 0x410f_0000;
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let (secret, socket) = (scene.cell.folder.join("secret"), scene.cell.folder.join("evil"));
     fs::write(&secret, "of the group\n").unwrap();
     std::os::unix::fs::chown(&secret, Some(0), Some(GROUP)).unwrap();
@@ -93,11 +90,10 @@ fn a_client_of_the_callers_gives_no_group_to_a_shell() {
 
 #[test]
 fn a_token_reaches_all_clients_of_roots_and_a_session_is_one_in_all() {
-    const NAME: &str = "a_token_reaches_all_clients_of_roots_and_a_session_is_one_in_all";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let at = |mount: &str| scene.cell.folder.join(mount).join("afar.local/scratch/alice");
     // A cell of the same name that is another one.
-    let foreign = mounted::cell::Cell::new("foreign");
+    let foreign = mounted::Cell::new("foreign");
     let foreign_mount = scene.cell.folder.join("foreign");
     let mut command = mounted::afar(["mount"]);
     command.arg(&foreign_mount).arg("--config").arg(foreign.folder.join("state/etc"));
@@ -154,8 +150,7 @@ fn a_token_reaches_all_clients_of_roots_and_a_session_is_one_in_all() {
 /// In an empty PAG, which a login had without tickets, root was nobody in a mount with the cell's key.
 #[test]
 fn a_mount_with_the_cells_key_is_good_in_a_session_without_a_token() {
-    const NAME: &str = "a_mount_with_the_cells_key_is_good_in_a_session_without_a_token";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let (_adm, _) = scene.cell.mount_with("adm", "state/etc", &["-localauth", "-as", "admin"]);
     let root = who(0, Some(scene.new_pag(0)), "admin");
     assert!(administers(&scene, ROOT) && administers(&scene, root));
@@ -164,8 +159,7 @@ fn a_mount_with_the_cells_key_is_good_in_a_session_without_a_token() {
 
 #[test]
 fn clients_that_hang_or_have_ended_are_passed_over_with_a_word() {
-    const NAME: &str = "clients_that_hang_or_have_ended_are_passed_over_with_a_word";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let (mut dead, _) = scene.cell.mount("dead");
     let (hanging, _) = scene.cell.mount("hanging");
     dead.kill();

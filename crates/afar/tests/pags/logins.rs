@@ -1,12 +1,11 @@
 //! Logins by PAM, at a terminal and by ssh: each has a PAG and tokens of its own.
 
-use crate::mounted::{Process, open, succeed};
+use crate::mounted::{self, Process, open, succeed};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{ALICE, CAROL, DAEMON, Scene, who};
-use crate::mounted;
 
 /// A command that finds these services in /etc/pam.d.
 pub(crate) fn with_services(services: &Path, words: &[&str]) -> Command {
@@ -19,12 +18,9 @@ pub(crate) fn with_services(services: &Path, words: &[&str]) -> Command {
 /// A login at a terminal, where the shell does what there is to do.
 #[test]
 fn a_login_at_a_terminal_has_a_pag_and_a_token_of_its_own_until_it_ends() {
-    const NAME: &str = "a_login_at_a_terminal_has_a_pag_and_a_token_of_its_own_until_it_ends";
-    let Some(module) = module(NAME) else { return };
-    if !mounted::needs(NAME, &["login", "script", "unshare"]) {
-        return;
-    }
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(module) = module() else { return };
+    require!(mounted::needs(&["login", "script", "unshare"]));
+    let Some(scene) = Scene::new() else { return };
     let alice = who(ALICE, None, "alice");
     scene.log_in(alice);
     let folder = scene.folder_of("alice");
@@ -55,15 +51,12 @@ fn ssh_server() -> PathBuf {
 
 #[test]
 fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
-    const NAME: &str = "a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends";
-    let Some(module) = module(NAME) else { return };
-    if !mounted::needs(NAME, &["ssh", "ssh-keygen", "unshare"]) {
-        return;
-    }
+    let Some(module) = module() else { return };
+    require!(mounted::needs(&["ssh", "ssh-keygen", "unshare"]));
     let Ok(tools) = ssh_server().canonicalize() else {
-        return mounted::skip(NAME, "there is no ssh server: scripts/tools.sh fetches it");
+        return mounted::skip("there is no ssh server: scripts/tools.sh fetches it");
     };
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let alice = who(ALICE, None, "alice");
     scene.log_in(alice);
     let folder = scene.folder_of("alice");
@@ -127,24 +120,19 @@ fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
 }
 
 /// The PAM module, if it is built.
-pub(crate) fn module(test: &str) -> Option<PathBuf> {
+pub(crate) fn module() -> Option<PathBuf> {
     let module = Path::new(env!("CARGO_BIN_EXE_afar")).with_file_name("libpam_afar.so");
     if !module.exists() {
-        mounted::skip(test, "the PAM module is not built");
-        return None;
+        return mounted::skip("the PAM module is not built");
     }
     Some(module)
 }
 
 #[test]
 fn a_login_keeps_its_pag_when_its_credentials_are_made_anew_and_loses_its_tokens_with_them() {
-    const NAME: &str =
-        "a_login_keeps_its_pag_when_its_credentials_are_made_anew_and_loses_its_tokens_with_them";
-    let Some(module) = module(NAME) else { return };
-    if !mounted::needs(NAME, &["pamtester", "unshare"]) {
-        return;
-    }
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(module) = module() else { return };
+    require!(mounted::needs(&["pamtester", "unshare"]));
+    let Some(scene) = Scene::new() else { return };
     let services = scene.pam_services(&module);
     let login = ["pamtester", "su", "daemon", "setcred(PAM_ESTABLISH_CRED)", "open_session"];
     let again = "setcred(PAM_REINITIALIZE_CRED)";

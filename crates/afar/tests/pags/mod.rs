@@ -4,10 +4,7 @@
 mod clients;
 mod logins;
 
-use crate::mounted;
-use crate::mounted::cell::Cell;
-use crate::mounted::{LOOKS, Process, can_mount, is_root, keytab, open, succeed};
-use afs_lab::until;
+use crate::mounted::{self, Cell, LOOKS, Process, can_mount, is_root, keytab, open, succeed};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -67,13 +64,12 @@ struct Scene {
 
 impl Scene {
     /// `None`, told as skipped, where there can be none.
-    fn new(test: &str) -> Option<Self> {
-        if !can_mount(test) || !mounted::needs(test, &["setpriv"]) {
+    fn new() -> Option<Self> {
+        if !can_mount() || !mounted::needs(&["setpriv"]) {
             return None;
         }
         if !is_root() {
-            mounted::skip(test, "it takes root to be several users in any groups");
-            return None;
+            return mounted::skip("it takes root to be several users in any groups");
         }
         let mut cell = Cell::new("pags");
         open(&cell.folder.join("."));
@@ -84,7 +80,7 @@ impl Scene {
         let mut command = mounted::afar(["key", "add"]);
         command.arg("-keytab").arg(&key).arg("-config").arg(&config);
         succeed(command);
-        cell.kill_servers();
+        cell.restart();
         for name in ["alice", "bob"] {
             let mut command = mounted::afar(["pts", "createuser", name, "-localauth", "-config"]);
             command.arg(&config);
@@ -243,11 +239,8 @@ impl Scene {
 /// What is cached for somebody whose token ends is theirs no longer than that.
 #[test]
 fn a_session_whose_token_has_ended_is_not_shown_what_it_has_cached_until_the_next_one() {
-    const NAME: &str = "a_session_whose_token_has_ended_is_not_shown_what_it_has_cached_until_the_next_one";
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["gcc"]) {
-        return;
-    }
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["gcc"]));
     let folder = scene.folder_of("alice");
     let outside = who(ALICE, None, "alice");
     scene.log_in(outside);
@@ -280,8 +273,7 @@ fn a_session_whose_token_has_ended_is_not_shown_what_it_has_cached_until_the_nex
 
 #[test]
 fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it() {
-    const NAME: &str = "what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     // Before there are PAGs: what is kept of that must not count for them.
     let (alice, bob) = (who(ALICE, None, "alice"), who(BOB, None, "bob"));
     scene.log_in(alice);
@@ -328,8 +320,7 @@ fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it()
 
 #[test]
 fn nobody_gets_into_the_pag_of_somebody_else() {
-    const NAME: &str = "nobody_gets_into_the_pag_of_somebody_else";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let pag = scene.new_pag(ALICE);
     let (alice, bob) = (who(ALICE, Some(pag), "alice"), who(BOB, None, "bob"));
     for somebody in [alice, bob] {
@@ -378,15 +369,12 @@ fn nobody_gets_into_the_pag_of_somebody_else() {
 
 #[test]
 fn a_shell_in_a_pag_has_no_privilege_and_one_number() {
-    const NAME: &str = "a_shell_in_a_pag_has_no_privilege_and_one_number";
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["setcap"]) {
-        return;
-    }
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["setcap"]));
     let helper = scene.cell.folder.join("afar-pagsh");
     mounted::copy_program(&helper);
     if !Command::new("setcap").arg("cap_setgid+ep").arg(&helper).status().unwrap().success() {
-        return mounted::skip(NAME, "this file system keeps no capabilities");
+        return mounted::skip("this file system keeps no capabilities");
     }
     let bob = who(BOB, None, "bob");
     // Without the capability, `afar pagsh` has the helper do it.
@@ -426,8 +414,7 @@ fn a_shell_in_a_pag_has_no_privilege_and_one_number() {
 
 #[test]
 fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
-    const NAME: &str = "a_session_that_outlives_its_client_does_not_get_its_users_tokens";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let old = who(ALICE, Some(scene.new_pag(ALICE)), "");
     let _session = Process::of(scene.command(old, Path::new("sleep")).arg("1000"));
     let (_other, _) = scene.cell.mount("other");
@@ -446,12 +433,9 @@ fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
 
 #[test]
 fn a_login_has_a_pag_and_a_token_of_its_own_until_it_ends() {
-    const NAME: &str = "a_login_has_a_pag_and_a_token_of_its_own_until_it_ends";
-    let Some(module) = logins::module(NAME) else { return };
-    let Some(scene) = Scene::new(NAME) else { return };
-    if !mounted::needs(NAME, &["su", "unshare"]) {
-        return;
-    }
+    let Some(module) = logins::module() else { return };
+    let Some(scene) = Scene::new() else { return };
+    require!(mounted::needs(&["su", "unshare"]));
     let alice = who(ALICE, None, "alice");
     scene.log_in(alice);
     let folder = scene.folder_of("alice");
@@ -472,9 +456,8 @@ fn a_login_has_a_pag_and_a_token_of_its_own_until_it_ends() {
 /// The numbers of processes are used again. Somebody waits for a process of a session to end, and begins one with its number.
 #[test]
 fn a_process_with_the_number_of_one_that_was_in_a_pag_is_not_in_it() {
-    const NAME: &str = "a_process_with_the_number_of_one_that_was_in_a_pag_is_not_in_it";
     const LAST: &str = "/proc/sys/kernel/ns_last_pid";
-    let Some(scene) = Scene::new(NAME) else { return };
+    let Some(scene) = Scene::new() else { return };
     let alice = who(ALICE, Some(scene.new_pag(ALICE)), "alice");
     scene.log_in(alice);
     let folder = scene.folder_of("alice");
@@ -489,7 +472,7 @@ fn a_process_with_the_number_of_one_that_was_in_a_pag_is_not_in_it() {
         let number = hers.id();
         assert_eq!(hers.wait_with_output().unwrap().stdout, b"secret\n");
         if fs::write(LAST, (number - 1).to_string()).is_err() {
-            return mounted::skip(NAME, "this kernel does not let root choose the number of a process");
+            return mounted::skip("this kernel does not let root choose the number of a process");
         }
         // The user is the same: only the group tells them apart.
         let thiefs = begin(who(ALICE, None, ""));
@@ -505,8 +488,7 @@ fn a_process_with_the_number_of_one_that_was_in_a_pag_is_not_in_it() {
 /// A mount for one user keeps also names that not everybody may see.
 #[test]
 fn a_mount_for_one_user_shows_no_session_what_another_has_looked_up() {
-    const NAME: &str = "a_mount_for_one_user_shows_no_session_what_another_has_looked_up";
-    let Some(mut scene) = Scene::new(NAME) else { return };
+    let Some(mut scene) = Scene::new() else { return };
     let (_private, _) = scene.cell.mount_with("private", "state/etc", &["--private"]);
     scene.mount = scene.cell.folder.join("private/afar.local");
     let (folder, alice) = (scene.folder_of("alice"), Identity { is: "alice", ..ROOT });

@@ -1,7 +1,7 @@
 //! A cell of two servers with two partitions each, and what its database and its partitions say of volumes. The databases are on the first, or on
 //! a third server.
 
-use crate::mounted::our_program;
+use crate::mounted::{Machines, our_program, suite};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::ops::{Deref, DerefMut};
@@ -13,8 +13,7 @@ use afs_wire::ids::{AfsFid, VolumeId};
 use rx_security::KeySet;
 use serde_json::Value;
 
-pub(crate) use crate::server_process::words;
-use crate::server_process::{Machines, suite};
+pub(crate) use crate::mounted::words;
 
 const CELL: &str = "two.test";
 

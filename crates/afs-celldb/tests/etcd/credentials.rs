@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use afs_celldb::store::etcd::{Config, Credentials, EtcdStore, Password, Tls};
 use afs_celldb::store::{CellStore, check_changes};
-use afs_lab::peers::etcd::Etcd;
-use afs_lab::skipped::skip;
+use afs_lab::peers::etcd::{Etcd, is_here};
+use afs_lab::require;
+use afs_lab::skipped::skip_this;
 
-use super::{SOON, eventually, has, is_here, made, open_with, take, taken, within};
+use super::{SOON, eventually, has, made, open_with, take, taken, within};
 
 fn password(user: &str, password: &str) -> Option<Password> {
     Some(Password { user: user.into(), password: password.to_owned().into() })
@@ -36,12 +37,9 @@ fn reach(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn etcd_may_want_certificates_and_a_password() {
-    let test = "etcd_may_want_certificates_and_a_password";
-    if !is_here(test) {
-        return;
-    }
+    require!(is_here());
     if !std::path::Path::new("/usr/bin/openssl").exists() {
-        return skip(test, "there is no openssl, which makes the certificates");
+        return skip_this("there is no openssl, which makes the certificates");
     }
     let etcd = Etcd::start_with_certificates("secret", 1);
     for command in [
@@ -94,12 +92,9 @@ async fn etcd_may_want_certificates_and_a_password() {
 /// authority.
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_are_replaced_need_no_restart() {
-    let test = "credentials_that_are_replaced_need_no_restart";
-    if !is_here(test) {
-        return;
-    }
+    require!(is_here());
     if !Path::new("/usr/bin/openssl").exists() {
-        return skip(test, "there is no openssl, which makes the certificates");
+        return skip_this("there is no openssl, which makes the certificates");
     }
     let mut etcd = Etcd::start_with_certificates("replaced", 1);
     let (folder, secret) = (etcd.folder().to_owned(), etcd.folder().join("password"));
@@ -153,8 +148,7 @@ async fn credentials_that_are_replaced_need_no_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_etcds_users_keeps_no_server_out() {
-    let test = "a_change_of_etcds_users_keeps_no_server_out";
-    let Some((etcd, store)) = etcd_with_passwords(test, 10, 600) else { return };
+    let Some((etcd, store)) = etcd_with_passwords(10, 600) else { return };
     let control = |command: &[&str]| {
         let (is_done, said) = etcd.control(command);
         assert!(is_done, "{command:?}: {said}");
@@ -175,8 +169,7 @@ async fn a_change_of_etcds_users_keeps_no_server_out() {
 /// log in at once after an outage, no server ever came back.
 #[tokio::test(flavor = "multi_thread")]
 async fn logins_that_take_longer_than_a_question_do_not_keep_a_server_out() {
-    let test = "logins_that_take_longer_than_a_question_do_not_keep_a_server_out";
-    let Some((mut etcd, store)) = etcd_with_slow_logins(test, 600) else { return };
+    let Some((mut etcd, store)) = etcd_with_slow_logins(600) else { return };
     let vldb = open_with(store, Duration::from_secs(3600)).await;
     taken(&vldb).await;
     etcd.kill(0);
@@ -189,8 +182,7 @@ async fn logins_that_take_longer_than_a_question_do_not_keep_a_server_out() {
 /// The same where the token ends while the connection stands.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long() {
-    let test = "a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long";
-    let Some((_etcd, store)) = etcd_with_slow_logins(test, 10) else { return };
+    let Some((_etcd, store)) = etcd_with_slow_logins(10) else { return };
     let vldb = open_with(store, Duration::from_secs(3600)).await;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(25) {
@@ -202,9 +194,9 @@ async fn a_token_that_ends_does_not_keep_a_server_out_where_logins_take_long() {
 
 /// The same where a login takes longer than a question, which is given up after a second, and less than a connection may: this machine says
 /// at which cost.
-fn etcd_with_slow_logins(test: &str, seconds: u32) -> Option<(Etcd, Arc<EtcdStore>)> {
+fn etcd_with_slow_logins(seconds: u32) -> Option<(Etcd, Arc<EtcdStore>)> {
     for cost in 12.. {
-        let (etcd, store) = etcd_with_passwords(test, cost, seconds)?;
+        let (etcd, store) = etcd_with_passwords(cost, seconds)?;
         let login = |_| {
             let begun = Instant::now();
             // It gives a login up after 2 s.
@@ -219,15 +211,14 @@ fn etcd_with_slow_logins(test: &str, seconds: u32) -> Option<(Etcd, Arc<EtcdStor
 }
 
 /// An etcd of one member with a password, which it checks with this cost of bcrypt's, and with tokens that are good for so many seconds.
-fn etcd_with_passwords(test: &str, cost: u8, seconds: u32) -> Option<(Etcd, Arc<EtcdStore>)> {
-    if !is_here(test) {
+fn etcd_with_passwords(cost: u8, seconds: u32) -> Option<(Etcd, Arc<EtcdStore>)> {
+    if !is_here() {
         return None;
     }
     if !std::path::Path::new("/usr/bin/openssl").exists() {
-        skip(test, "there is no openssl, which makes the keys");
-        return None;
+        return skip_this("there is no openssl, which makes the keys");
     }
-    let etcd = Etcd::start_with_signed_tokens(test, 1, cost, seconds);
+    let etcd = Etcd::start_with_signed_tokens("passwords", 1, cost, seconds);
     let control = |command: &[&str]| {
         let (is_done, said) = etcd.control(command);
         assert!(is_done, "{command:?}: {said}");

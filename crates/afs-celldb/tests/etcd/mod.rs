@@ -13,8 +13,8 @@ use afs_celldb::store::etcd::{Config, EtcdStore};
 use afs_celldb::store::{CellStore, Known, Outcome, Position, SharedStore, Transaction};
 use afs_celldb::vldb::{NewEntry, NewSite, VlError, Vldb};
 use afs_celldb::{Database, NoQuorum, Options};
-use afs_lab::peers::etcd::{Etcd, available};
-use afs_lab::skipped::skip;
+use afs_lab::peers::etcd::{Etcd, is_here};
+use afs_lab::require;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -28,16 +28,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a busy machine may take for what comes at once.
 const SOON: Duration = Duration::from_secs(60);
-
-fn is_here(test: &str) -> bool {
-    match available() {
-        Ok(()) => true,
-        Err(reason) => {
-            skip(test, &reason);
-            false
-        }
-    }
-}
 
 fn store(endpoints: Vec<String>, prefix: &str) -> Arc<EtcdStore> {
     Arc::new(EtcdStore::new(Config::without_credentials(endpoints, prefix)).unwrap())
@@ -125,9 +115,7 @@ async fn within(limit: Duration, what: &str, mut holds: impl AsyncFnMut() -> boo
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_at_one_server_is_seen_at_once_at_the_others() {
-    if !is_here("a_change_at_one_server_is_seen_at_once_at_the_others") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("seen", 1);
     let servers = [open(&etcd).await, open(&etcd).await, open(&etcd).await];
     for round in 0..200 {
@@ -144,9 +132,7 @@ async fn a_change_at_one_server_is_seen_at_once_at_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_change_at_the_same_time_give_out_each_id_once() {
-    if !is_here("servers_that_change_at_the_same_time_give_out_each_id_once") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("race", 1);
     let servers = [Arc::new(open(&etcd).await), Arc::new(open(&etcd).await), Arc::new(open(&etcd).await)];
     let work = servers.iter().flat_map(|server| [server; 4]).map(|server| {
@@ -174,9 +160,7 @@ async fn servers_that_change_at_the_same_time_give_out_each_id_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_etcd_look_ups_are_answered_from_memory_and_changes_refused_at_once() {
-    if !is_here("without_etcd_look_ups_are_answered_from_memory_and_changes_refused_at_once") {
-        return;
-    }
+    require!(is_here());
     let mut etcd = Etcd::start("away", 1);
     let forgetful = store(etcd.endpoints(), "/afar/a.cell/");
     let forgetful = open_with(forgetful, Duration::ZERO).await;
@@ -206,9 +190,7 @@ async fn without_etcd_look_ups_are_answered_from_memory_and_changes_refused_at_o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_three_members_may_die_or_hang() {
-    if !is_here("one_of_three_members_may_die_or_hang") {
-        return;
-    }
+    require!(is_here());
     let mut etcd = Etcd::start("three", 3);
     let (ours, theirs) = (open(&etcd).await, open(&etcd).await);
     // The leader first, so that there is an election.
@@ -251,9 +233,7 @@ async fn one_of_three_members_may_die_or_hang() {
 /// Each look-up took 2 s then, and each change 4 s.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_two_of_three_members_hang_nobody_waits_for_them() {
-    if !is_here("while_two_of_three_members_hang_nobody_waits_for_them") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("hang", 3);
     let forgetful = open_with(store(etcd.endpoints(), "/afar/a.cell/"), Duration::ZERO).await;
     let (ours, theirs) = (open(&etcd).await, open(&etcd).await);
@@ -303,9 +283,7 @@ async fn while_two_of_three_members_hang_nobody_waits_for_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_was_lost_over_a_compaction_is_no_loss() {
-    if !is_here("a_watch_that_was_lost_over_a_compaction_is_no_loss") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("compacted", 1);
     let way = Way::to(etcd.port(0)).await;
     let far = open_with(store(vec![way.address()], "/afar/a.cell/"), Duration::from_secs(3600)).await;
@@ -340,9 +318,7 @@ async fn a_watch_that_was_lost_over_a_compaction_is_no_loss() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_whose_answer_was_lost_is_made_once() {
-    if !is_here("a_change_whose_answer_was_lost_is_made_once") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("unanswered", 1);
     let way = Arc::new(Way::to(etcd.port(0)).await);
     let vldb = open_with(store(vec![way.address()], "/afar/a.cell/"), Duration::from_secs(3600)).await;
@@ -371,9 +347,7 @@ async fn a_change_whose_answer_was_lost_is_made_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_else_made_of_the_rows_is_read_anew() {
-    if !is_here("what_somebody_else_made_of_the_rows_is_read_anew") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("restored", 1);
     let vldb = open(&etcd).await;
     let other = store(etcd.endpoints(), "/afar/another.cell/");
@@ -393,9 +367,7 @@ async fn what_somebody_else_made_of_the_rows_is_read_anew() {
 /// A server that was away while large groups changed often began the same watch for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_missed_more_than_a_message_holds_reads_all_anew() {
-    if !is_here("who_missed_more_than_a_message_holds_reads_all_anew") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("missed", 1);
     let store = store(etcd.endpoints(), "/afar/a.cell/");
     let before = store.scan(b"a/", None, 1, None).await.unwrap().position;
@@ -411,9 +383,7 @@ async fn who_missed_more_than_a_message_holds_reads_all_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_hold_whole_or_not_at_all_also_those_of_thousands_of_rows() {
-    if !is_here("transactions_hold_whole_or_not_at_all_also_those_of_thousands_of_rows") {
-        return;
-    }
+    require!(is_here());
     let etcd = Etcd::start("rows", 1);
     let store = store(etcd.endpoints(), "/afar/a.cell/");
     let row = |key: &str, value: Option<&str>| {

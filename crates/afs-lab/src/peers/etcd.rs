@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::real::folder::Folder;
 use crate::real::process::{Process, find_in};
+use crate::skipped::skip_this;
 
 /// Where its programs may be that ordinary users do not have in their path.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -42,6 +43,11 @@ pub fn available() -> Result<(), String> {
             Err(format!("there is no {program}: Debian's etcd-server and etcd-client have them"))
         }
     }
+}
+
+/// Returns whether there can be one. If not, the test that asks is counted as skipped.
+pub fn is_here() -> bool {
+    available().map_or_else(|reason| skip_this(&reason), |()| true)
 }
 
 /// An etcd of some members.

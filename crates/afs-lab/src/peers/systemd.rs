@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::real::process;
-use crate::skipped::skip;
+use crate::skipped::skip_this;
 
 /// How long something may take that takes a moment, on slow machines.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -55,15 +55,13 @@ impl Machine {
     /// # Panics
     ///
     /// When it does not come up.
-    pub fn boot(test: &str, files: &[(&Path, &str)]) -> Option<Self> {
+    pub fn boot(files: &[(&Path, &str)]) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
-            skip(test, &format!("there is no {missing}"));
-            return None;
+            return skip_this(&format!("there is no {missing}"));
         }
         if !process::run(Command::new("unshare").args(["--mount", "true"]), PATIENCE).status.success() {
-            skip(test, "it takes root to make namespaces");
-            return None;
+            return skip_this("it takes root to make namespaces");
         }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let group = format!("afar-machine-{}-{number}", std::process::id());
@@ -83,8 +81,7 @@ impl Machine {
             return Some(machine);
         }
         let said = machine.log();
-        skip(test, said.lines().last().unwrap_or_default());
-        None
+        skip_this(said.lines().last().unwrap_or_default())
     }
 
     /// Waits for its PID 1. False if this machine cannot have one.
@@ -244,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_machine_of_its_own_runs_systemd_and_leaves_nothing() {
-        let Some(machine) = Machine::boot("a_machine_of_its_own_runs_systemd_and_leaves_nothing", &[]) else {
+        let Some(machine) = Machine::boot(&[]) else {
             return;
         };
         assert_eq!(machine.succeed(&["cat", "/proc/1/comm"]), "systemd\n");

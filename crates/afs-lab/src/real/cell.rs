@@ -2,13 +2,12 @@
 //! `src/sim/cell.rs` has the same.
 
 use std::fs::{self, OpenOptions};
-use std::marker::PhantomData;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::address::own_address;
-use super::afar::{Afar, CALLBACK_WAIT, wait};
+use super::afar::{self, CALLBACK_WAIT, wait};
 use super::folder::Folder;
 use super::mount;
 use super::process::Process;
@@ -18,7 +17,7 @@ use crate::until;
 const SERVERS_LOG: &str = "log-servers";
 
 /// The cell.
-pub struct Cell<A> {
+pub struct Cell {
     /// The state of the cell, the mounts, and what goes with them.
     pub folder: Folder,
     /// The address of its servers.
@@ -26,10 +25,9 @@ pub struct Cell<A> {
     /// Its servers.
     pub servers: Process,
     callback_wait: Option<u32>,
-    afar: PhantomData<A>,
 }
 
-impl<A: Afar> Cell<A> {
+impl Cell {
     /// Starts the servers of a new cell; `name` says what it is for.
     pub fn new(name: &str) -> Self {
         Self::waiting(name, Some(CALLBACK_WAIT))
@@ -39,8 +37,8 @@ impl<A: Afar> Cell<A> {
     pub fn waiting(name: &str, callback_wait: Option<u32>) -> Self {
         let folder = Folder::new(name).showing(SERVERS_LOG);
         let address = own_address();
-        let servers = servers::<A>(&folder, address, callback_wait);
-        Self { folder, address, servers, callback_wait, afar: PhantomData }
+        let servers = servers(&folder, address, callback_wait);
+        Self { folder, address, servers, callback_wait }
     }
 
     /// Mounts it; gives also the folder in that mount where anybody may write.
@@ -55,10 +53,10 @@ impl<A: Afar> Cell<A> {
     /// If it is not mounted.
     pub fn mount_with(&self, name: &str, config: &str, more: &[&str]) -> (Process, PathBuf) {
         let (at, config) = (self.folder.join(name), self.folder.join(config));
-        let mut afar = A::command([] as [&str; 0]);
-        wait(&mut afar, self.callback_wait);
+        let mut command = afar::command([] as [&str; 0]);
+        wait(&mut command, self.callback_wait);
         let more = [&["--log", "info"], more].concat();
-        let mounted = mount::start(afar, &at, &config, &self.cache(name), &self.log_file(name), &more);
+        let mounted = mount::start(command, &at, &config, &self.cache(name), &self.log_file(name), &more);
         (mounted.unwrap_or_else(|problem| panic!("{problem}")), at.join("afar.local/scratch"))
     }
 
@@ -121,22 +119,23 @@ impl<A: Afar> Cell<A> {
     }
 
     /// Kills the servers, and starts them again.
-    pub fn kill_servers(&mut self) {
-        self.kill_servers_while(|| ());
+    pub fn restart(&mut self) {
+        self.restart_after(|| ());
     }
 
     /// Kills the servers, and starts them again after something.
-    pub fn kill_servers_while(&mut self, wait: impl FnOnce()) {
+    pub fn restart_after(&mut self, wait: impl FnOnce()) {
         self.servers.kill();
         wait();
-        self.servers = servers::<A>(&self.folder, self.address, self.callback_wait);
+        self.servers = servers(&self.folder, self.address, self.callback_wait);
     }
 }
 
 /// Starts servers that say when a client does not answer them.
-fn servers<A: Afar>(folder: &Folder, address: Ipv4Addr, callback_wait: Option<u32>) -> Process {
+fn servers(folder: &Folder, address: Ipv4Addr, callback_wait: Option<u32>) -> Process {
     let log = OpenOptions::new().append(true).create(true).open(folder.join(SERVERS_LOG));
-    let mut command = A::up(folder, address, &["--no-mount", "--log", "warn,afs_fileserver::clients=info"]);
+    let mut command =
+        afar::up(folder, address, &["--no-mount", "--log", "warn,afs_fileserver::clients=info"]);
     command.stderr(log.expect("there is room"));
     wait(&mut command, callback_wait);
     Process::start(command, None)

@@ -2,28 +2,26 @@
 //! `src/sim/cell.rs` has the same.
 
 use std::ffi::OsStr;
-use std::marker::PhantomData;
 use std::net::Ipv4Addr;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output};
 
 use super::address::own_address;
-use super::afar::Afar;
+use super::afar;
 use super::folder::Folder;
 use super::process::{self, Process};
 use super::wait::PATIENCE;
 
 /// A running server; killed when it is dropped.
 #[derive(Debug)]
-pub struct Server<A> {
+pub struct Server {
     /// Its address.
     pub address: Ipv4Addr,
     process: Process,
-    afar: PhantomData<A>,
 }
 
-impl<A: Afar> Server<A> {
+impl Server {
     /// Starts one with a state folder.
     pub fn start(state: &Folder, more: &[&str]) -> Self {
         Self::start_at(state, own_address(), more)
@@ -31,14 +29,14 @@ impl<A: Afar> Server<A> {
 
     /// The same at an address that is known already.
     pub fn start_at(state: &Folder, address: Ipv4Addr, more: &[&str]) -> Self {
-        let mut command = A::server([OsStr::new("--state"), state.path().as_os_str()]);
+        let mut command = afar::server([OsStr::new("--state"), state.path().as_os_str()]);
         command.args(["--bind", &address.to_string()]).args(more);
         Self::of(command, address)
     }
 
     /// The server that a command starts.
     pub fn of(command: Command, address: Ipv4Addr) -> Self {
-        Self { address, process: Process::start(command, None), afar: PhantomData }
+        Self { address, process: Process::start(command, None) }
     }
 
     /// Ends it as a service manager does, and says what it came to.
@@ -47,7 +45,7 @@ impl<A: Afar> Server<A> {
     }
 }
 
-impl<A> Deref for Server<A> {
+impl Deref for Server {
     type Target = Process;
 
     fn deref(&self) -> &Process {
@@ -55,7 +53,7 @@ impl<A> Deref for Server<A> {
     }
 }
 
-impl<A> DerefMut for Server<A> {
+impl DerefMut for Server {
     fn deref_mut(&mut self) -> &mut Process {
         &mut self.process
     }
@@ -68,16 +66,16 @@ pub fn run(mut command: Command) -> Output {
 
 /// The machines.
 #[derive(Debug)]
-pub struct Machines<A> {
+pub struct Machines {
     /// Their state folders, each with its `server.toml`.
     pub states: Vec<Folder>,
     /// Their addresses.
     pub addresses: Vec<Ipv4Addr>,
     /// The servers that run.
-    pub servers: Vec<Option<Server<A>>>,
+    pub servers: Vec<Option<Server>>,
 }
 
-impl<A: Afar> Machines<A> {
+impl Machines {
     /// Machines on which nothing runs yet.
     pub fn new(name: &str, count: usize) -> Self {
         Self {
@@ -124,7 +122,7 @@ impl<A: Afar> Machines<A> {
 
     /// The command that starts a machine's server.
     pub fn command(&self, machine: usize, more: &[&str]) -> Command {
-        let mut command = A::server(["--config"]);
+        let mut command = afar::server(["--config"]);
         command.arg(self.config(machine)).args(more);
         command
     }
