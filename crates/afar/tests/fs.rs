@@ -418,17 +418,10 @@ fn a_server_that_is_down_is_told_of_until_it_is_back() {
     up.says(&["checkservers", "-cell", "other.test"], "All servers are running.\n");
     other.process.signal("STOP");
     let down = format!("These servers unavailable due to network or server problems:  {}.\n", other.address);
-    let began = Instant::now();
+    // Nobody is asked for what is known: it is told before anybody has noticed, and when somebody has.
+    up.says(&["checkservers", "-all", "-fast"], "All servers are running.\n");
     up.check(&["checkservers", "-cell", "other.test"], 1, &down, "");
-    let waited = began.elapsed();
-    // What is known of it is told at once, without such a wait: the quickest of three, as the machine may be busy.
-    let fast = (0..3).map(|_| {
-        let began = Instant::now();
-        up.check(&["checkservers", "-all", "-fast"], 1, &down, "");
-        began.elapsed()
-    });
-    let fast = fast.min().unwrap();
-    assert!(fast < waited / 2, "{fast:?}, and {waited:?} when it asks");
+    up.check(&["checkservers", "-all", "-fast"], 1, &down, "");
     let json = up.command(&["fs", "checkservers", "-all", "-fast", "-json"]).output().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["unavailable"], serde_json::json!([other.address]));

