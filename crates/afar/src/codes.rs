@@ -266,7 +266,7 @@ fn negative(code: i32) -> String {
     }
 }
 
-/// Behind a code without words its number follows, unless it is far below zero, where none is.
+/// The number that follows a code without words, unless it is far below zero: then none does.
 fn number_of_small(code: i32) -> String {
     if code > -10_000 { format!(" ({code})") } else { String::new() }
 }

@@ -172,7 +172,7 @@ struct Pts {
     printer: Printer,
     caller: Caller,
     db: ProtectionDb,
-    /// Whether the servers know by whom they are called.
+    /// True if the servers know by whom they are called.
     is_authenticated: bool,
     /// `-force`: go on after errors.
     force: bool,

@@ -27,7 +27,7 @@ pub(crate) struct Heading {
     pub(crate) role: String,
     /// The other end's address.
     pub(crate) peer: String,
-    /// Over how long records are added up, in nanoseconds; 0 if each packet stands by itself.
+    /// The time over which records are added up, in nanoseconds; 0 if each packet stands by itself.
     pub(crate) span_ns: u64,
     /// Losses and other marks that were left out.
     pub(crate) marks_left_out: u64,

@@ -32,12 +32,12 @@ struct Machine {
 }
 
 impl Machine {
-    /// With a tmpfs of so many MiB.
+    /// A machine with a tmpfs of so many MiB.
     fn new(name: &str, mib: u32) -> Option<Self> {
         Self::with(name, &format!("mount -t tmpfs -o size={mib}m tmpfs \"$0\""))
     }
 
-    /// With what the script mounts at its `$0`, STATE/vicepa. `None` if this machine does not let us, which is noted as a skip.
+    /// A machine with what the script mounts at its `$0`, STATE/vicepa. `None` if this machine does not let us, which is noted as a skip.
     fn with(name: &str, mount: &str) -> Option<Self> {
         let state = Folder::new(name);
         let partition = state.path().join("vicepa");
@@ -120,7 +120,7 @@ impl Machine {
         files
     }
 
-    /// Whether `vos online` has succeeded.
+    /// True if `vos online` has succeeded.
     fn vos_online(&self, volume: VolumeId) -> bool {
         let config = self.state.path().join("etc/server").display().to_string();
         let (server, id) = (self.address.to_string(), volume.0.to_string());
@@ -130,7 +130,7 @@ impl Machine {
         output.status.success()
     }
 
-    /// Whether `pts` has succeeded.
+    /// True if `pts` has succeeded.
     fn pts(&self, words: &[&str]) -> bool {
         let config = self.state.path().join("etc/server").display().to_string();
         let output = self.afar(&[&["pts"], words, &["-localauth", "-config", &config]].concat());
@@ -401,7 +401,7 @@ async fn storage_that_runs_out_below_takes_a_volume_offline_and_vos_online_bring
     storage_runs_out_and_comes_back("thin", false).await;
 }
 
-/// With `volumes.sync = "always"`, where the caller itself is told that its store did not get to the disk.
+/// A server with `volumes.sync = "always"`, where the caller itself is told that its store did not get to the disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn storage_that_runs_out_below_loses_nothing_that_was_told_where_all_is_synced() {
     storage_runs_out_and_comes_back("thin-always", true).await;

@@ -72,7 +72,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// Whether it changed something, as far as anybody knows.
+    /// True if it changed something, as far as anybody knows.
     fn is_change(self) -> bool {
         matches!(self, Self::Created(_) | Self::Deleted(_) | Self::MaybeCreated | Self::MaybeDeleted(_))
     }

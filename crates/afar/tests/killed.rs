@@ -45,7 +45,7 @@ const SMALL_LOOKED_AT: usize = 10;
 const START_MAX: Duration = Duration::from_secs(1);
 /// The same by the clock at most: far more, for busy machines.
 const START_MAX_ONCE: Duration = Duration::from_secs(30);
-/// Until a client is told that its promises are off: some round trips, and far more for slow machines.
+/// The time until a client is told that its promises are off: some round trips, and far more for slow machines.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
 /// Changes that are acknowledged before a kill, at least, and how long they may take.
 const CHANGES_MIN: u64 = 15;

@@ -25,7 +25,7 @@ fn setting(name: &str, default: u64) -> u64 {
     env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Whether the entry of the volume has to be unlocked first.
+/// True if the entry of the volume has to be unlocked first.
 fn is_locked(said: &str) -> bool {
     said.contains("vldb entry is already locked") || said.contains("last release was aborted")
 }

@@ -43,7 +43,7 @@ impl Cell {
         suite(&self.state, line, &[("SERVER", self.server.address)], rights).output().unwrap()
     }
 
-    /// Whether nobody may do it. The superuser always may.
+    /// True if nobody may do it. The superuser always may.
     fn keeps_from_nobody(&self, line: &str) -> bool {
         let allowed = self.suite(line, "-localauth");
         assert!(allowed.status.success(), "{line}: {}", String::from_utf8_lossy(&allowed.stderr));

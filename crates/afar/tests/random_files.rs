@@ -137,12 +137,12 @@ impl Run {
         fs::symlink_metadata(self.local.join(name)).ok().map(|found| found.ino())
     }
 
-    /// Whether a mount may read a file: the other has not written what it has not stored.
+    /// True if a mount may read a file: the other has not written what it has not stored.
     fn may_read(&self, mount: usize, inode: u64) -> bool {
         self.unstored.get(&inode).is_none_or(|by| *by == mount)
     }
 
-    /// Whether a mount may change a file: the other does not have it open.
+    /// True if a mount may change a file: the other does not have it open.
     fn may_change(&self, mount: usize, inode: u64) -> bool {
         !self.handles.iter().any(|handle| handle.inode == inode && handle.mount != mount)
     }

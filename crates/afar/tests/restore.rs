@@ -245,7 +245,7 @@ async fn a_restore_of_the_standard_input_goes_on_too() {
     goes_on(true).await;
 }
 
-/// With the dump in a file, or as the standard input.
+/// Restores with the dump in a file, or as the standard input.
 async fn goes_on(as_input: bool) {
     let cell = Cell::new();
     let first = cell.create("first");

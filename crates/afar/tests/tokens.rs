@@ -30,7 +30,7 @@ fn told(output: &Output) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// With a token or without: it works, and nothing is said about tokens; or it is refused.
+/// Runs it with a token or without: it works, and nothing is said about tokens; or it is refused.
 fn works(scene: &Scene, user: Local, line: &str) -> String {
     let (success, said) = run(scene, user, line);
     assert!(success && !said.contains(ANONYMOUS), "{}: {line}: {said}", user.name);

@@ -92,7 +92,7 @@ pub struct CreateFailure {
     /// The volume that the server has now, if it has one: to be removed with `vos zap`, or to be taken into the database with
     /// `vos syncvldb`.
     pub left: Option<VolumeId>,
-    /// Whether the volume that is left may have its entry all the same, now or soon: nobody knows.
+    /// True if the volume that is left may have its entry all the same, now or soon: nobody knows.
     pub may_have_entry: bool,
 }
 

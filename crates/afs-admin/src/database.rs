@@ -29,14 +29,14 @@ pub trait Machine {
     fn socket(&self, usual_port: u16) -> SocketAddr;
 }
 
-/// By its address alone: the service is at its usual port.
+/// A machine by its address alone: the service is at its usual port.
 impl Machine for Ipv4Addr {
     fn socket(&self, usual_port: u16) -> SocketAddr {
         SocketAddr::from((*self, usual_port))
     }
 }
 
-/// With the port of the service.
+/// A machine with the port of the service.
 impl Machine for SocketAddrV4 {
     fn socket(&self, _: u16) -> SocketAddr {
         SocketAddr::V4(*self)

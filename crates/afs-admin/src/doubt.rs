@@ -47,7 +47,7 @@ impl LocationDb {
         self.fate(error, self.has_entry(volid, entry)).await
     }
 
-    /// Whether a volume's entry has this name and these sites. A server may have several addresses, and the database names one of them.
+    /// True if a volume's entry has this name and these sites. A server may have several addresses, and the database names one of them.
     async fn has_entry(&self, volid: VolumeId, wanted: &Entry) -> Result<bool, Error> {
         let found = match self.entry_by_id(volid, None).await {
             Err(error) if error.code() == VL_NOENT => return Ok(false),

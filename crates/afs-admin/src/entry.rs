@@ -32,7 +32,7 @@ pub struct Entry {
     pub name: String,
     /// The places of the volumes.
     pub sites: Vec<Site>,
-    /// By [`Kind`]; 0 for none.
+    /// The ids by [`Kind`]; 0 for none.
     pub ids: [VolumeId; MAXTYPES],
     /// The clone of a release that is not complete; 0 for none.
     pub clone_id: VolumeId,

@@ -29,7 +29,7 @@ pub enum Error {
         rpc: &'static str,
         /// The outcome of the call at each of them, in the order in which they were asked.
         failures: Vec<RpcError>,
-        /// Whether one of them may have carried out the call, since it gave no answer, or did not know itself.
+        /// True if one of them may have carried out the call, since it gave no answer, or did not know itself.
         may_be_done: bool,
     },
 }
@@ -38,14 +38,14 @@ pub enum Error {
 /// etcd falls silent.
 const UNDECIDED: [Abort; 2] = [abort::VL_IO, abort::PRDBFAIL];
 
-/// Whether this is the answer of a server of a database that does not know whether it has carried out the call.
+/// True if this is the answer of a server of a database that does not know whether it has carried out the call.
 pub(crate) fn is_undecided(error: &RpcError) -> bool {
     // A reply that nobody understands comes after the call was carried out.
     matches!(error, RpcError::Reply { .. }) || UNDECIDED.contains(&Abort(error.code().0))
 }
 
 impl Error {
-    /// Whether a call to the servers of a database may have been carried out, or may yet be, although it has failed.
+    /// True if a call to the servers of a database may have been carried out, or may yet be, although it has failed.
     pub fn may_be_done(&self) -> bool {
         match self {
             Self::Call(error) => is_undecided(error),

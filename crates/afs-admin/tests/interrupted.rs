@@ -78,7 +78,7 @@ fn at_each_call(run: impl Fn(Script) -> (bool, Vec<&'static str>), script: impl 
     assert!(stopped > 0, "{all:?}");
 }
 
-/// Whether it was done; if it was not, as it was to stop.
+/// True if it was done; if it was not, as it was to stop.
 fn is_done<T>(result: Result<T, Error>) -> bool {
     match result {
         Ok(_) => true,

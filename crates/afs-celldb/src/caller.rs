@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 pub struct Caller {
     /// The caller's name, for the PTDB.
     pub identity: Identity,
-    /// Whether the caller may administer servers: by UserList, by the cell's key, or since the server asks nobody for
+    /// True if the caller may administer servers: by UserList, by the cell's key, or since the server asks nobody for
     /// authentication (`-noauth`). The VLDB asks for this alone.
     pub is_superuser: bool,
 }

@@ -55,7 +55,7 @@ pub enum FileError {
     TooMuch {
         /// The things of which there are too many.
         what: &'static str,
-        /// At most.
+        /// The most that there may be.
         limit: usize,
     },
 }

@@ -181,7 +181,7 @@ pub struct Filling<'a, I> {
     before: Revision,
     /// The key of the mark.
     key: Vec<u8>,
-    /// Whether somebody had begun to fill it before, and was cut off.
+    /// True if somebody had begun to fill it before, and was cut off.
     was_unfinished: bool,
     /// The mark as it is.
     mark: Option<Vec<u8>>,

@@ -68,7 +68,7 @@ pub(crate) trait PutFields {
     fn put_u32(&mut self, value: u32);
     fn put_i32(&mut self, value: i32);
     fn put_u64(&mut self, value: u64);
-    /// At most 255 bytes.
+    /// Puts at most 255 bytes.
     fn put_short_bytes(&mut self, value: &[u8]);
     fn put_numbers(&mut self, values: &[i32]);
 }

@@ -6,7 +6,7 @@ use crate::record::{BadRow, Fields, PutFields};
 /// A place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Slot<T> {
-    /// With an entry.
+    /// A place with an entry.
     Used(T),
     /// A free place; `next` is the place that was freed before it.
     Free { next: Option<u32> },

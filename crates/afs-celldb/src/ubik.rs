@@ -31,7 +31,7 @@ const ALONE: i32 = 0x6;
 /// Seconds for which etcd's answer counts in what is shown: as long as Ubik's sync site stays one without votes.
 const QUORUM_SECONDS: u32 = 60;
 
-/// Until when a server is the sync site that has no others beside it: for ever.
+/// The time until which a server is the sync site that has no others beside it: for ever.
 const FOREVER: u32 = 0x7fff_ffff;
 
 /// Answers the calls of VOTE for one database.

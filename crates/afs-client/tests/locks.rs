@@ -14,7 +14,7 @@ async fn sleep(sim: &Sim, seconds: u64) {
     sim.sleep_until(sim.now() + Duration::from_secs(seconds)).await;
 }
 
-/// Whether a client gets the lock of a file for itself.
+/// True if a client gets the lock of a file for itself.
 async fn gets(client: &Client, file: Fid) -> bool {
     match client.lock(ALICE, file, 1, LockKind::Write, false).await {
         Ok(()) => true,

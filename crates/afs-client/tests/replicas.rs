@@ -24,7 +24,7 @@ const BYTES: usize = 16 << 20;
 /// What a reader asks for at a time.
 const PIECE: usize = 128 << 10;
 
-/// Whether a datagram carries much data: packets of data are of type 1, and statuses are small. Probes of the path's MTU are of
+/// True if a datagram carries much data: packets of data are of type 1, and statuses are small. Probes of the path's MTU are of
 /// another type.
 fn is_data(payload: &[u8]) -> bool {
     payload.len() >= 1000 && payload[20] == 1

@@ -57,7 +57,7 @@ struct Weather {
     lost_percent: u64,
     /// Nothing goes to this address, nor from it.
     is_away: Option<SocketAddr>,
-    /// Until when this is so; without, for good.
+    /// The time until which this is so; without, for good.
     until: Option<Instant>,
 }
 
@@ -122,9 +122,9 @@ struct Rounds {
     clients: [Client; 2],
     random: StdRng,
     trouble: Trouble,
-    /// Until when the trouble goes on, and whom it is about.
+    /// The time until which the trouble goes on, and whom it is about.
     ends_at: Option<Instant>,
-    /// Until when a client may not have been told.
+    /// The time until which a client may not have been told.
     is_behind_until: [Instant; 2],
     files: Vec<History>,
     held: Vec<(usize, Held)>,

@@ -13,7 +13,7 @@ pub enum Superuser {
     Local(String),
     /// The same of another realm: `name@REALM`.
     Foreign {
-        /// With its instance, as `name.instance`.
+        /// The name with its instance, as `name.instance`.
         name: String,
         /// The realm or cell, as written; compared without regard to case.
         realm: String,

@@ -149,11 +149,11 @@ pub struct Refused {
 pub struct Report {
     /// The figures of all calls.
     pub total: Figures,
-    /// By volume.
+    /// Figures by volume.
     pub volumes: Vec<(VolumeId, Figures)>,
-    /// By user.
+    /// Figures by user.
     pub users: Vec<(String, Figures)>,
-    /// By client.
+    /// Figures by client.
     pub clients: Vec<(SocketAddr, Figures)>,
     /// Calls that wait, those that wait for longest first.
     pub waiting: Vec<WaitingCall>,

@@ -59,7 +59,7 @@ pub struct Callbacks {
     /// Most promises at once.
     limit: usize,
     count: usize,
-    /// By file, in the order of volumes, so that those of a volume are together.
+    /// Holders by file, in the order of volumes, so that those of a volume are together.
     files: BTreeMap<AfsFid, Vec<Promise>>,
     by_host: HashMap<HostId, HashSet<AfsFid>>,
     /// Files with a promise that may end then, by the number of the round. Entries are not taken out when a promise is, so

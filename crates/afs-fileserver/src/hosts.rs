@@ -135,7 +135,7 @@ pub struct Delivery {
     pub uuid: Option<Uuid>,
     /// The message.
     pub message: Message,
-    /// Whether calls of the host wait until its outcome is there, and nothing else is sent meanwhile.
+    /// True if calls of the host wait until its outcome is there, and nothing else is sent meanwhile.
     pub is_waited_for: bool,
 }
 

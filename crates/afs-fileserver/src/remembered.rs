@@ -477,7 +477,7 @@ mod tests {
         assert!(before[0].1.contains(&ALL_VOLUMES) && before[0].1.len() <= MAX_VOLUMES + 1);
     }
 
-    /// Until the disk is written to again nothing new is promised, and what was is not forgotten.
+    /// Nothing new is promised until the disk is written to again, and what was promised is not forgotten.
     #[test]
     fn what_a_disk_does_not_take_is_said_and_written_when_it_does() {
         for cut in [Cut::ErrorAt(0), Cut::ErrorsFrom(0)] {

@@ -34,7 +34,7 @@ pub(crate) struct KernelLocks {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By a number of their own, with the time since when.
+    /// The locks by a number of their own, with the time since when.
     held: HashMap<u64, (KernelLock, Instant)>,
     next: u64,
 }

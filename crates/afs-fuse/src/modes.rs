@@ -21,7 +21,7 @@ pub(crate) enum Mode {
     Closed,
     /// Through the page cache, so many times.
     Cached(u32),
-    /// By passthrough, so many times.
+    /// Passthrough, so many times.
     Through(u32),
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum OpenKind {
 pub(crate) enum IoPath {
     /// Through the page cache: reads of what is not in it and writes come here.
     Cached,
-    /// By passthrough: neither reads nor writes come here.
+    /// Passthrough: neither reads nor writes come here.
     Through,
     /// Beside files that are open by passthrough: reads and writes come here and go to the same file of the cache, so that the
     /// ranges that are written are known; mappings are by passthrough.

@@ -54,7 +54,7 @@ pub(crate) struct Cell {
     // In this order: clients end before their servers, and all before the runtime.
     mounts: Vec<(Kernel, Served, Client)>,
     relays: Vec<Relay>,
-    /// With a runtime of its own: its tasks hold its port.
+    /// The file server, with a runtime of its own: its tasks hold its port.
     files: Option<(FileServer, Endpoint, Runtime)>,
     locations: Vec<Endpoint>,
     partition: Partition,

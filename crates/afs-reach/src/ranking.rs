@@ -53,7 +53,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Behind all others.
+    /// The place behind all others.
     pub(crate) const LAST: Self = Self { place: u16::MAX, rank: u32::MAX, salt: u64::MAX };
 }
 

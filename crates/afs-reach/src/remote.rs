@@ -47,7 +47,7 @@ pub(crate) const QUICK_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// read data which are not in the cache then get an error; cached data are read without asking.
 const READ_ONLY_AWAY: Duration = Duration::from_secs(60);
 
-/// With no packet from a server for so long, in addition to a round trip, an operation goes on at another one that has the same
+/// The time without a packet from a server, in addition to a round trip, after which an operation goes on at another one that has the same
 /// read-only volume. A reader goes on within two seconds: with 200 ms of round trip this is 0.8 s, and the first data from
 /// the other server take five round trips. The transport pings six times in it, so that some datagrams that are lost turn
 /// nobody away.

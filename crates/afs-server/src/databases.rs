@@ -23,7 +23,7 @@ use crate::server::StartError;
 /// How long a start waits for etcd, which may be starting too after a power cut. Then systemd tries again.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const AGE: (&str, &str) = (

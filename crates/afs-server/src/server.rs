@@ -79,7 +79,7 @@ pub struct Server {
     keys: Arc<keys::Watched>,
     ptdb: Option<Arc<Database<Ptdb>>>,
     vldb: Option<Arc<Database<Vldb>>>,
-    /// With the most promises and clients that it may have.
+    /// The file server, with the most promises and clients that it may have.
     file_server: Option<(FileServer, Memory)>,
     cell: String,
     /// True if it is told who does what.

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// loses nothing in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Before an operation returns. Costs each a few milliseconds, shared by those that wait at the same time.
+    /// A sync before an operation returns. Costs each a few milliseconds, shared by those that wait at the same time.
     Always,
     /// So often; a power loss costs at most what was done in that time, and in that of the sync itself.
     Every(Duration),

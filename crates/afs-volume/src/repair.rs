@@ -29,7 +29,7 @@ pub use undo::{Undo, UndoError, Undone, undo};
 enum Depth {
     /// Only what loses nothing.
     Bookkeeping,
-    /// Until all that is left can be read: what cannot be read goes.
+    /// Goes on until all that is left can be read: what cannot be read goes.
     Readable,
 }
 

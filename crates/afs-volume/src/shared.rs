@@ -66,7 +66,7 @@ impl Drop for Pin {
 }
 
 impl Shared {
-    /// Over a store that was just opened. After an unclean end, removes the files that stores had begun. [`Shared::note_start`]
+    /// Takes over a store that was just opened. After an unclean end, removes the files that stores had begun. [`Shared::note_start`]
     /// is to follow.
     pub(crate) fn new(store: Store, config: Config) -> Result<Self, VolumeError> {
         let PartitionRecord { mut epoch, low_file: mut low, boot } = match store.get(&keys::partition())? {

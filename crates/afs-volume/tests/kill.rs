@@ -25,11 +25,11 @@ enum Last {
     Removed,
 }
 
-/// When the load is killed.
+/// The moment at which the load is killed.
 #[derive(Debug, Clone, Copy)]
 enum Killed {
     After(Duration),
-    /// By itself, once it has made so many files.
+    /// The end of the load by itself, once it has made so many files.
     AfterFiles(u32),
 }
 

@@ -23,9 +23,9 @@ pub(crate) const RTT: Duration = Duration::from_millis(10);
 pub(crate) const FIRST_HOST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 3);
 /// An address above those of 250 hosts.
 pub(crate) const ONE_MORE_HOST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 253);
-/// Before the kernel's own niceness, 0: a server has its machine to itself, which here it has not.
+/// The niceness before the kernel's own, 0: a server has its machine to itself, which here it has not.
 pub(crate) const SERVER_NICENESS: i32 = -10;
-/// Behind everything else: clients have machines of their own.
+/// The niceness behind everything else: clients have machines of their own.
 pub(crate) const CROWD_NICENESS: i32 = 19;
 /// Most processes of a group.
 pub(crate) const PROCESSES: u32 = 4;

@@ -98,7 +98,7 @@ pub(crate) struct ClientOf {
 }
 
 impl ClientOf {
-    /// With more options of `afar mount`.
+    /// A mount with more options of `afar mount`.
     pub(crate) fn with<S: Into<String>>(mut self, options: impl IntoIterator<Item = S>) -> Self {
         self.options.extend(options.into_iter().map(Into::into));
         self

@@ -105,7 +105,7 @@ pub(crate) struct Row {
     pub(crate) labels: Vec<(String, String)>,
     /// Valid runs that were wanted.
     pub(crate) wanted: usize,
-    /// Over the valid runs, by figure.
+    /// The summaries over the valid runs, by figure.
     pub(crate) figures: BTreeMap<String, Summary>,
     /// All of them, also those that do not count.
     pub(crate) runs: Vec<Run>,

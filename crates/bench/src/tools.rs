@@ -148,13 +148,13 @@ impl Invocation {
         self
     }
 
-    /// At this niceness, -20 to 19; 0 is that of the bench.
+    /// Runs it at this niceness, -20 to 19; 0 is that of the bench.
     pub(crate) fn nice(mut self, niceness: i32) -> Invocation {
         self.niceness = niceness;
         self
     }
 
-    /// With these arguments behind the others.
+    /// Adds these arguments behind the others.
     pub(crate) fn and<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Invocation {
         self.arguments.extend(arguments.into_iter().map(|a| a.as_ref().to_string()));
         self

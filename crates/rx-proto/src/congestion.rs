@@ -17,10 +17,10 @@ mod simulation;
 /// The controllers there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ControllerKind {
-    /// By a model of the path: rate and smallest round trip (see [`bbr`]).
+    /// A model of the path: rate and smallest round trip (see [`bbr`]).
     #[default]
     Bbr,
-    /// By loss, RFC 9438 (see [`cubic`]).
+    /// Loss, RFC 9438 (see [`cubic`]).
     Cubic,
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Ended {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DelayedFinalAck {
     pub(crate) number: CallNumber,
-    /// Behind the last packet.
+    /// The sequence number behind the last packet.
     pub(crate) next: Seq,
     /// The window that the call offered.
     pub(crate) window: u32,

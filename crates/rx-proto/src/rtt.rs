@@ -8,7 +8,7 @@ use std::time::Duration;
 /// queue that we fill ourselves becomes the measure.
 const MIN_WINDOW: Duration = Duration::from_secs(10);
 
-/// Before any sample (Rx notes 10: OpenAFS starts with 2 to 3 s; RFC 6298 with 1 s).
+/// The round trip that is assumed before any sample (Rx notes 10: OpenAFS starts with 2 to 3 s; RFC 6298 with 1 s).
 const INITIAL: Duration = Duration::from_secs(1);
 
 /// Round-trip estimates of one path.

@@ -37,7 +37,7 @@ pub struct Trace {
     pub is_client: bool,
     /// The other end.
     pub peer: SocketAddr,
-    /// Over how long the flow is added up; zero if each packet stands by itself.
+    /// The time over which the flow is added up; zero if each packet stands by itself.
     pub span: Duration,
     /// Marks that were left out.
     pub marks_left_out: u64,

@@ -31,9 +31,9 @@ pub trait StreamsOut: Rpc {}
 /// The direction in which the raw data of a split call travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// After the arguments.
+    /// Data after the arguments.
     FromClient,
-    /// Before the results.
+    /// Data before the results.
     FromServer,
 }
 

@@ -65,7 +65,7 @@ impl WireSize {
         Self { min: self.min.saturating_mul(count), max: self.max.saturating_mul(count) }
     }
 
-    /// Between none and `count` of these.
+    /// The size of none to `count` of these.
     #[must_use]
     pub const fn up_to(self, count: usize) -> Self {
         Self { min: 0, max: self.max.saturating_mul(count) }

@@ -22,7 +22,7 @@ wire_struct! {
     struct Everything {
         /// An integer.
         word: u32,
-        /// With a sign.
+        /// A number with a sign.
         signed: i32,
         /// Long.
         hyper: u64,

@@ -87,7 +87,7 @@ fn warn_if_cut(pts: &Pts, id: ViceId, found: &Ids) {
     }
 }
 
-/// With groups in groups followed: all users of a group, or all groups that a user is in, through whatever others.
+/// All users of a group, or all groups that a user is in, with groups in groups followed, through whatever others.
 fn expanded(pts: &Pts, of: ViceId) -> Result<Vec<String>, Code> {
     let mut seen = HashSet::new();
     let mut order = Vec::new();

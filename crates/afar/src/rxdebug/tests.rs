@@ -22,7 +22,7 @@ fn query(line: &str) -> Result<Query, String> {
     }
 }
 
-/// At 1000 hours after 1970.
+/// The time 1000 hours after 1970.
 fn check(line: &str, facts: &Facts, expected: &str) {
     let now = UNIX_EPOCH + Duration::from_secs(1000 * 3600);
     assert_eq!(text::facts(&query(line).unwrap(), facts, now), expected);

@@ -12,7 +12,7 @@ use serde_json::json;
 struct Outcome<'a> {
     deleted: Vec<&'a str>,
     failed: Vec<&'a str>,
-    /// With `-dryrun`.
+    /// Entries that would be deleted, with `-dryrun`.
     would_delete: Vec<&'a str>,
 }
 

@@ -14,7 +14,7 @@ use afs_wire::vl::{EntryFlags, SiteFlags};
 use serde_json::json;
 use std::net::Ipv4Addr;
 
-/// Between what is told of one entry and of the next.
+/// The line between what is told of one entry and of the next.
 pub(super) const LINE: &str = "_______________________________\n";
 
 /// The result of checking an entry against servers.

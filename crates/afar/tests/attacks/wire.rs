@@ -101,7 +101,7 @@ struct Shared {
 }
 
 impl Between {
-    /// Between whoever calls `address` and `server`, at the same port.
+    /// A relay between whoever calls `address` and `server`, at the same port.
     pub(crate) fn new(address: Ipv4Addr, server: SocketAddr) -> Self {
         let shared = Arc::new(Shared::default());
         let socket = |port| {

@@ -23,7 +23,7 @@ pub(crate) use afs_lab::skipped::skip_this as skip;
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether file systems can be mounted here, which `afar doctor` tries; else the test is counted as skipped.
+/// True if file systems can be mounted here, which `afar doctor` tries; else the test is counted as skipped.
 pub(crate) fn can_mount() -> bool {
     let fuse = doctor("fuse");
     if fuse["grade"] == "ok" {
@@ -32,7 +32,7 @@ pub(crate) fn can_mount() -> bool {
     skip(fuse["text"].as_str().unwrap())
 }
 
-/// Whether the kernel reads large cached files by itself in mounts of this user.
+/// True if the kernel reads large cached files by itself in mounts of this user.
 pub(crate) fn can_pass_through() -> bool {
     doctor("passthrough")["grade"] == "ok"
 }
@@ -45,7 +45,7 @@ fn doctor(what: &str) -> serde_json::Value {
     findings.iter().find(|finding| finding["what"] == what).unwrap().clone()
 }
 
-/// Whether a program is there; else the test is counted as skipped.
+/// True if a program is there; else the test is counted as skipped.
 pub(crate) fn needs(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| process::find(program).is_none());
     missing.is_none_or(|program| skip(&format!("{program} is not installed")))

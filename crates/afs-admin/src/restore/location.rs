@@ -29,7 +29,7 @@ pub(super) struct NotRecorded {
     pub(super) error: Error,
     /// The reason why the lock was not released after that.
     pub(super) not_unlocked: Option<Error>,
-    /// Whether the entry may say it all the same, now or soon: nobody knows.
+    /// True if the entry may say it all the same, now or soon: nobody knows.
     pub(super) is_unknown: bool,
 }
 

@@ -30,7 +30,7 @@ const UNDECIDED: Duration = Duration::from_secs(5);
 /// The state of the task that makes transactions.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
-    /// Whether the image may lack a change that the store has. Set before each commit, so that it stands if the change
+    /// True if the image may lack a change that the store has. Set before each commit, so that it stands if the change
     /// is broken off.
     is_in_doubt: bool,
     /// Transactions that were begun.
@@ -215,7 +215,7 @@ trait Change<I>: Send {
     /// When it was asked for, in seconds since 1970.
     fn now(&self) -> u32;
 
-    /// Whether its caller still waits.
+    /// True if its caller still waits.
     fn is_wanted(&self) -> bool;
 
     /// Looks at the image and says which rows change: none if the plan refuses.

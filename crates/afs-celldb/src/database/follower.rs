@@ -24,7 +24,7 @@ const ROUND: Duration = Duration::from_secs(1);
 const HEARTBEAT: Duration = Duration::from_millis(500);
 const SILENT_HEARTBEAT: Duration = Duration::from_millis(100);
 
-/// Between two questions to a silent store, so that at most 50 wait for an answer.
+/// The pause between two questions to a silent store, so that at most 50 wait for an answer.
 const GAP: Duration = FRESH_FOR;
 
 /// How long a change that is known to be made may take to arrive, before the watch is begun anew at another machine: twice as long each
@@ -32,7 +32,7 @@ const GAP: Duration = FRESH_FOR;
 const WATCH_TIMEOUT: Duration = Duration::from_millis(250);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Between two attempts to watch a store that fails, or to read it anew; the second time in a row twice as long, and so on to the
+/// The pause between two attempts to watch a store that fails, or to read it anew; the second time in a row twice as long, and so on to the
 /// longest, as each attempt to read anew may read all rows.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -66,7 +66,7 @@ impl<I: Image> Follower<I> {
         Self { mirror, writer, following, behind: std::sync::Mutex::new(behind) }
     }
 
-    /// Until when the watch may take to move the image on from a revision; `again` if that was over.
+    /// The time until which the watch may take to move the image on from a revision; `again` if that was over.
     fn patience(&self, at: Revision, again: bool) -> Instant {
         let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         if again {
@@ -414,7 +414,7 @@ impl Attempts {
         std::mem::replace(&mut self.pause, next)
     }
 
-    /// Whether this error was not the last one that was told.
+    /// True if this error was not the last one that was told.
     fn is_news(&mut self, error: &OpenError) -> bool {
         let is_news = self.told.as_ref() != Some(error);
         self.told = Some(error.clone());

@@ -59,7 +59,7 @@ impl std::error::Error for NoQuorum {}
 pub struct Freshness {
     /// The time since the image was known to have everything.
     pub age: Duration,
-    /// Whether the store answered when it was asked last.
+    /// True if the store answered when it was asked last.
     pub has_quorum: bool,
     /// The machines of the store.
     pub machines: usize,
@@ -82,9 +82,9 @@ pub(super) struct Following {
     pub(super) revision: watch::Sender<Revision>,
     /// Asks for a watch at another machine.
     pub(super) late: Notify,
-    /// Whether the image and the store have gone different ways, so that everything is to be read anew.
+    /// True if the image and the store have gone different ways, so that everything is to be read anew.
     pub(super) is_astray: AtomicBool,
-    /// Whether somebody moves the database in, as far as this one has seen; then it cannot be read anew.
+    /// True if somebody moves the database in, as far as this one has seen; then it cannot be read anew.
     is_filled: AtomicBool,
     /// Tells that nobody does any more.
     pub(super) whole: Notify,
@@ -128,14 +128,14 @@ struct Rounds {
 struct Failed {
     begun: Instant,
     doubt: Doubt,
-    /// Whether the image is known to be old: it stays so when the store falls silent after that.
+    /// True if the image is known to be old: it stays so when the store falls silent after that.
     is_behind: bool,
     /// When the first of the questions began that have had no answer since, if it is that; and when this was last seen to be so.
     silent: Option<(Instant, Instant)>,
 }
 
 impl Failed {
-    /// Whether the store is known to be silent now.
+    /// True if the store is known to be silent now.
     fn is_silence(self) -> bool {
         self.silent.is_some_and(|(_, seen)| seen.elapsed() < SILENCE)
     }

@@ -17,7 +17,7 @@ pub struct Rules {
     pub is_noauth: bool,
     /// Only administrators change anything (`-restricted`). Default: no.
     pub is_restricted: bool,
-    /// Whether a caller without a name sees nothing (`-restrict_anonymous`). Default: no.
+    /// True if a caller without a name sees nothing (`-restrict_anonymous`). Default: no.
     pub restricts_anonymous: bool,
     /// Groups may be in groups, so deep (`-depth`); `None`: they may not. Default: not, as OpenAFS is built unless it is
     /// told otherwise. Debian's is told, with a depth of 5.

@@ -523,7 +523,7 @@ impl Ptdb {
     }
 }
 
-/// Whether a caller may delete or rename an entry.
+/// True if a caller may delete or rename an entry.
 fn owns(draft: &Draft<'_>, caller: i32, entry: &Entry) -> bool {
     let rules = draft.rules;
     let is_administrator = draft.is_administrator(caller);

@@ -42,7 +42,7 @@ fn members(view: &impl View, group: i32) -> &[i32] {
     view.by_id(group).filter(|entry| entry.is_group()).map_or(&[], |entry| &entry.list)
 }
 
-/// Whether an id is in a group, or in one that is in it: `depth` groups deep, this one counted. Each group is looked at once: users can
+/// True if an id is in a group, or in one that is in it: `depth` groups deep, this one counted. Each group is looked at once: users can
 /// put groups into each other in any way, and there are far more ways through them than groups.
 fn is_in(view: &impl View, id: i32, group: i32, depth: u32) -> bool {
     let (mut seen, mut level) = (BTreeSet::from([group]), vec![group]);

@@ -33,7 +33,7 @@ impl Flags {
         self.0 & bits.0 != 0
     }
 
-    /// With these bits too.
+    /// Returns the flags with these bits too.
     #[must_use]
     pub const fn with(self, bits: Self) -> Self {
         Self(self.0 | bits.0)

@@ -56,13 +56,13 @@ pub struct EmbeddedStore {
     committer: Committer,
 }
 
-/// Between an error and the next attempt to open the file, which reads all of it.
+/// The pause between an error and the next attempt to open the file, which reads all of it.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The database, which is closed after an error.
 #[derive(Debug)]
 struct Reopening {
-    /// After an error what it was and when, until somebody wants the database.
+    /// The database; after an error what it was and when, until somebody wants the database.
     open: RwLock<Result<Database, (Reason, Instant)>>,
     /// What is opened anew; `None` where it never is.
     file: Option<Place>,
@@ -169,7 +169,7 @@ impl EmbeddedStore {
         Self::on(database, Some(Place { disk, name: name.to_owned(), path: path.to_owned() }))
     }
 
-    /// Over a database that has the table; `file` is what is opened anew after an error.
+    /// Makes the store over a database that has the table; `file` is what is opened anew after an error.
     fn on(database: Database, file: Option<Place>) -> Result<Self, Reason> {
         let open = RwLock::new(Ok(database));
         let database = Arc::new(Reopening { open, file });
@@ -319,7 +319,7 @@ fn convert(file: &Arc<dyn DiskFile>) -> Result<(), Reason> {
     })
 }
 
-/// Whether what is in the file is wrong, and not the disk that has it.
+/// True if what is in the file is wrong, and not the disk that has it.
 fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }

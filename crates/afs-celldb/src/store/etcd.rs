@@ -33,7 +33,7 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 const ATTEMPT: Duration = Duration::from_secs(2);
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The largest message that is taken from etcd: a page of rows, each of which may be a group of some thousand members.

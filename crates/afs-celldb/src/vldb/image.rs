@@ -207,7 +207,7 @@ impl Vldb {
     }
 }
 
-/// Whether an entry can be found by its id of this type: 0 is no id, but stock servers take it for that of a read-write
+/// True if an entry can be found by its id of this type: 0 is no id, but stock servers take it for that of a read-write
 /// volume.
 fn is_indexed(row: &EntryRow, volume_type: VolumeType) -> bool {
     row.id(volume_type) != 0 || volume_type == VolumeType::ReadWrite

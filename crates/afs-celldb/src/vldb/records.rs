@@ -69,7 +69,7 @@ pub struct Entry {
     pub lock_timestamp: u32,
     /// The user who has locked it; stock servers never set it.
     pub lock_afs_id: u32,
-    /// At most 13.
+    /// Sites, at most 13.
     pub sites: Vec<Site>,
 }
 
@@ -177,7 +177,7 @@ pub enum Server {
         uuid: ServerUuid,
         /// Goes up with each change of the addresses.
         uniquifier: u32,
-        /// At most 15, and none twice. Others may have taken all of them away.
+        /// Addresses, at most 15, and none twice. Others may have taken all of them away.
         addresses: Vec<u32>,
     },
 }

@@ -34,7 +34,7 @@ pub struct Registration {
 /// A server that a registration takes addresses from.
 struct Overlap {
     number: ServerNumber,
-    /// Whether it would have none left.
+    /// True if it would have none left.
     is_whole: bool,
 }
 

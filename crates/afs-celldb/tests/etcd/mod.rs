@@ -82,7 +82,7 @@ async fn made(vldb: &Database<Vldb>, id: u32) {
     }
 }
 
-/// Whether a volume is there, in the first answer that a caller gets, which may be from memory.
+/// True if a volume is there, in the first answer that a caller gets, which may be from memory.
 async fn has_at_first(vldb: &Database<Vldb>, id: u32) -> bool {
     within(SOON, "look-ups are answered", async || vldb.catch_up().await.is_ok()).await;
     vldb.read(|vldb| vldb.find_id(id, None).is_some())

@@ -68,7 +68,7 @@ struct Version {
     closed: Instant,
     /// The oldest that might be found before.
     oldest_before: usize,
-    /// Whether an attempt failed before the one that wrote it: of what that has left, a part may have been stored.
+    /// True if an attempt failed before the one that wrote it: of what that has left, a part may have been stored.
     was_interrupted: bool,
 }
 
@@ -95,7 +95,7 @@ impl History {
         (0..self.versions.len()).rev().find(|version| read == self.contents(*version))
     }
 
-    /// Whether this is what an attempt has left that failed, and a power loss has uncovered.
+    /// True if this is what an attempt has left that failed, and a power loss has uncovered.
     fn is_rest(&self, read: &[u8]) -> bool {
         let mut uncovered = self.oldest + 1..self.versions.len();
         uncovered
@@ -125,7 +125,7 @@ pub(crate) struct Cell {
     pub(crate) tried_people: u32,
     /// Attempts that have failed.
     pub(crate) interruptions: u32,
-    /// Until when clients may not know what happened at a server.
+    /// The time until which clients may not know what happened at a server.
     pub(crate) is_behind_until: Instant,
     /// When the trouble of the moment ends, or the last one has.
     pub(crate) ends_at: Instant,

@@ -28,7 +28,7 @@ pub(crate) struct Weather {
     pub(crate) lost_percent: u64,
     /// Nothing goes between these.
     pub(crate) parted: Option<(SocketAddr, SocketAddr)>,
-    /// Until when it is so.
+    /// The time until which it is so.
     pub(crate) until: Instant,
     /// Machines whose processes die with a disk: when it is dead, nothing that they send gets out.
     pub(crate) dying: Vec<Dying>,
@@ -64,7 +64,7 @@ impl Weather {
 pub(crate) struct Aftermath {
     /// Servers that may not have what was closed in this time.
     pub(crate) lost: Vec<(usize, Instant, Instant)>,
-    /// Until when clients may not know what happened at a server.
+    /// The time until which clients may not know what happened at a server.
     pub(crate) is_behind_until: Option<Instant>,
     /// Clients whose cache has failed, since they were started or ever.
     pub(crate) suspects: [bool; 2],

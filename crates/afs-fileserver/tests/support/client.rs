@@ -260,7 +260,7 @@ pub(crate) fn mod_time(seconds: u32) -> AfsStoreStatus {
 }
 
 impl CallbackLog {
-    /// Whether messages are answered from now on.
+    /// Sets whether messages are answered from now on.
     pub(crate) fn be_silent(&self, is_silent: bool) {
         self.is_silent.store(is_silent, Ordering::Relaxed);
     }

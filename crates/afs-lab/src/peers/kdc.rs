@@ -144,7 +144,7 @@ impl Kdc {
         Ok(())
     }
 
-    /// Whether it takes connections. In another network only its log tells.
+    /// True if it takes connections. In another network only its log tells.
     fn answers(&self) -> bool {
         if self.wrapper.is_empty() {
             return TcpStream::connect((self.address, PORT)).is_ok();

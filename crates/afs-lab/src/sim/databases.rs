@@ -60,7 +60,7 @@ impl Databases {
         self.disk.as_ref().expect("a disk that can fail")
     }
 
-    /// Whether users are asked for here.
+    /// True if users are asked for here.
     pub fn has_people(&self) -> bool {
         self.disk.is_some()
     }

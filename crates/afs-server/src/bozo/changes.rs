@@ -37,7 +37,7 @@ const AUDIT_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 enum HostChange {
     Add(DbServer),
-    /// By name or address.
+    /// The removal of one, by name or address.
     Remove(String),
 }
 

@@ -41,7 +41,7 @@ pub struct SimulatedDisk {
 
 #[derive(Debug, Clone)]
 struct State {
-    /// By number; a name leads to a number.
+    /// Files by number; a name leads to a number.
     files: BTreeMap<u64, Contents>,
     /// The names, as the process sees them.
     names: BTreeMap<String, u64>,

@@ -39,7 +39,7 @@ pub struct CheckedFile {
 #[derive(Debug)]
 struct State {
     header: [u8; HEADER],
-    /// By block.
+    /// The sums, by block.
     sums: Vec<u32>,
     /// Pieces of these, of [`SUMS_AT_ONCE`], that the file does not have yet.
     changed: BTreeSet<usize>,

@@ -67,7 +67,7 @@ impl Unreadable {
 /// The vnodes of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Vnodes {
-    /// By number.
+    /// Vnodes by number.
     pub(crate) known: Vec<Known>,
     /// Directories whose names could not be read, by number.
     pub(crate) unread: Vec<VnodeNumber>,

@@ -17,7 +17,7 @@ use crate::transfer::{self, Window};
 const SHARE: f64 = 0.9;
 /// A call is as long as the link needs for so many round trips: well beyond the goals, to see what comes after.
 const CALL_RTTS: f64 = 40.0;
-/// Between the calls, ms.
+/// The pause between the calls, ms.
 const PAUSE_MS: &str = "1000";
 /// Points of a curve for each round trip.
 const POINTS_PER_RTT: f64 = 4.0;

@@ -45,7 +45,7 @@ const RISE: &str = "ping's rise, ms";
 /// The lengths of the phases, s.
 #[derive(Clone, Copy, Debug)]
 struct Times {
-    /// Until the second begins.
+    /// The time until the second begins.
     alone: u64,
     /// Both, beside TCP; of that, the last part counts.
     beside_tcp: u64,

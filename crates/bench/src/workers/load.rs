@@ -34,7 +34,7 @@ use afs_lab::caller::named::Named;
 
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "load-worker";
-/// Before calling again after a failed call, so that a server that refuses is not drowned.
+/// The pause before calling again after a failed call, so that a server that refuses is not drowned.
 const AFTER_FAILURE: Duration = Duration::from_millis(20);
 
 /// The work of the hosts.
@@ -102,7 +102,7 @@ struct Shared {
     /// The time when it begins to count.
     from: Instant,
     is_over: AtomicBool,
-    /// By host: bytes sent, bytes received.
+    /// Traffic by host: bytes sent, bytes received.
     hosts: Vec<[AtomicU64; 2]>,
     least: u32,
     most: u32,

@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 
 /// The folder that is mirrored.
 struct Mirror {
-    /// By node, which is the number of the inode, but for the root.
+    /// Paths by node, which is the number of the inode, but for the root.
     paths: RwLock<HashMap<u64, PathBuf>>,
     open: RwLock<HashMap<u64, Arc<Opened>>>,
     next_handle: AtomicU64,

@@ -369,7 +369,7 @@ fn there_and_back(lab: &Lab) -> Verdict {
 /// Members of a group, one more than OpenAFS's server puts into a list.
 const MANY: usize = 5_001;
 
-/// Before the database in its file (docs/notes of Ubik's files).
+/// Bytes before the database in its file (docs/notes of Ubik's files).
 const UBIK_HEADER_BYTES: usize = 64;
 
 /// Names in one command: few enough that it ends in time on a busy machine, as each is a transaction that is forced to disk.

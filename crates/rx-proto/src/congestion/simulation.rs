@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 const PACKET: usize = 1444;
-/// With UDP and IPv4 headers.
+/// Bytes of a packet with UDP and IPv4 headers.
 const WIRE: u64 = 1472;
 /// Packets that are sent later and arrive before one counts as lost.
 const REORDERING: u64 = 3;

@@ -140,7 +140,7 @@ numbers! {
         0 NOT_INITIALIZED "not initialized"
         /// Server: packets have come, no thread has it yet.
         1 PRECALL "precall"
-        /// At work.
+        /// A call at work.
         2 ACTIVE "active"
         /// Done, kept in case the peer lacks the last acknowledgement.
         3 DALLY "dally"

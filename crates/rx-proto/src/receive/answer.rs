@@ -15,9 +15,9 @@ const FEW_RANGES: usize = 32;
 pub(crate) enum AckForm {
     /// As every peer reads it.
     Table,
-    /// By ranges, in a packet that stays small.
+    /// An acknowledgement by ranges, in a packet that stays small.
     FewRanges,
-    /// By so many ranges at most.
+    /// An acknowledgement by so many ranges at most.
     Ranges(usize),
 }
 

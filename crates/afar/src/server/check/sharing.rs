@@ -24,7 +24,7 @@ const DEAD_AFTER: Duration = Duration::from_secs(3);
 /// seconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two questions.
+/// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The time until which a server is the sync site whose databases are in a file: for ever.

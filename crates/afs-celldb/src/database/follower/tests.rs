@@ -210,7 +210,7 @@ async fn put(words: &Database<Words>, key: &str) -> Result<(), ChangeError> {
     words.change(1000, plan).await
 }
 
-/// Whether a word is there, for a caller who comes now.
+/// True if a word is there, for a caller who comes now.
 async fn has(words: &Database<Words>, key: &str) -> Result<bool, NoQuorum> {
     words.catch_up().await?;
     Ok(words.read(|words| words.has(key)))

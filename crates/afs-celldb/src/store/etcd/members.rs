@@ -96,9 +96,9 @@ impl Config {
 pub(super) struct Failure {
     pub(super) reason: String,
     pub(super) known: Known,
-    /// Whether all members would say the same, however often they are asked.
+    /// True if all members would say the same, however often they are asked.
     pub(super) is_refusal: bool,
-    /// Whether the member no longer takes the token of the connection, which is made anew.
+    /// True if the member no longer takes the token of the connection, which is made anew.
     pub(super) is_stale: bool,
 }
 
@@ -342,12 +342,12 @@ fn options(credentials: Credentials) -> ConnectOptions {
     options
 }
 
-/// Whether etcd has looked at the user and the password, and takes neither.
+/// True if etcd has looked at the user and the password, and takes neither.
 fn is_login_refused(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status) if status.message().contains("authentication failed"))
 }
 
-/// Whether a request failed since there is no connection, so that it was not sent.
+/// True if a request failed since there is no connection, so that it was not sent.
 fn is_connecting(status: &impl std::error::Error) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
