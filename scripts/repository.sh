@@ -75,7 +75,7 @@ for page in crates/*/src/lib.rs crates/*/src/main.rs; do
     expect_files "$page" "${page%src/*}" < <(sed -n 's|^//! \?||p' "$page" | names)
 done
 # A doc comment starts with a noun or a verb (CONTRIBUTING.md, "How text is written", rule 8), so not with one of these.
-words='(Also|And|Are|But|By whom|Can|For whom|From|If|In the order|Not|Of|On|Or|Since|To|Who|Whoever|Whom|Whose|Why|Without)'
+words='(Also|And|Are|At|Behind|Between|But|By|Can|For whom|From|If|In the order|Not|Of|On|Or|Over|Since|To|Until|Who|Whoever|Whom|Whose|Why|Without)'
 found=$(git grep --untracked -nIE '^ *///' -- '*.rs' | awk -F: -v words="$words" '
     { begins = $1 != file || $2 != line + 1; file = $1; line = $2; text = $0; sub(/^[^:]*:[^:]*: *\/\/\/ */, "", text) }
     begins && text ~ "^" words "([ ,.:;?]|$)"')

@@ -197,7 +197,7 @@ fn script(packets: &[&Packet], modes: u8) -> Vec<u8> {
 
 /// The key of the throw-away cell of the captures.
 const KEY_FILE_EXT: &[u8] = include_bytes!("../../rx-security/tests/captures/KeyFileExt");
-/// Behind a RESPONSE's fixed part its ticket begins.
+/// The place of the ticket, behind a RESPONSE's fixed part.
 const TICKET_AT: usize = 56;
 
 /// The tickets of the captures, and what is in them; and ours.

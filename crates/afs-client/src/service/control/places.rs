@@ -26,7 +26,7 @@ struct Taken {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By numbers that count up.
+    /// Places by numbers that count up.
     taken: HashMap<u64, Taken>,
     next: u64,
 }

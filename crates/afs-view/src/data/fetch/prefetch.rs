@@ -96,7 +96,7 @@ struct Reading {
 /// The files that a directory names, in each order.
 #[derive(Debug)]
 struct Orders {
-    /// By number.
+    /// The files by their numbers.
     files: Vec<LocalFid>,
     /// The state of each file since the last jump.
     done: Vec<Done>,

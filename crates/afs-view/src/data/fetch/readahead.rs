@@ -16,7 +16,7 @@ const NEAR: u64 = 1 << 20;
 /// The reading of one open file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Readahead {
-    /// Behind the furthest byte that was read.
+    /// The place behind the furthest byte that was read.
     next: u64,
     window: u64,
     /// The end of what was asked for.

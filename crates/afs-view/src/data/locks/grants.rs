@@ -24,7 +24,7 @@ pub(super) struct Given {
     /// The user it was given to.
     pub(super) user: User,
     pub(super) kind: LockKind,
-    /// Until then the server has it, whenever it got the call: by the clock that goes on while the machine sleeps.
+    /// The time until which the server has it, whenever it got the call: by the clock that goes on while the machine sleeps.
     pub(super) ends: Instant,
 }
 
