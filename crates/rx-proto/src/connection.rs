@@ -288,7 +288,9 @@ impl Connection {
     pub(crate) fn facts(&self) -> ConnectionFacts {
         let mut calls = [CallNumber(0); CHANNELS];
         for (number, slot) in calls.iter_mut().zip(&self.slots) {
-            *number = slot.number;
+            // A call that is over must not be executed again by a restarted server, which goes by this number: it is told the next one.
+            let is_over = slot.call.as_ref().is_none_or(|call| call.stage.has_ended());
+            *number = CallNumber(slot.number.0 + u32::from(is_over && slot.number.0 > 0));
         }
         ConnectionFacts {
             epoch: self.key.epoch,

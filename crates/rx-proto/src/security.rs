@@ -16,7 +16,7 @@ pub struct ConnectionFacts {
     pub connection: ConnectionId,
     /// The service it is for.
     pub service: ServiceId,
-    /// The current call number of each channel, as a RESPONSE tells them to a server.
+    /// The call number of each channel, as a RESPONSE tells them to a server: of the running call, or of the next one if none runs.
     pub calls: [CallNumber; CHANNELS],
 }
 

@@ -168,3 +168,35 @@ fn a_packet_that_was_changed_on_its_way_ends_the_connection() {
     assert_eq!(result, Err(CallError::AbortedByPeer(codes::SEALEDINCON)));
     assert_eq!(world.nodes[1].served, 1);
 }
+
+/// A server that has restarted knows nothing of the calls before, and takes the client's word. Somebody on the network path has recorded one
+/// of them, which was over.
+#[test]
+fn a_call_that_is_over_is_not_executed_again_by_a_restarted_server() {
+    let (mut world, connection) = simple(Level::Crypt, superuser(1), Level::Crypt);
+    let recorded = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let records = std::rc::Rc::clone(&recorded);
+    world.filter = Some(Box::new(move |_, _, packet| {
+        let header = Header::parse(packet).unwrap();
+        if header.kind == PacketType::DATA && header.is_from_client() {
+            records.borrow_mut().push(bytes::Bytes::copy_from_slice(packet));
+        }
+        true
+    }));
+    // Two calls at once, on two channels.
+    for _ in 0..2 {
+        world.start(0, connection, Job::new(100, 100));
+    }
+    world.run_until(LONG, World::is_done);
+    let recorded = std::mem::take(&mut *recorded.borrow_mut());
+    world.filter = None;
+    world.restart(1);
+    assert!(world.call(0, connection, Job::new(100, 100), LONG).is_ok());
+    let served = world.nodes[1].served;
+    for packet in recorded {
+        let (now, from) = (world.now, world.nodes[0].address);
+        world.nodes[1].endpoint.handle_datagram(now, from, packet);
+    }
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.nodes[1].served, served, "no call runs twice");
+}

@@ -60,7 +60,7 @@ pub struct Response {
     pub epoch: Epoch,
     /// The connection it is for.
     pub connection: ConnectionId,
-    /// The current call number of each channel; 0 if there was none yet.
+    /// The number of each channel's running call, or of its next one; 0 if there was none yet.
     pub calls: [CallNumber; CHANNELS],
     /// The challenge's nonce and one more.
     pub nonce: u32,
