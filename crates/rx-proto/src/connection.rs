@@ -297,6 +297,7 @@ impl Connection {
             connection: self.key.connection,
             service: self.service,
             calls,
+            checksum: 0,
         }
     }
 

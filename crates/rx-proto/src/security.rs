@@ -18,6 +18,8 @@ pub struct ConnectionFacts {
     pub service: ServiceId,
     /// The call number of each channel, as a RESPONSE tells them to a server: of the running call, or of the next one if none runs.
     pub calls: [CallNumber; CHANNELS],
+    /// What stands in the header of the RESPONSE in place of a checksum, for a server that reads it: rxgk's key number. Else 0.
+    pub checksum: u16,
 }
 
 /// One end of one connection's security.
@@ -82,6 +84,11 @@ pub trait SecurityClass: Send + Debug {
     fn handle_challenge(&mut self, facts: &ConnectionFacts, body: &[u8]) -> Result<Vec<u8>, AbortCode> {
         let _ = (facts, body);
         Err(AbortCode::PROTOCOL_ERROR)
+    }
+
+    /// Client: what stands in the header of that RESPONSE in place of a checksum.
+    fn response_checksum(&self) -> u16 {
+        0
     }
 
     /// The identity that the peer has shown, in the class's own notation, which its crate reads back (`rx_security::Identity`

@@ -8,6 +8,7 @@ use crate::call::CallError;
 use crate::connection::Challenging;
 use crate::ids::{CallNumber, Channel};
 use crate::packet::{Header, PacketType};
+use crate::security::ConnectionFacts;
 use crate::time::Instant;
 use bytes::Bytes;
 use rand::Rng;
@@ -73,7 +74,9 @@ impl Endpoint {
         match connection.security.handle_challenge(&facts, body) {
             Ok(response) => {
                 let path = connection.path;
-                let header = connection.header(PacketType::RESPONSE, Channel::ALL[0], CallNumber::CONNECTION);
+                let mut header =
+                    connection.header(PacketType::RESPONSE, Channel::ALL[0], CallNumber::CONNECTION);
+                header.checksum = connection.security.response_checksum();
                 self.push_packet(path, header, &response);
                 self.wake_path(path);
             }
@@ -81,12 +84,12 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn handle_response(&mut self, now: Instant, index: usize, body: &[u8]) {
+    pub(super) fn handle_response(&mut self, now: Instant, index: usize, header: &Header, body: &[u8]) {
         let connection = &mut self.connections[index];
         if connection.security.is_authenticated() {
             return;
         }
-        let facts = connection.facts();
+        let facts = ConnectionFacts { checksum: header.checksum, ..connection.facts() };
         match connection.security.handle_response(&facts, body) {
             Ok(calls) => {
                 connection.challenging = None;

@@ -152,7 +152,7 @@ impl Endpoint {
         }
         match header.kind {
             PacketType::CHALLENGE if is_client => return self.handle_challenge(now, index, &body),
-            PacketType::RESPONSE if !is_client => return self.handle_response(now, index, &body),
+            PacketType::RESPONSE if !is_client => return self.handle_response(now, index, &header, &body),
             PacketType::CHALLENGE | PacketType::RESPONSE => return,
             PacketType::ABORT if header.call == CallNumber::CONNECTION => {
                 let code = abort_code(&body);

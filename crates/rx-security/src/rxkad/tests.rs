@@ -222,6 +222,7 @@ fn facts() -> ConnectionFacts {
         connection: ConnectionId(0x40),
         service: ServiceId(1),
         calls,
+        checksum: 0,
     }
 }
 
