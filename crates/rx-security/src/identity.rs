@@ -40,6 +40,11 @@ impl Identity {
         })
     }
 
+    /// The holder of the cell's own key: see [`Self::is_local_superuser`].
+    pub fn local_superuser() -> Self {
+        Self { name: SUPERUSER.to_owned(), instance: String::new(), realm: None }
+    }
+
     /// Reads the text back. A name with a dot in it comes out as name and instance: the two are one to all who use them.
     pub fn parse(text: &str) -> Option<Self> {
         let (local, realm) = match text.split_once('@') {

@@ -6,7 +6,8 @@ mod old;
 mod profile;
 mod stealing;
 
-use profile::{CONFOUNDER, mac_len, sealer};
+pub(crate) use derive::{Counter, prf_plus};
+pub(crate) use profile::{CONFOUNDER, Checksum, Sealer, checksum, mac_len, sealer};
 
 use crate::keys::EncType;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser};

@@ -4,6 +4,7 @@
 mod files;
 mod keytab;
 
+use crate::rxgk::ENCTYPES;
 use std::fmt;
 use zeroize::Zeroizing;
 
@@ -96,6 +97,11 @@ impl Key {
         Self { kind: KeyType::RXKAD_KRB5, kvno, subtype: kind.0, secret }
     }
 
+    /// A key for rxgk.
+    pub fn rxgk(kvno: i32, kind: EncType, secret: &[u8]) -> Self {
+        Self { kind: KeyType::RXGK, ..Self::rxkad_krb5(kvno, kind, secret) }
+    }
+
     /// A DES key for rxkad.
     pub fn rxkad(kvno: i32, secret: [u8; 8]) -> Self {
         Self { kind: KeyType::RXKAD, kvno, subtype: 0, secret: Zeroizing::new(secret.to_vec()) }
@@ -142,7 +148,7 @@ impl KeySet {
     pub fn insert(&mut self, key: Key) -> Result<(), KeyFileError> {
         let wanted = match key.kind {
             KeyType::RXKAD => Some(8),
-            KeyType::RXKAD_KRB5 => EncType(key.subtype).key_len(),
+            KeyType::RXKAD_KRB5 | KeyType::RXGK => EncType(key.subtype).key_len(),
             _ => None,
         };
         if key.secret.len() > KEY_LEN_MAX || wanted.is_some_and(|len| len != key.secret.len()) {
@@ -193,6 +199,7 @@ impl KeySet {
     pub fn newest(&self, kind: KeyType) -> Option<&Key> {
         let rank = |key: &Key| match kind {
             KeyType::RXKAD => Some(0),
+            KeyType::RXGK => ENCTYPES.iter().position(|p| p.0 == key.subtype),
             _ => PREFERENCE.iter().position(|p| p.0 == key.subtype),
         };
         let usable = self.keys.iter().filter(|k| k.kind == kind).filter_map(|k| Some((k, rank(k)?)));
@@ -217,6 +224,11 @@ mod tests {
         assert_eq!(keys.newest(KeyType::RXKAD_KRB5).unwrap().secret[..], [3; 16]);
         assert_eq!(keys.newest(KeyType::RXKAD).unwrap().kvno, 9);
         assert_eq!(keys.newest(KeyType::RXGK), None);
+        for kind in [EncType::AES128, EncType::AES256_SHA384, EncType::AES256] {
+            keys.insert(Key::rxgk(1, kind, &vec![6; kind.key_len().unwrap()])).unwrap();
+        }
+        keys.insert(Key::rxgk(2, EncType::RC4, &[7; 16])).unwrap();
+        assert_eq!(keys.newest(KeyType::RXGK).unwrap().subtype, EncType::AES256_SHA384.0);
     }
 
     #[test]
@@ -231,6 +243,7 @@ mod tests {
     #[test]
     fn a_key_of_the_wrong_length_is_refused() {
         assert!(KeySet::of([Key::rxkad_krb5(1, EncType::AES256, &[1; 16])]).is_err());
+        assert!(KeySet::of([Key::rxgk(1, EncType::AES256, &[1; 16])]).is_err());
         assert!(
             KeySet::of([Key::rxkad_krb5(1, EncType(99), &[1; 16])]).is_ok(),
             "its length is not known here"

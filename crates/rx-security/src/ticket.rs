@@ -7,7 +7,7 @@ mod v4;
 
 pub use kerberos::name_of_principal;
 
-use crate::identity::{Identity, LocalRealms};
+use crate::identity::Identity;
 use crate::keys::{EncType, KeySet, KeyType};
 use crate::rxkad::codes;
 use crate::time::UnixTime;
@@ -292,8 +292,7 @@ impl std::error::Error for ForgeError {}
 /// # Errors
 /// If there is no key.
 pub fn local_superuser(keys: &KeySet, rng: &mut impl CryptoRng) -> Result<Token, ForgeError> {
-    let who = LocalRealms::default().identify("afs", "", "").expect("a good name");
-    forge(keys, &who, "", UnixTime::ORIGIN, UnixTime::NEVER, rng)
+    forge(keys, &Identity::local_superuser(), "", UnixTime::ORIGIN, UnixTime::NEVER, rng)
 }
 
 /// A token for anybody, as the cell's Kerberos would give it: for tests, and for tools that hold the cell's key. `cell` stands for

@@ -1,6 +1,7 @@
-//! The enctypes with AES (RFC 3962 and 8009), with keys that are made once for a usage and then used for many messages.
+//! The enctypes with AES (RFC 3962 and 8009), with keys that are made once for a usage and then used for many messages: those of
+//! rxgk's packets, and Kerberos's own.
 
-use super::derive::{self, ENCRYPTION, INTEGRITY, purpose};
+use super::derive::{self, CHECKSUM, ENCRYPTION, INTEGRITY, purpose};
 use super::{cipher, stealing};
 use crate::keys::EncType;
 use aes::cipher::consts::U16;
@@ -10,6 +11,7 @@ use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
 use sha1::Sha1;
 use sha2::{Sha256, Sha384};
+use std::marker::PhantomData;
 use subtle::ConstantTimeEq;
 
 /// Random bytes in front of what is encrypted.
@@ -37,6 +39,15 @@ pub(crate) trait Sealer: Send + Sync {
     fn open(&self, sealed: &[u8]) -> Option<Vec<u8>>;
 }
 
+/// Makes checksums with a key for one usage.
+pub(crate) trait Checksum: Send + Sync {
+    /// Appends the checksum of these parts, one behind the other.
+    fn append(&self, parts: &[&[u8]], out: &mut Vec<u8>);
+
+    /// True if `found` is the checksum. It takes the same time whatever it finds.
+    fn is_of(&self, parts: &[&[u8]], found: &[u8]) -> bool;
+}
+
 /// The keys for encryption. `None` for enctypes without AES, and a key of the wrong length.
 pub(crate) fn sealer(kind: EncType, key: &[u8], usage: u32) -> Option<Box<dyn Sealer>> {
     if kind.key_len()? != key.len() {
@@ -47,6 +58,20 @@ pub(crate) fn sealer(kind: EncType, key: &[u8], usage: u32) -> Option<Box<dyn Se
         EncType::AES256 => Some(Box::new(Keys::<Aes256Sha1>::new(key, usage))),
         EncType::AES128_SHA256 => Some(Box::new(Keys::<Aes128Sha256>::new(key, usage))),
         EncType::AES256_SHA384 => Some(Box::new(Keys::<Aes256Sha384>::new(key, usage))),
+        _ => None,
+    }
+}
+
+/// The key for checksums. `None` as of [`sealer`].
+pub(crate) fn checksum(kind: EncType, key: &[u8], usage: u32) -> Option<Box<dyn Checksum>> {
+    if kind.key_len()? != key.len() {
+        return None;
+    }
+    match kind {
+        EncType::AES128 => Some(Box::new(Sum::<Aes128Sha1>::new(key, usage))),
+        EncType::AES256 => Some(Box::new(Sum::<Aes256Sha1>::new(key, usage))),
+        EncType::AES128_SHA256 => Some(Box::new(Sum::<Aes128Sha256>::new(key, usage))),
+        EncType::AES256_SHA384 => Some(Box::new(Sum::<Aes256Sha384>::new(key, usage))),
         _ => None,
     }
 }
@@ -171,6 +196,27 @@ impl<P: Profile> Sealer for Keys<P> {
     }
 }
 
+struct Sum<P: Profile> {
+    mac: P::Mac,
+    profile: PhantomData<P>,
+}
+
+impl<P: Profile> Sum<P> {
+    fn new(key: &[u8], usage: u32) -> Self {
+        Self { mac: P::mac(key, usage, CHECKSUM), profile: PhantomData }
+    }
+}
+
+impl<P: Profile> Checksum for Sum<P> {
+    fn append(&self, parts: &[&[u8]], out: &mut Vec<u8>) {
+        out.extend_from_slice(&mac_of(&self.mac, parts).as_ref()[..P::MAC_LEN]);
+    }
+
+    fn is_of(&self, parts: &[&[u8]], found: &[u8]) -> bool {
+        mac_of(&self.mac, parts).as_ref()[..P::MAC_LEN].ct_eq(found).into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::bytes;
@@ -271,6 +317,21 @@ mod tests {
                 assert_eq!(text, bytes(want), "{len} bytes, {kind:?}");
                 assert_eq!(sealer.open(&text).unwrap()[CONFOUNDER..], plain[..len]);
             }
+        }
+        let checks = [
+            (EncType::AES128_SHA256, "3705d96080c17728a0e800eab6e0d23c", "d78367186643d67b411cba9139fc1dee"),
+            (
+                EncType::AES256_SHA384,
+                "6d404d37faf79f9df0d33568d320669800eb4836472ea8a026d16b7182460c52",
+                "45ee791567eefca37f4ac1e0222de80d43c3bfa06699672a",
+            ),
+        ];
+        for (kind, key, want) in checks {
+            let (checksum, mut out) = (checksum(kind, &bytes(key), 2).unwrap(), vec![9]);
+            checksum.append(&[&plain[..7], &plain[7..]], &mut out);
+            assert_eq!((out[0], &out[1..]), (9, &bytes(want)[..]));
+            assert!(checksum.is_of(&[&plain], &out[1..]));
+            assert!(!checksum.is_of(&[&plain], &out[..16]) && !checksum.is_of(&[&plain[1..]], &out[1..]));
         }
     }
 

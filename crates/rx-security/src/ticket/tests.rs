@@ -1,6 +1,7 @@
 //! Tickets as Kerberos and OpenAFS make them, and ours; what is refused, and with what code.
 
 use super::*;
+use crate::identity::LocalRealms;
 use crate::keys::Key;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
