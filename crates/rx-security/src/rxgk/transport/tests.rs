@@ -402,6 +402,22 @@ fn packets_that_are_sealed_together_have_one_key() {
     assert_eq!(client.seal(NOW, b"x").0.checksum, 1);
 }
 
+/// Anybody can send a packet of any number, and each would have keys made for it.
+#[test]
+fn forged_numbers_have_few_keys_made() {
+    let (mut client, mut server) = pair(EncType::AES128, Level::Auth, NO_LIMITS);
+    client.turn(5);
+    server.turn(5);
+    for checksum in 0..=u16::MAX {
+        let forged = Header { checksum, ..header() };
+        assert!(server.open(&forged, Bytes::from_static(&[0; 100])).is_err());
+    }
+    let numbers = server.generations.each_ref().map(|keys| keys.as_ref().map(|keys| keys.number));
+    assert_eq!(numbers, [Some(6), Some(4), Some(5)], "its own, and those beside it");
+    let (header, body) = client.seal(NOW, b"x");
+    assert!(server.open(&header, body).is_ok());
+}
+
 /// The header has the lower half of a number.
 #[test]
 fn numbers_go_on_beyond_sixteen_bits_and_end_with_the_last() {
