@@ -6,6 +6,7 @@
 //! * [`ticket`]: tickets, as a server opens them and as they are made from a key ([`ticket::local_superuser`]);
 //! * [`rxkad`]: the class, [`rxkad::Client`] and [`rxkad::Server`];
 //! * [`rxgk`]: the class, [`rxgk::Client`] and [`rxgk::Server`], and its tokens. No program uses it yet;
+//! * [`gss`]: Kerberos's GSS-API mechanism, with which a client is to get such a token. No program uses it yet;
 //! * [`identity`]: who a caller is, as service code reads it from `ServerCall::identity`.
 //!
 //! Left to others: tokens of users (they come from a Kerberos client), lists of superusers, and what a caller may do. Facts are
@@ -17,6 +18,7 @@
 //! - The class rxkad: [`rxkad`](mod@rxkad) and the modules under it. `rx_proto::security` is the trait.
 //! - The class rxgk: [`rxgk`](mod@rxgk) and the modules under it; its packets are in `rxgk/transport.rs`, its tokens in
 //!   `rxgk/token.rs`.
+//! - How a client of rxgk shows a Kerberos ticket to get a token: [`gss`].
 //! - Which tickets are accepted, and how the cell's own are made: [`ticket`], which has a module for each form of
 //!   ticket.
 //! - Principals, names, superusers, and the caller with the cell's key: [`identity`].
@@ -27,6 +29,7 @@
 
 mod des;
 mod fcrypt;
+pub mod gss;
 pub mod identity;
 mod kdf;
 mod kerberos;

@@ -1,8 +1,8 @@
 //! Tickets: what a client shows and only the cell's servers can read (Security notes 3). Here they are opened, and made from the
 //! cell's key, as OpenAFS's tools do with `-localauth`. The forms are in `ticket/kerberos.rs` and `ticket/v4.rs`.
 
-mod der;
-mod kerberos;
+pub(crate) mod der;
+pub(crate) mod kerberos;
 mod v4;
 
 pub use kerberos::name_of_principal;

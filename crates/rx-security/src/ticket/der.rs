@@ -1,42 +1,42 @@
 //! As much of DER as tickets need: reading tagged values of definite length, and writing them.
 
 /// A value's tag. Kerberos has only those that fit into a byte.
-pub(super) type Tag = u8;
+pub(crate) type Tag = u8;
 
-pub(super) const INTEGER: Tag = 0x02;
-pub(super) const BIT_STRING: Tag = 0x03;
-pub(super) const OCTET_STRING: Tag = 0x04;
-pub(super) const GENERALIZED_TIME: Tag = 0x18;
-pub(super) const GENERAL_STRING: Tag = 0x1b;
-pub(super) const SEQUENCE: Tag = 0x30;
+pub(crate) const INTEGER: Tag = 0x02;
+pub(crate) const BIT_STRING: Tag = 0x03;
+pub(crate) const OCTET_STRING: Tag = 0x04;
+pub(crate) const GENERALIZED_TIME: Tag = 0x18;
+pub(crate) const GENERAL_STRING: Tag = 0x1b;
+pub(crate) const SEQUENCE: Tag = 0x30;
 
 /// [APPLICATION n], constructed.
-pub(super) const fn application(n: u8) -> Tag {
+pub(crate) const fn application(n: u8) -> Tag {
     0x60 | n
 }
 
 /// The explicit tag `[n]`.
-pub(super) const fn context(n: u8) -> Tag {
+pub(crate) const fn context(n: u8) -> Tag {
     0xa0 | n
 }
 
 /// Reads values from the front of some bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// The next value, which must have this tag.
-    pub(super) fn value(&mut self, tag: Tag) -> Option<&'a [u8]> {
+    pub(crate) fn value(&mut self, tag: Tag) -> Option<&'a [u8]> {
         let (&found, rest) = self.rest.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
         if found != tag {
@@ -59,17 +59,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the content of the next value.
-    pub(super) fn within(&mut self, tag: Tag) -> Option<Self> {
+    pub(crate) fn within(&mut self, tag: Tag) -> Option<Self> {
         self.value(tag).map(Self::new)
     }
 
     /// Returns the content of the next value if it has this tag; else nothing is read.
-    pub(super) fn optional(&mut self, tag: Tag) -> Option<Option<Self>> {
+    pub(crate) fn optional(&mut self, tag: Tag) -> Option<Option<Self>> {
         if self.rest.first() == Some(&tag) { self.within(tag).map(Some) } else { Some(None) }
     }
 
     /// An integer of at most 32 bits. One that does not fit is none.
-    pub(super) fn integer(&mut self) -> Option<i32> {
+    pub(crate) fn integer(&mut self) -> Option<i32> {
         let bytes = self.value(INTEGER)?;
         // Unsigned ones of 32 bits come with a byte of zero in front.
         let bytes = match bytes {
@@ -84,13 +84,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A string that is text.
-    pub(super) fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.value(GENERAL_STRING)?).ok()
     }
 }
 
 /// Appends a value with its tag and length.
-pub(super) fn put(out: &mut Vec<u8>, tag: Tag, value: &[u8]) {
+pub(crate) fn put(out: &mut Vec<u8>, tag: Tag, value: &[u8]) {
     out.push(tag);
     let len = value.len();
     let bytes = len.to_be_bytes();
@@ -105,14 +105,14 @@ pub(super) fn put(out: &mut Vec<u8>, tag: Tag, value: &[u8]) {
 }
 
 /// A value with its tag and length.
-pub(super) fn tagged(tag: Tag, value: &[u8]) -> Vec<u8> {
+pub(crate) fn tagged(tag: Tag, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + 4);
     put(&mut out, tag, value);
     out
 }
 
 /// An integer.
-pub(super) fn integer(value: i32) -> Vec<u8> {
+pub(crate) fn integer(value: i32) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     // As few bytes as keep the sign.
     let is_needless = |at: usize| {

@@ -26,7 +26,7 @@ pub(super) fn decrypt_ticket(keys: &KeySet, ticket: &[u8]) -> Result<Zeroizing<V
 }
 
 /// The EncryptedData in a Ticket, with its tag.
-fn encrypted_part(ticket: &[u8]) -> Option<&[u8]> {
+pub(crate) fn encrypted_part(ticket: &[u8]) -> Option<&[u8]> {
     let mut fields = Reader::new(ticket).within(der::application(1))?.within(der::SEQUENCE)?;
     if fields.within(der::context(0))?.integer()? != 5 {
         return None;
@@ -48,7 +48,8 @@ pub(super) fn decrypt_encrypted_data(keys: &KeySet, data: &[u8]) -> Result<Zeroi
         .ok_or(TicketError::Bad("its key is another one, or it is damaged"))
 }
 
-fn parse_encrypted_data(data: &[u8]) -> Option<(EncType, i32, &[u8])> {
+/// The enctype, the key's version, and what is encrypted.
+pub(crate) fn parse_encrypted_data(data: &[u8]) -> Option<(EncType, i32, &[u8])> {
     let mut fields = Reader::new(data).within(der::SEQUENCE)?;
     let kind = EncType(fields.within(der::context(0))?.integer()?);
     let kvno = match fields.optional(der::context(1))? {
@@ -61,7 +62,7 @@ fn parse_encrypted_data(data: &[u8]) -> Option<(EncType, i32, &[u8])> {
 
 /// Reads an EncTicketPart.
 pub(super) fn read(plain: &[u8], now: UnixTime, rules: NameRules) -> Result<Opened, TicketError> {
-    let fields = Fields::parse(plain).ok_or(BAD_CONTENT)?;
+    let fields = TicketPart::parse(plain).ok_or(BAD_CONTENT)?;
     if fields.is_invalid {
         return Err(TicketError::NotYetValid);
     }
@@ -84,31 +85,26 @@ pub(super) fn read(plain: &[u8], now: UnixTime, rules: NameRules) -> Result<Open
 }
 
 /// The fields of an EncTicketPart that AFS looks at.
-struct Fields<'a> {
-    is_invalid: bool,
-    key_kind: i32,
-    key: &'a [u8],
-    realm: &'a str,
-    name: &'a str,
-    instance: Option<&'a str>,
-    has_more_names: bool,
-    start: UnixTime,
-    end: UnixTime,
+pub(crate) struct TicketPart<'a> {
+    pub(crate) is_invalid: bool,
+    pub(crate) key_kind: i32,
+    pub(crate) key: &'a [u8],
+    pub(crate) realm: &'a str,
+    /// The parts of the principal, at least one.
+    pub(crate) names: Vec<&'a str>,
+    pub(crate) start: UnixTime,
+    pub(crate) end: UnixTime,
 }
 
-impl<'a> Fields<'a> {
-    fn parse(plain: &'a [u8]) -> Option<Self> {
+impl<'a> TicketPart<'a> {
+    pub(crate) fn parse(plain: &'a [u8]) -> Option<Self> {
         let mut fields = Reader::new(plain).within(der::application(3))?.within(der::SEQUENCE)?;
         let flags = fields.within(der::context(0))?.value(der::BIT_STRING)?;
         let mut key = fields.within(der::context(1))?.within(der::SEQUENCE)?;
         let key_kind = key.within(der::context(0))?.integer()?;
         let key = key.within(der::context(1))?.value(der::OCTET_STRING)?;
         let realm = fields.within(der::context(2))?.text()?;
-        let mut client = fields.within(der::context(3))?.within(der::SEQUENCE)?;
-        client.value(der::context(0))?; // the kind of name
-        let mut names = client.within(der::context(1))?.within(der::SEQUENCE)?;
-        let name = names.text()?;
-        let instance = if names.is_empty() { None } else { Some(names.text()?) };
+        let names = principal(fields.within(der::context(3))?)?;
         fields.value(der::context(4))?; // the realms it has passed
         let authenticated = time(fields.within(der::context(5))?)?;
         let start = match fields.optional(der::context(6))? {
@@ -119,9 +115,20 @@ impl<'a> Fields<'a> {
         // What follows, renewal, addresses and authorization data, is passed over. The first byte of flags counts unused bits.
         let is_invalid =
             flags.get(1 + FLAG_INVALID / 8).is_some_and(|byte| byte & 0x80 >> (FLAG_INVALID % 8) != 0);
-        let has_more_names = !names.is_empty();
-        Some(Self { is_invalid, key_kind, key, realm, name, instance, has_more_names, start, end })
+        Some(Self { is_invalid, key_kind, key, realm, names, start, end })
     }
+}
+
+/// The parts of a PrincipalName, at least one.
+pub(crate) fn principal(mut field: Reader<'_>) -> Option<Vec<&str>> {
+    let mut name = field.within(der::SEQUENCE)?;
+    name.value(der::context(0))?; // the kind of name
+    let mut parts = name.within(der::context(1))?.within(der::SEQUENCE)?;
+    let mut names = vec![parts.text()?];
+    while !parts.is_empty() {
+        names.push(parts.text()?);
+    }
+    Some(names)
 }
 
 /// Services whose names in Kerberos 4 had the first part of their host's name as instance. Only "host" was called otherwise there.
@@ -167,11 +174,12 @@ const HOST_SERVICES: [&str; 38] = [
 ];
 
 /// The name and instance of a principal.
-fn names(fields: &Fields<'_>, rules: NameRules) -> Result<(String, String), TicketError> {
-    if fields.has_more_names {
-        return Err(TicketError::Bad("its principal has more than two parts"));
+fn names(fields: &TicketPart<'_>, rules: NameRules) -> Result<(String, String), TicketError> {
+    match fields.names[..] {
+        [name] => name_of_principal(name, None, rules),
+        [name, second] => name_of_principal(name, Some(second), rules),
+        _ => Err(TicketError::Bad("its principal has more than two parts")),
     }
-    name_of_principal(fields.name, fields.instance, rules)
 }
 
 /// The name and instance that a principal of one or two parts has in AFS, by the rules of Security notes 3.1.
@@ -252,7 +260,7 @@ fn make_content(content: &Opened) -> Zeroizing<Vec<u8>> {
 // ---- times
 
 /// A KerberosTime, "YYYYMMDDhhmmssZ", cut to what has a number.
-fn time(mut field: Reader<'_>) -> Option<UnixTime> {
+pub(crate) fn time(mut field: Reader<'_>) -> Option<UnixTime> {
     let text = field.value(der::GENERALIZED_TIME)?;
     let (digits, zone) = text.split_at_checked(14)?;
     if zone != b"Z" || !digits.iter().all(u8::is_ascii_digit) {
@@ -271,7 +279,7 @@ fn time(mut field: Reader<'_>) -> Option<UnixTime> {
     Some(UnixTime(u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)))
 }
 
-fn format_time(time: UnixTime) -> String {
+pub(crate) fn format_time(time: UnixTime) -> String {
     let (days, second) = (i64::from(time.0 / 86_400), time.0 % 86_400);
     let year = (1970..).find(|year| days_before(year + 1, 1) > days).expect("years go on");
     let month = (1..12).find(|month| days_before(year, month + 1) > days).unwrap_or(12);
