@@ -9,6 +9,7 @@ pub mod control;
 pub mod pt;
 pub mod rxafs;
 pub mod rxafscb;
+pub mod rxgk;
 pub mod rxstats;
 pub mod ubik;
 pub mod vl;
@@ -44,4 +45,5 @@ pub const INTERFACES: &[InterfaceInfo] = &[
     info::<ubik::disk::Disk>(),
     info::<rxstats::RxStats>(),
     info::<control::Control>(),
+    info::<rxgk::Rxgk>(),
 ];
