@@ -6,6 +6,8 @@
 
 #[path = "make_corpus/admin_calls.rs"]
 mod admin_calls;
+#[path = "make_corpus/rxgk.rs"]
+mod rxgk;
 
 use afar_fuzz::engine::{self, Target};
 use afar_fuzz::targets::xdr::rpcs;
@@ -111,6 +113,10 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
         "rx_connection" => return pieces(),
         "rxkad_ticket" => return tickets(),
         "rxkad_packet" => return rxkad_packets(),
+        "rxgk_token" => return rxgk::tokens(),
+        "rxgk_response" => return rxgk::responses(),
+        "rxgk_packet" => return rxgk::packets(),
+        "gss_message" => return rxgk::gss_messages(),
         "key_file" => return key_files(),
         "volume_rows" => return rows(),
         "volume_directory" => {
