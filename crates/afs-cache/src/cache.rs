@@ -7,7 +7,7 @@ use crate::memory::MemoryDisk;
 use crate::records;
 use crate::{CacheError, CellNumber, FileKey};
 use afs_store::disk::{Disk, FolderDisk};
-use afs_store::{Batch, Key, Options, Schema, Store, lock};
+use afs_store::{Batch, Key, Options, Schema, Store, StoreError, lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -99,12 +99,12 @@ pub enum Held {
 /// An open cache. Clones are the same; with [`Cache::close`] or the last of them it closes, and what a start needs is written.
 #[derive(Debug, Clone)]
 pub struct Cache {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    shared: Arc<Shared>,
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
     keeper: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -454,6 +454,25 @@ impl Shared {
     /// a sync.
     pub(crate) fn sync(&self) -> Result<(), CacheError> {
         self.store.sync(self.store.last()).map_err(CacheError::store(&self.folder))
+    }
+
+    /// Reads the rows whose keys begin so. One that `read` finds no sense in is dropped.
+    pub(crate) fn scan_or_drop(
+        &self,
+        prefix: &[u8],
+        mut read: impl FnMut(&Key, &[u8]) -> Option<()>,
+    ) -> Result<(), CacheError> {
+        let mut batch = Batch::default();
+        self.store
+            .scan::<StoreError>(prefix, |key, row| {
+                if read(key, row).is_none() {
+                    tracing::warn!(key = ?key.0, "a row of the cache's index makes no sense and is dropped");
+                    batch.delete(key.clone());
+                }
+                Ok(())
+            })
+            .map_err(CacheError::store(&self.folder))?;
+        self.commit(batch)
     }
 
     /// An error once it was closed.

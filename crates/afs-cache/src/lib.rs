@@ -20,12 +20,14 @@
 //! - The read that does not wait: `read_at_once` in `src/file/reading.rs`.
 //! - Where a file's data are on the disk, and the slots of small files: [`backing`], `src/backing/file.rs`.
 //!   docs/decisions/0005-slots-for-small-files.md has the reasons.
+//! - Changes of names and attributes that no server has yet: `src/changes.rs`.
 //! - What a full cache removes: `src/cache/eviction.rs`. What a start finds: `src/cache/start.rs`.
 //! - Tests: `src/tests.rs`, and `src/tests/damage.rs` for what damage does.
 #![forbid(unsafe_code)]
 
 mod backing;
 mod cache;
+mod changes;
 mod conflict;
 mod error;
 mod file;
@@ -35,6 +37,7 @@ mod records;
 
 pub use afs_store::disk::Disk;
 pub use cache::{Cache, Config, Held, Usage};
+pub use changes::{Change, NewKind, Place, RealId, What};
 pub use conflict::Conflict;
 pub use error::CacheError;
 pub use file::{AtOnce, CacheFile, Dirty, EXTENT};

@@ -7,6 +7,8 @@
 //! | 2, [`FileKey`] | [`FileRow`] |
 //! | 3, number of a cached file, start | end of a range that is dirty |
 //! | 4, number of a cached file | [`crate::Conflict`], as text |
+//! | 5, number of a change | [`crate::Change`] |
+//! | 6, [`FileKey`] of what was made here | [`crate::RealId`] |
 //!
 //! Each row ends with a checksum of its key and of what is before: a row that a disk has changed must not pass for one that says
 //! which bytes are whose.
@@ -24,6 +26,8 @@ mod table {
     pub(super) const FILE: u8 = 2;
     pub(super) const DIRTY: u8 = 3;
     pub(super) const CONFLICT: u8 = 4;
+    pub(super) const CHANGE: u8 = 5;
+    pub(super) const REAL_ID: u8 = 6;
 }
 
 /// Ranges of what is there that a row has at most: the longest count, as what is not in the row is only fetched again
@@ -237,7 +241,21 @@ pub(crate) fn cell_of(key: &Key) -> Option<String> {
 
 /// The key of a file's row.
 pub(crate) fn file(key: FileKey) -> Key {
-    let mut bytes = vec![table::FILE];
+    of_file(table::FILE, key)
+}
+
+/// The key of the real numbers of something that was made here.
+pub(crate) fn real_id(key: FileKey) -> Key {
+    of_file(table::REAL_ID, key)
+}
+
+/// The prefix of the keys of all real numbers.
+pub(crate) fn real_ids() -> Vec<u8> {
+    vec![table::REAL_ID]
+}
+
+fn of_file(table: u8, key: FileKey) -> Key {
+    let mut bytes = vec![table];
     for number in [key.cell.0, key.volume, key.vnode, key.unique] {
         bytes.extend_from_slice(&number.to_be_bytes());
     }
@@ -299,9 +317,28 @@ pub(crate) fn dirty_number(key: &Key) -> Option<u64> {
 
 /// The key of a conflict.
 pub(crate) fn conflict(number: u64) -> Key {
-    let mut key = vec![table::CONFLICT];
+    numbered(table::CONFLICT, number)
+}
+
+/// The key of a change.
+pub(crate) fn change(number: u64) -> Key {
+    numbered(table::CHANGE, number)
+}
+
+/// The prefix of all keys of changes.
+pub(crate) fn changes() -> Vec<u8> {
+    vec![table::CHANGE]
+}
+
+fn numbered(table: u8, number: u64) -> Key {
+    let mut key = vec![table];
     key.extend_from_slice(&number.to_be_bytes());
     Key(key)
+}
+
+/// The number in the key of a conflict or a change.
+pub(crate) fn number_of(key: &Key) -> Option<u64> {
+    Some(u64::from_be_bytes(key.0.get(1..)?.try_into().ok()?))
 }
 
 /// The prefix of the keys of all conflicts.
