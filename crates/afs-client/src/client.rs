@@ -17,7 +17,7 @@ use afs_config::CellName;
 use afs_wire::Uuid;
 use afs_wire::ids::{AfsTime, VolumeType};
 use afs_wire::rxafs::{GiveUpAllCallBacks, Rxafs};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::{Endpoint, EndpointConfig, Runtime};
@@ -90,6 +90,7 @@ impl Client {
         client.inner.callbacks.offer();
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.mount_points.set_root(root);
+        client.inner.changes.replay.load().await?;
         client.inner.files.store_left();
         client.inner.liveness.keep_in_touch();
         let inner = &client.inner;
@@ -105,7 +106,9 @@ impl Client {
     /// Operations under way fail with [`Error::Closing`].
     pub async fn shut_down(&self) {
         let inner = &self.inner;
-        wait::within(&inner.runtime, STORE_MAX, inner.files.store_all()).await;
+        // What is left is in the cache, and is for the next start.
+        let stored = join(inner.changes.replay.journal.settle_all(), inner.files.store_all());
+        wait::within(&inner.runtime, STORE_MAX, stored).await;
         wait::within(&inner.runtime, GOODBYE_MAX, inner.locks.release_all()).await;
         // From here on, the client asks servers nothing more, not even to prefetch. A server would take the caller for a new client, and
         // later wait in vain for the client's answer.

@@ -7,6 +7,8 @@ mod kept_tokens;
 mod locks;
 mod moves;
 mod names;
+mod names_behind;
+mod names_random;
 mod outages;
 mod prefetch;
 mod replicas;

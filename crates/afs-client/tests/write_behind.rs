@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::support::data::{READ, WRITE, make, open, read_all, with_folder};
 use crate::support::{Cell, NOBODY, cell_root, content};
 use afs_client::{Client, Config, OpenFile, WriteBehind};
+use afs_sim::Fate;
 use afs_store::disk::SimulatedDisk;
 use bytes::Bytes;
 
@@ -57,36 +58,49 @@ fn a_new_name_never_shows_less_than_the_file_had_when_it_was_made() {
     for kind in ["renamed", "linked", "in a renamed directory"] {
         let world = Cell::new();
         let (one, two) = (world.client_with(behind(&world, 1, WriteBehind::Always)), world.client(2));
-        let fid = world.run({
-            let one = one.clone();
-            async move {
-                let root = cell_root(&one).await;
-                let dir = one.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid;
-                let place = if kind == "in a renamed directory" { dir } else { root };
-                let file = one.create_and_open(NOBODY, (place, b"new"), 0o644, WRITE, true).await.unwrap().1;
-                // Some at a time are stored: these keep the file waiting.
-                let mut before = Vec::new();
-                for number in 0..100 {
-                    before.push(make(&one, &format!("before{number}")).await);
-                }
-                for file in &before {
-                    write_and_close(file, "before").await;
-                }
-                write_and_close(&file, "whole").await;
-                match kind {
-                    "renamed" => one.rename(NOBODY, (root, b"new"), (root, b"name"), false).await.unwrap(),
-                    "linked" => drop(one.link(NOBODY, file.fid(), root, b"name").await.unwrap()),
-                    _ => one.rename(NOBODY, (root, b"dir"), (root, b"name"), false).await.unwrap(),
-                }
-                file.fid()
-            }
+        // The one who looks is nearer.
+        let far = one.address();
+        world.sim.set_network(move |_, from, to, _| {
+            let is_far = from == far || to == far;
+            Fate::Arrives(Duration::from_millis(if is_far { 5 } else { 0 }))
         });
-        // What is not at the server now never gets there.
-        world.cut_off(&one);
         world.run(async move {
-            let root = cell_root(&two).await;
-            two.lookup(NOBODY, root, b"name").await.unwrap();
-            assert_eq!(content(&two, NOBODY, fid).await, b"whole", "{kind}");
+            let root = cell_root(&one).await;
+            let dir = one.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid;
+            let place = if kind == "in a renamed directory" { dir } else { root };
+            one.read_dir(NOBODY, root).await.unwrap();
+            one.read_dir(NOBODY, place).await.unwrap();
+            let file = one.create_and_open(NOBODY, (place, b"new"), 0o644, WRITE, true).await.unwrap().1;
+            // Some at a time are stored: these keep the file waiting.
+            let mut before = Vec::new();
+            for number in 0..100 {
+                before.push(make(&one, &format!("before{number}")).await);
+            }
+            for file in &before {
+                write_and_close(file, "before").await;
+            }
+            write_and_close(&file, "whole").await;
+            match kind {
+                "renamed" => one.rename(NOBODY, (root, b"new"), (root, b"name"), false).await.unwrap(),
+                "linked" => drop(one.link(NOBODY, file.fid(), root, b"name").await.unwrap()),
+                _ => one.rename(NOBODY, (root, b"dir"), (root, b"name"), false).await.unwrap(),
+            }
+            let mut looks = 0;
+            loop {
+                pause(&one, Duration::from_millis(1)).await;
+                let root = cell_root(&two).await;
+                let Ok(found) = two.lookup(NOBODY, root, b"name").await else {
+                    looks += 1;
+                    assert!(looks < 10_000, "{kind}: it never has its name");
+                    continue;
+                };
+                let file = match kind {
+                    "in a renamed directory" => two.lookup(NOBODY, found.fid, b"new").await.unwrap().fid,
+                    _ => found.fid,
+                };
+                assert_eq!(content(&two, NOBODY, file).await, b"whole", "{kind}");
+                break;
+            }
         });
     }
 }
@@ -98,6 +112,9 @@ fn an_fsync_brings_all_that_was_closed_before_to_the_server() {
     world.run({
         let one = one.clone();
         async move {
+            // New names are made here, too.
+            let root = cell_root(&one).await;
+            one.read_dir(NOBODY, root).await.unwrap();
             let mut files = Vec::new();
             for number in 0..40 {
                 files.push(make(&one, &format!("file{number}")).await);

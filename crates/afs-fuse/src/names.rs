@@ -312,7 +312,7 @@ impl FileSystem {
         };
         self.run(caller, reply, async move {
             let value = async {
-                let fid = client.target(user, fid).await?;
+                let fid = client.at_server(client.target(user, fid).await?).await?;
                 let text = match wanted {
                     Xattr::Fid => {
                         let fid = fid.in_cell();

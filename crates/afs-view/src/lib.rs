@@ -7,6 +7,7 @@
 //! - [`names`] looks up names. The directory's pages come from `names::directory`, which fetches them once and keeps them, edited here
 //!   after changes of our own. `names::mount_point` crosses into other volumes.
 //! - [`data`] keeps the data of files in the cache, and fetches and stores them through its streams.
+//! - [`journal`] keeps changes of names that were made here and sends them to servers, with write-behind.
 //! - [`events`] tells those who keep copies what has changed. [`dependents`] hears from `afs-reach` of volumes that have moved.
 //!
 //! # What to open for a change
@@ -14,6 +15,7 @@
 //! - How long a status is valid, and for which user: [`vnodes::vnode`]. Tests: `src/vnodes/vnode/tests.rs`.
 //! - How a change of names edits the copy of a directory: [`names::changes`], `src/names/changes/ends.rs`,
 //!   [`names::directory`].
+//! - A change of names that does not wait for the server: `src/names/changes/here.rs`, [`journal`]; what shows of it: `src/vnodes/vnode/ahead.rs`.
 //! - Mount points, the dynamic root, `@sys`: [`names::mount_point`], [`names::dynroot`], [`names::lookup`],
 //!   [`names::links`].
 //! - Which version of a file is read: [`data::files`]; `may_be_mixed` in [`data::fetch`] keeps a read from mixing two releases of a
@@ -27,5 +29,6 @@
 pub mod data;
 pub mod dependents;
 pub mod events;
+pub mod journal;
 pub mod names;
 pub mod vnodes;

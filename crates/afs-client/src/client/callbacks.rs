@@ -127,7 +127,7 @@ impl Promises {
         let mut changes = Vec::new();
         for &fid in fids {
             for &cell in &cells {
-                let fid = Fid::new(cell, fid);
+                let fid = self.vnodes.local_ids.shown(Fid::new(cell, fid));
                 self.vnodes.note_break(fid);
                 let is_volume = fid.in_cell().is_whole_volume();
                 if is_volume {

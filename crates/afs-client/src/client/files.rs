@@ -167,7 +167,8 @@ impl Client {
     /// The server's, also where there is no lock.
     pub async fn unlock_at_server(&self, user: User, fid: Fid) -> Result<(), Error> {
         let who = self.inner.users.who(user, fid.cell);
-        self.inner.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await.map(drop)
+        let in_cell = self.inner.vnodes.local_ids.at_server(fid).await?.in_cell();
+        self.inner.calls.call(who, fid, ReleaseLock { fid: in_cell }).await.map(drop)
     }
 
     /// Ends a holder's lock at once. When the future is done, other clients can have the lock, if nobody here holds it.

@@ -68,6 +68,15 @@ impl Client {
         self.inner.mount_points.real(user, fid).await
     }
 
+    /// The fid by which the server knows something. What was made here and is not there yet is waited for.
+    ///
+    /// # Errors
+    ///
+    /// Those of making it there.
+    pub async fn at_server(&self, fid: Fid) -> Result<Fid, Error> {
+        self.inner.vnodes.local_ids.at_server(fid).await
+    }
+
     /// The cell of a mount point's volume, the volume, and whether it is the read-write one in any case: what `fs lsmount` and `fs
     /// mkmount` speak of, as text.
     ///

@@ -76,6 +76,9 @@ impl Client {
         if real.is_made_up() {
             return Err(Error::ReadOnly { fid });
         }
+        if inner.changes.set_here(user, real, set).await? {
+            return self.status(user, fid).await;
+        }
         let vnode = inner.vnodes.get_or_add(real);
         match set.length {
             Some(length) => inner.files.set_length(user, real, length).await?,

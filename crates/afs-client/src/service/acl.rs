@@ -26,7 +26,8 @@ impl Client {
             return Err(Error::Unsupported { what: "an access list of the dynamic root" });
         }
         let who = inner.users.who(user, real.cell);
-        let answer = inner.calls.call(who, real, FetchACL { fid: real.in_cell() }).await;
+        let in_cell = inner.vnodes.local_ids.at_server(real).await?.in_cell();
+        let answer = inner.calls.call(who, real, FetchACL { fid: in_cell }).await;
         let reply = answer.map_err(|error| inner.statuses.note_gone(real, error))?.reply;
         let mut text = reply.access_list.into_bytes();
         if let Some(end) = text.iter().position(|&byte| byte == 0) {
@@ -55,16 +56,17 @@ impl Client {
         let access_list = AfsOpaque::new(text).map_err(too_long)?;
         let who = inner.users.who(user, real.cell);
         let vnode = inner.vnodes.get_or_add(real);
+        let in_cell = inner.vnodes.local_ids.at_server(real).await?.in_cell();
         let set = async {
             let _changing = vnode.changing.lock().await;
             // Servers tell others, not us: all rights that are known here are off, also if nobody knows what came of it.
             let _pending = PendingChange::new([Arc::clone(&vnode)]);
             // The number that checks more is tried first (File service notes 1).
-            let args = StoreACL { fid: real.in_cell(), access_list: access_list.clone() };
+            let args = StoreACL { fid: in_cell, access_list: access_list.clone() };
             match inner.calls.try_call(who, real, args).await {
                 Ok(_) => Ok(()),
                 Err(failure) if failure.code() == Some(Abort::OPCODE) => {
-                    let args = OldStoreACL { fid: real.in_cell(), access_list };
+                    let args = OldStoreACL { fid: in_cell, access_list };
                     inner.calls.call(who, real, args).await.map(|_| ())
                 }
                 Err(failure) => Err(failure.of(StoreACL::NAME, real)),

@@ -3,7 +3,7 @@
 //! configuration.
 
 use afs_config::{CellAlias, CellName};
-use afs_wire::control::CacheUse;
+use afs_wire::control::{CacheUse, Waiting};
 use rx_security::Level;
 
 use crate::client::Client;
@@ -98,6 +98,19 @@ impl Client {
             files: usage.files as u64,
             conflicts: usage.conflicts as u64,
             statuses: self.vnode_count() as u64,
+        }
+    }
+
+    /// What no server has yet, and what was put aside.
+    pub fn waiting(&self) -> Waiting {
+        let dirty = self.inner.files.cache.dirty_files();
+        let (changes, oldest) = self.inner.changes.replay.journal.waiting();
+        Waiting {
+            changes: changes as u64,
+            oldest,
+            files: dirty.len() as u64,
+            bytes: dirty.iter().map(|file| file.dirty_bytes()).sum(),
+            conflicts: self.cache_usage().conflicts as u64,
         }
     }
 

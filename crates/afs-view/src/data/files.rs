@@ -5,7 +5,7 @@
 //! there is another version, the next operation replaces it, but never while something in it is dirty: that is stored
 //! first. A reader that has begun goes on with the old one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,6 +29,7 @@ use crate::data::streams::Streams;
 use crate::data::write::{WriterGuard, noted};
 use crate::data::write_behind::{Behind, WriteBehind};
 use crate::events::Invalidations;
+use crate::journal::Journal;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::unix_time;
 use crate::vnodes::table::Vnodes;
@@ -62,6 +63,10 @@ pub struct Files {
     /// The files that are open, and those that are being removed.
     pub(super) open_files: Arc<OpenFiles>,
     pub(super) behind: Behind,
+    /// What was changed here of names.
+    pub(super) journal: Arc<Journal>,
+    /// Files whose data were put aside since they were stored last.
+    pub(super) put_aside: Mutex<HashSet<Fid>>,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
     paces: Mutex<Paces>,
     /// The numbers that the cache has for cells.
@@ -133,7 +138,7 @@ impl Files {
         statuses: Arc<Statuses>,
         streams: Streams,
         open_files: Arc<OpenFiles>,
-        write_behind: Option<WriteBehind>,
+        (write_behind, journal): (Option<WriteBehind>, Arc<Journal>),
     ) -> Self {
         Self {
             cache,
@@ -145,6 +150,8 @@ impl Files {
             streams,
             open_files,
             behind: Behind::new(write_behind),
+            journal,
+            put_aside: Mutex::default(),
             open: Mutex::default(),
             paces: Mutex::default(),
             cells: Mutex::default(),
@@ -219,7 +226,7 @@ impl Files {
             vnode: Arc::clone(vnode),
             key,
             files: Arc::downgrade(self),
-            is_unsettled: AtomicBool::new(dirty.is_some()),
+            is_unsettled: AtomicBool::new(dirty.is_some() && !vnode.is_here_only()),
             current: RwLock::new(dirty),
             arrived: Notify::new(),
             fetching: Mutex::default(),

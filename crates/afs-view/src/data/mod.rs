@@ -12,6 +12,6 @@ pub mod open_file;
 pub mod open_files;
 pub mod read;
 pub mod streams;
-mod write;
+pub(crate) mod write;
 mod write_back;
 pub mod write_behind;

@@ -270,7 +270,7 @@ impl Streams {
         let calls = &self.statuses.calls;
         let too_large = |_| Error::TooLarge { fid };
         let args = FetchData64 {
-            fid: fid.in_cell(),
+            fid: self.statuses.vnodes.local_ids.at_server(fid).await?.in_cell(),
             pos: i64::try_from(pos).map_err(too_large)?,
             length: i64::try_from(length).map_err(too_large)?,
         };
@@ -356,6 +356,7 @@ impl Streams {
         source: &S,
     ) -> Result<AfsFetchStatus, Error> {
         let calls = &self.statuses.calls;
+        let in_cell = self.statuses.vnodes.local_ids.at_server(fid).await?.in_cell();
         let vnode = self.statuses.vnodes.get_or_add(fid);
         let pending = PendingChange::new([Arc::clone(&vnode)]);
         let before = vnode.snapshot();
@@ -368,7 +369,7 @@ impl Streams {
             status.mask |= StoreMask::FSYNC;
         }
         let args = StoreData64 {
-            fid: fid.in_cell(),
+            fid: in_cell,
             status,
             pos: range.pos,
             length: range.length,
@@ -394,7 +395,7 @@ impl Streams {
         let reply =
             reply.map_err(|error| Error::local(format!("reading what is to be stored of {fid}"), error))?;
         pending.done();
-        let cause = range.modified.map_or(Cause::Change, Cause::Store);
+        let cause = range.modified.map_or(Cause::Change, Cause::Shown);
         vnode.note_caused(calls.runtime.now(), (&before, &responder), who, (&reply.status, cause), None);
         Ok(reply.status)
     }

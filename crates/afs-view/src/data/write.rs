@@ -360,7 +360,8 @@ impl FileData {
                 break is_dirty;
             }
         };
-        if is_dirty || self.is_removed() {
+        // What is made later gets its time then.
+        if is_dirty || self.is_removed() || files.vnodes.local_ids.is_to_be_made(self.vnode.fid) {
             return Ok(());
         }
         // It is as the server has it, but was changed, which its time is to say.
@@ -411,11 +412,11 @@ impl FileData {
 }
 
 /// A user as the cache notes who writes.
-fn writer_of(users: &Users, user: User, cell: CellIndex) -> Writer {
+pub(crate) fn writer_of(users: &Users, user: User, cell: CellIndex) -> Writer {
     Writer::new(user.uid, users.noted_name(user, cell))
 }
 
 /// The number and the name that the cache has noted of who has written.
-pub(super) fn noted(writer: &Writer) -> (u32, Option<&Arc<str>>) {
+pub(crate) fn noted(writer: &Writer) -> (u32, Option<&Arc<str>>) {
     (writer.user, writer.holder.as_ref())
 }

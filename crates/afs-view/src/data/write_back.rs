@@ -55,14 +55,13 @@ impl Files {
 
     /// A file was removed by us: what is dirty of it goes with it.
     pub(crate) fn note_removed(&self, fid: Fid) {
-        let gone = match self.opened(fid) {
-            Some(data) => {
-                data.set_removed();
-                data.change(|file| file.discard_dirty().map_err(local)).unwrap_or(Ok(()))
-            }
-            None => self.key(fid).and_then(|key| self.cache.forget(key).map_err(local)),
-        };
-        if let Err(error) = gone {
+        let opened = self.opened(fid).map_or(Ok(()), |data| {
+            data.set_removed();
+            data.change(|file| file.discard_dirty().map_err(local)).unwrap_or(Ok(()))
+        });
+        // Who has it open keeps it; the next start does not find it.
+        let gone = self.key(fid).and_then(|key| self.cache.forget(key).map_err(local));
+        if let Err(error) = opened.and(gone) {
             tracing::warn!(%fid, %error, "a removed file stays in the cache");
         }
     }
@@ -249,6 +248,7 @@ impl FileData {
             is_alone &= file.note_stored(range, status.data_version.0, status.length).map_err(local)?;
             length_there = status.length;
         }
+        lock(&files.put_aside).remove(&self.vnode.fid);
         if length_there < dirty.length {
             // Zeros at the end are stored by their length alone.
             let end = dirty.length..dirty.length;
@@ -396,6 +396,7 @@ impl FileData {
         let fid = self.vnode.fid;
         match files.cache.put_aside(file, &error.to_string()) {
             Ok(conflict) => {
+                lock(&files.put_aside).insert(fid);
                 tracing::error!(%fid, user = conflict.writer, kept = %conflict.data_name(), why = %error,
                     "written data could not be stored and were put aside in the cache's folder");
             }

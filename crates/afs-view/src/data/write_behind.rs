@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use afs_cache::CacheFile;
-use afs_wire::status::FileType;
+use afs_wire::ids::AFSPATHMAX;
+use afs_wire::status::{AfsFetchStatus, FileType};
 use futures_util::future::join_all;
 
 use crate::data::files::{FileData, Files, local, lock};
@@ -21,6 +22,9 @@ use afs_reach::fid::{Fid, User};
 
 /// Files that are stored at a time.
 pub(super) const STORED_AT_ONCE: usize = 16;
+
+/// Bytes of files that are compared, to know our own again after an attempt that was not answered.
+const COMPARED_MAX: usize = 1 << 20;
 
 /// The time from which on what a program has closed outlasts a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,8 +88,7 @@ impl FileData {
         let known = self.vnode.known(files.now(), files.users.who(user, cell));
         known.is_some_and(|known| known.status.data_version.0 == file.version())
             && files.users.who_wrote(noted(&file.writer()), cell).is_ok()
-            // Closes wait for the server where much waits already: the cache has to have room for more.
-            && lock(&files.behind.queue).bytes <= files.cache.usage().limit_bytes / 2
+            && files.has_room_behind()
     }
 
     async fn promise(&self, mode: WriteBehind) -> Result<(), Error> {
@@ -131,6 +134,91 @@ impl FileData {
 }
 
 impl Files {
+    /// True if changes need not wait for the server.
+    pub(crate) fn is_write_behind(&self) -> bool {
+        self.behind.mode.is_some()
+    }
+
+    /// True if the cache has room for more that waits. Where much waits already, closes and changes of names wait for the server.
+    pub(crate) fn has_room_behind(&self) -> bool {
+        lock(&self.behind.queue).bytes <= self.cache.usage().limit_bytes / 2
+    }
+
+    /// The server has made a file that was made here, and told this status of it.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub(crate) fn note_made(self: &Arc<Self>, fid: Fid, status: &AfsFetchStatus) -> Result<(), Error> {
+        let version = status.data_version.0;
+        let adopt = |file: &Arc<CacheFile>| match file.version() == version {
+            true => Ok(()),
+            false => file.adopt(version, status.length).map_err(local),
+        };
+        // Also of what the last run has left, which nobody has open.
+        self.of(&self.vnodes.get_or_add(fid))?.change(adopt).unwrap_or(Ok(()))
+    }
+
+    /// True if all that a file has at the server is here too, at the beginning of what was written here into the one that stands for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of fetching it; the cache's.
+    pub(crate) async fn has_all_of(
+        self: &Arc<Self>,
+        user: User,
+        (made, real): (Fid, Fid),
+        length: u64,
+    ) -> Result<bool, Error> {
+        let data = self.of(&self.vnodes.get_or_add(made))?;
+        let Some(file) = data.current().filter(|file| file.length() >= length) else {
+            return Ok(length == 0);
+        };
+        let mut fetch = self.streams.fetch(user, real, 0, length).await?;
+        let (mut at, mut is_same) = (0, true);
+        while let Some(piece) = fetch.next().await? {
+            let mut here = vec![0; piece.len()];
+            file.read_for_store(at, &mut here).map_err(local)?;
+            at += piece.len() as u64;
+            is_same &= here == piece;
+        }
+        fetch.end().await?;
+        Ok(is_same && at == length)
+    }
+
+    /// True if two files have the same data at the server; of long ones that is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// Those of fetching them.
+    pub(crate) async fn are_same_there(&self, user: User, (one, other): (Fid, Fid)) -> Result<bool, Error> {
+        if one.vnode.is_directory() || other.vnode.is_directory() {
+            return Ok(false);
+        }
+        let one = self.streams.fetch_whole(user, one, COMPARED_MAX).await?.0;
+        Ok(one.len() < COMPARED_MAX && self.streams.fetch_whole(user, other, COMPARED_MAX).await?.0 == one)
+    }
+
+    /// True if a symbolic link at the server has this target.
+    ///
+    /// # Errors
+    ///
+    /// Those of fetching it.
+    pub(crate) async fn is_text(&self, user: User, real: Fid, target: &[u8]) -> Result<bool, Error> {
+        Ok(self.streams.fetch_whole(user, real, AFSPATHMAX).await?.0 == target)
+    }
+
+    /// Puts aside what was written into a file that will not be made.
+    pub(crate) fn give_up(&self, fid: Fid, why: &Error) {
+        if let Some(data) = self.opened(fid) {
+            data.put_aside(self, why);
+        } else if let Some(file) = self.key(fid).ok().and_then(|key| self.cache.dirty_of(key))
+            && let Err(error) = self.cache.put_aside(&file, &why.to_string())
+        {
+            tracing::error!(%fid, %error, "written data could not be put aside");
+        }
+    }
+
     /// Has a file stored soon.
     fn store_behind(self: &Arc<Self>, data: &Arc<FileData>, user: User) {
         let mut queue = lock(&self.behind.queue);
@@ -174,14 +262,44 @@ impl Files {
     ///
     /// Something is not there yet, and is tried again.
     pub(super) async fn store_closed(&self, fid: Fid) -> Result<(), Error> {
-        if self.behind.mode.is_none() {
+        if !self.is_write_behind() {
             return Ok(());
         }
+        self.journal.settle_volume(fid.cell, fid.volume).await?;
+        self.store_promised(fid).await
+    }
+
+    /// The same of the data alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::store_closed`].
+    pub(crate) async fn store_promised(&self, fid: Fid) -> Result<(), Error> {
+        self.store_each(self.promised_in(fid)).await
+    }
+
+    /// The same of what one user has closed. What cannot be stored of it, or not now, holds nobody up: its own store tells that.
+    pub(crate) async fn try_to_store_promised(&self, fid: Fid, user: u32) {
+        let mut files = self.promised_in(fid);
+        files.retain(|data| data.change(|file| file.writer().user == user).unwrap_or(false));
+        let _ = self.store_each(files).await;
+    }
+
+    /// What was closed in the volume of a file.
+    fn promised_in(&self, fid: Fid) -> Vec<Arc<FileData>> {
         let is_of_volume = |data: &Arc<FileData>| {
             let other = data.vnode.fid;
-            (other.cell, other.volume) == (fid.cell, fid.volume) && data.is_promised()
+            // What is still to be made was made after what this is asked for.
+            (other.cell, other.volume) == (fid.cell, fid.volume)
+                && data.is_promised()
+                && !self.vnodes.local_ids.is_to_be_made(other)
         };
-        self.store_each(self.all_opened().into_iter().filter(is_of_volume).collect()).await
+        self.all_opened().into_iter().filter(is_of_volume).collect()
+    }
+
+    /// True if a file was written after a time, as far as somebody has it open or it is not stored yet.
+    pub(crate) fn is_written_after(&self, fid: Fid, time: u32) -> bool {
+        self.opened(fid).is_some_and(|data| data.is_dirty() && data.written_at().0 > time)
     }
 
     /// Stores files, some at a time. What cannot be stored at all is put aside.
@@ -216,9 +334,23 @@ impl Files {
         if status.is_none_or(|status| status.file_type != FileType::FILE) {
             self.store_closed(fid).await?;
         }
-        match self.opened(fid).filter(|data| data.is_promised()) {
-            Some(data) => data.store(user, false).await,
-            None => Ok(()),
+        self.store_promised_of(user, fid).await
+    }
+
+    /// Returns when what was closed of a file is at the server.
+    ///
+    /// # Errors
+    ///
+    /// Those of storing.
+    pub(crate) async fn store_promised_of(&self, user: User, fid: Fid) -> Result<(), Error> {
+        if let Some(data) = self.opened(fid).filter(|data| data.is_promised()) {
+            data.store(user, false).await?;
+        }
+        match lock(&self.put_aside).contains(&fid) {
+            false => Ok(()),
+            true => {
+                Err(Error::Invalid { what: "its data could not be stored and were put aside".to_owned() })
+            }
         }
     }
 }

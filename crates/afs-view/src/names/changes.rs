@@ -11,10 +11,11 @@
 //! waits for the outcome.
 
 mod ends;
+mod here;
 
 use std::sync::{Arc, Weak};
 
-use afs_cache::Cache;
+use afs_cache::{Cache, NewKind};
 use afs_wire::Errno;
 use afs_wire::abort;
 use afs_wire::ids::Path;
@@ -27,6 +28,7 @@ use crate::data::files::Files;
 use crate::data::open_files::OpenFiles;
 use crate::data::streams::Streams;
 use crate::data::write_behind::WriteBehind;
+use crate::journal::{Journal, Replay};
 use crate::names::directory::Directories;
 use crate::names::dynroot::DynamicRoot;
 use crate::names::links::Links;
@@ -35,7 +37,7 @@ use crate::names::mount_point::{MountPoints, MountText};
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::{Kind, unix_time};
 use crate::vnodes::table::Vnodes;
-use crate::vnodes::vnode::{PendingChange, Vnode};
+use crate::vnodes::vnode::{Cause, PendingChange, Vnode};
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
 use afs_reach::remote::{Calls, Failure};
@@ -91,6 +93,8 @@ pub struct Changes {
     pub open_files: Arc<OpenFiles>,
     /// The files' data: what is not stored of a file that is removed goes with it.
     pub files: Arc<Files>,
+    /// What was changed here and is not at the server yet.
+    pub replay: Arc<Replay>,
 }
 
 impl Changes {
@@ -120,6 +124,7 @@ impl Changes {
             is_fakestat,
         ));
         // Hidden names go by changes of names, which ask which files are open.
+        let journal = Arc::<Journal>::default();
         Arc::new_cyclic(|changes: &Weak<Self>| {
             let open_files = Arc::new(OpenFiles::new(Arc::clone(&calls.runtime), changes.clone()));
             let files = Files::new(
@@ -128,8 +133,9 @@ impl Changes {
                 Arc::clone(statuses),
                 streams.clone(),
                 Arc::clone(&open_files),
-                write_behind,
+                (write_behind, Arc::clone(&journal)),
             );
+            let files = Arc::new(files);
             let directories = Arc::new(Directories {
                 runtime: Arc::clone(&calls.runtime),
                 users: Arc::clone(&calls.users),
@@ -149,6 +155,14 @@ impl Changes {
                 open_files: Arc::clone(&open_files),
                 sysnames,
             });
+            let replay = Arc::new(Replay {
+                journal,
+                calls: Arc::clone(calls),
+                vnodes: Arc::clone(vnodes),
+                statuses: Arc::clone(statuses),
+                directories: Arc::clone(&directories),
+                files: Arc::clone(&files),
+            });
             Self {
                 calls: Arc::clone(calls),
                 vnodes: Arc::clone(vnodes),
@@ -158,7 +172,8 @@ impl Changes {
                 mount_points,
                 links,
                 open_files,
-                files: Arc::new(files),
+                files,
+                replay,
             }
         })
     }
@@ -205,10 +220,15 @@ impl Changes {
         let wire_name = new_name(name)?;
         let changing = self.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
+        if let Some(fid) = self.make_here(user, &changing, name, &NewKind::File, mode)? {
+            drop(guard);
+            return Ok(Found { fid, status: self.mount_points.status(user, fid).await? });
+        }
+        let in_cell = self.settled(&changing).await?;
         let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
-        let args = CreateFile { dir: changing.dir.in_cell(), name: wire_name, status: self.made_with(mode) };
+        let args = CreateFile { dir: in_cell, name: wire_name, status: self.made_with(mode) };
         let answer = match self.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
@@ -233,7 +253,14 @@ impl Changes {
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
         let callback = Some(&reply.callback);
-        self.vnodes.note_made(now, fid, (&before, &responder), in_dir, &reply.status, callback);
+        self.vnodes.note_made(
+            now,
+            fid,
+            (&before, &responder),
+            in_dir,
+            (&reply.status, Cause::Asked),
+            callback,
+        );
         drop(guard);
         Ok(Found { fid, status: self.mount_points.status(user, fid).await? })
     }
@@ -243,10 +270,15 @@ impl Changes {
         let wire_name = new_name(name)?;
         let changing = self.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
+        if let Some(fid) = self.make_here(user, &changing, name, &NewKind::Directory, mode)? {
+            drop(guard);
+            return Ok(Found { fid, status: self.mount_points.status(user, fid).await? });
+        }
+        let in_cell = self.settled(&changing).await?;
         let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
-        let args = MakeDir { dir: changing.dir.in_cell(), name: wire_name, status: self.made_with(mode) };
+        let args = MakeDir { dir: in_cell, name: wire_name, status: self.made_with(mode) };
         let answer = match self.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
@@ -271,7 +303,14 @@ impl Changes {
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
         let callback = Some(&reply.callback);
-        self.vnodes.note_made(now, fid, (&before, &responder), in_dir, &reply.status, callback);
+        self.vnodes.note_made(
+            now,
+            fid,
+            (&before, &responder),
+            in_dir,
+            (&reply.status, Cause::Asked),
+            callback,
+        );
         drop(guard);
         Ok(Found { fid, status: self.mount_points.status(user, fid).await? })
     }
@@ -302,11 +341,18 @@ impl Changes {
         let contents = Path::new(target).map_err(|_| Error::NameTooLong { bytes: target.len() })?;
         let changing = self.changing(user, dir).await?;
         let _guard = changing.vnode.changing.lock().await;
+        // Who makes a mount point wants the server to know it.
+        if mode == LINK_MODE
+            && let Some(fid) =
+                self.make_here(user, &changing, name, &NewKind::Symlink(target.to_vec()), mode)?
+        {
+            return Ok(fid);
+        }
+        let in_cell = self.settled(&changing).await?;
         let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
-        let args =
-            Symlink { dir: changing.dir.in_cell(), name: wire_name, contents, status: self.made_with(mode) };
+        let args = Symlink { dir: in_cell, name: wire_name, contents, status: self.made_with(mode) };
         let answer = match self.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
@@ -328,7 +374,14 @@ impl Changes {
         vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
-        let made = self.vnodes.note_made(now, fid, (&before, &responder), in_dir, &reply.status, None);
+        let made = self.vnodes.note_made(
+            now,
+            fid,
+            (&before, &responder),
+            in_dir,
+            (&reply.status, Cause::Asked),
+            None,
+        );
         made.set_link(target.to_vec().into());
         Ok(fid)
     }
@@ -340,13 +393,20 @@ impl Changes {
         if (fid.cell, fid.volume) != (changing.dir.cell, changing.dir.volume) {
             return Err(Error::Apart { from: fid, to: dir });
         }
-        self.files.store_before_naming(user, fid).await?;
-        let file = self.vnodes.get_or_add(fid);
         let guard = changing.vnode.changing.lock().await;
+        if self.link_here(user, &changing, name, fid)? {
+            drop(guard);
+            return Ok(Found { fid, status: self.mount_points.status(user, fid).await? });
+        }
+        self.files.store_before_naming(user, fid).await?;
+        self.replay.journal.settle(fid).await?;
+        let (in_cell, existing) =
+            (self.settled(&changing).await?, self.vnodes.local_ids.at_server(fid).await?);
+        let file = self.vnodes.get_or_add(fid);
         let pending = PendingChange::new([Arc::clone(&changing.vnode), Arc::clone(&file)]);
         let (before, file_before) = (changing.vnode.snapshot(), file.snapshot());
         let who = changing.who;
-        let args = Link { dir: changing.dir.in_cell(), name: wire_name, existing: fid.in_cell() };
+        let args = Link { dir: in_cell, name: wire_name, existing: existing.in_cell() };
         let answer = match self.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {

@@ -32,6 +32,9 @@ const LISTED_FOR: Duration = Duration::from_secs(20);
 /// Vnodes whose status is asked for when a directory is listed, before anybody asks: what two calls bring.
 const AHEAD: usize = 2 * AFSCBMAX;
 
+/// The number of times that pages are fetched while changes of ours go on in the directory.
+const FETCHES_MAX: u32 = 8;
+
 /// Directories of one directory that have to be listed until somebody is taken to go through all of them.
 const WALK_AFTER: u32 = 2;
 
@@ -180,12 +183,19 @@ impl Directories {
     async fn fetch_pages(&self, user: User, vnode: &Vnode) -> Result<Pages, Error> {
         let fid = vnode.fid;
         let limit = PAGES_MAX * PAGE_SIZE;
-        let whole = self.streams.fetch_whole(user, fid, limit).await;
-        let (bytes, status) = whole.map_err(|error| self.statuses.note_gone(fid, error))?;
+        let mut looks = 0;
+        let (bytes, status) = loop {
+            let whole = self.streams.fetch_whole(user, fid, limit).await;
+            let (bytes, status) = whole.map_err(|error| self.statuses.note_gone(fid, error))?;
+            looks += 1;
+            // A change of ours may have been answered meanwhile. A volume that was restored stays behind.
+            if !vnode.is_before_own(status.data_version) || looks == FETCHES_MAX {
+                break (bytes, status);
+            }
+        };
         let directory = Directory::parse(bytes).map_err(|problem| Error::BadDirectory { fid, problem })?;
         let pages = Pages { directory: Arc::new(directory), version: status.data_version };
-        self.vnodes.keep_pages(vnode, pages.clone());
-        Ok(pages)
+        Ok(self.vnodes.keep_pages(vnode, pages))
     }
 
     /// A directory was listed: what is in it will be looked at.

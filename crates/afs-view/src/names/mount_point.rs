@@ -321,7 +321,7 @@ impl MountPoints {
                 let is_of_all = mount.volume == dynroot::VOLUMES.volume && mount != dynroot::VOLUMES;
                 return Some(if is_of_all { dynroot::VOLUMES } else { self.root() });
             }
-            Some(mount.sibling(self.vnodes.get(mount)?.parent()?))
+            self.vnodes.parent_of(&*self.vnodes.get(mount)?)
         };
         if asked != real || asked == dynroot::VOLUMES {
             return of_mount(asked).unwrap_or(asked);

@@ -97,7 +97,8 @@ impl Statuses {
             return Some(told(known.rights?, known.status.anonymous_access, known.until));
         }
         // The rights on a file are those of its directory, which alone is told of when they change.
-        let dir = self.known(&*self.vnodes.get(vnode.fid.sibling(known.parent?))?, who)?;
+        let dir = self.vnodes.local_ids.shown(vnode.fid.sibling(known.parent?));
+        let dir = self.known(&*self.vnodes.get(dir)?, who)?;
         Some(told(dir.rights?, dir.status.anonymous_access, known.until.min(dir.until)))
     }
 
@@ -147,7 +148,7 @@ impl Statuses {
         if let Some(known) = self.known_status(user, asked, fid) {
             return known;
         }
-        let dir = vnode.parent().filter(|_| !fid.vnode.is_directory()).map(|dir| fid.sibling(dir));
+        let dir = self.vnodes.parent_of(&vnode).filter(|_| !fid.vnode.is_directory());
         let needs_dir = |dir: Fid| {
             let known = self.vnodes.get(dir).and_then(|dir| dir.known(self.now(), who));
             known.is_none()
@@ -165,8 +166,8 @@ impl Statuses {
             // Nobody answers, and what was known may go on to count.
             Err(error) => return self.known_status(user, asked, fid).unwrap_or(Err(error)),
         };
-        if let Some(dir) = vnode.parent().filter(|_| !fid.vnode.is_directory()) {
-            let dir = self.vnodes.get_or_add(fid.sibling(dir));
+        if let Some(dir) = self.vnodes.parent_of(&vnode).filter(|_| !fid.vnode.is_directory()) {
+            let dir = self.vnodes.get_or_add(dir);
             if self.known(&dir, who).is_none_or(|known| known.rights.is_none()) {
                 // What the file's status said of rights counts for this answer, whatever becomes of this.
                 let _ = self.fetch_status(who, &dir).await;
@@ -195,13 +196,14 @@ impl Statuses {
         vnode: &Arc<Vnode>,
     ) -> Result<AfsFetchStatus, Error> {
         let fid = vnode.fid;
+        let in_cell = self.vnodes.local_ids.at_server(fid).await?.in_cell();
         for _ in 0..BEHIND_MAX {
             let (before, dir) = (vnode.snapshot(), self.dir_snapshot(vnode));
             let asked = match vnode.volume.is_read_only() && vnode.last_status().is_some() {
                 true => Asked::Known(fid.cell, fid.volume),
                 false => Asked::Volume(fid.cell, fid.volume),
             };
-            let answer = self.calls.call_about(asked, who, FetchStatus { fid: fid.in_cell() }).await;
+            let answer = self.calls.call_about(asked, who, FetchStatus { fid: in_cell }).await;
             let answer = answer.map_err(|failure| {
                 let error = self.note_gone(fid, failure.of(FetchStatus::NAME, fid));
                 self.note_away(vnode, &error);
@@ -231,12 +233,15 @@ impl Statuses {
         who: IdentityIndex,
         fids: &[Fid],
     ) -> Result<Vec<Result<AfsFetchStatus, Error>>, Error> {
+        let mut in_cell = Vec::new();
+        for &fid in fids {
+            in_cell.push(self.vnodes.local_ids.at_server(fid).await?.in_cell());
+        }
         let vnodes: Vec<_> = fids.iter().map(|&fid| self.vnodes.get_or_add(fid)).collect();
         let before: Vec<_> =
             vnodes.iter().map(|vnode| (vnode.snapshot(), self.dir_snapshot(vnode))).collect();
         let first = fids[0];
-        let args = AfsCbFids::new(fids.iter().map(|fid| fid.in_cell()).collect::<Vec<_>>())
-            .expect("callers ask for at most AFSCBMAX");
+        let args = AfsCbFids::new(in_cell).expect("callers ask for at most AFSCBMAX");
         let is_known =
             vnodes[0].volume.is_read_only() && vnodes.iter().all(|vnode| vnode.last_status().is_some());
         let asked = match is_known {
@@ -326,8 +331,8 @@ impl Statuses {
     }
 
     fn dir_snapshot(&self, vnode: &Vnode) -> Option<(Arc<Vnode>, Snapshot)> {
-        let dir = vnode.parent().filter(|_| !vnode.fid.vnode.is_directory())?;
-        let dir = self.vnodes.get(vnode.fid.sibling(dir))?;
+        let dir = self.vnodes.parent_of(vnode).filter(|_| !vnode.fid.vnode.is_directory())?;
+        let dir = self.vnodes.get(dir)?;
         let before = dir.snapshot();
         Some((dir, before))
     }
@@ -406,11 +411,12 @@ impl Statuses {
             return Ok(());
         }
         let fid = vnode.fid;
+        let in_cell = self.vnodes.local_ids.at_server(fid).await?.in_cell();
         let who = self.users.who(user, fid.cell);
         let _changing = vnode.changing.lock().await;
         let pending = PendingChange::new([Arc::clone(vnode)]);
         let before = vnode.snapshot();
-        let answer = self.calls.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
+        let answer = self.calls.call(who, fid, StoreStatus { fid: in_cell, status: wire }).await;
         let answer = answer.map_err(|error| self.note_gone(fid, error))?;
         pending.done();
         vnode.note_change(self.now(), (&before, &answer.responder), who, &answer.reply.status, None);

@@ -9,7 +9,8 @@ use afs_wire::ids::{LocalFid, VolumeId};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus};
 use rx_proto::time::Instant;
 
-use crate::vnodes::vnode::{Pages, Snapshot, Vnode};
+use crate::vnodes::local_ids::LocalIds;
+use crate::vnodes::vnode::{Cause, Pages, Snapshot, Vnode};
 use afs_reach::fid::{CellIndex, Fid};
 use afs_reach::table::Responder;
 use afs_reach::users::IdentityIndex;
@@ -38,6 +39,8 @@ pub struct Vnodes {
     shards: Vec<Mutex<Shard>>,
     /// The volumes that they are in.
     pub volumes: Arc<Volumes>,
+    /// The numbers of those that were made here.
+    pub local_ids: LocalIds,
     limit_per_shard: usize,
     /// Most bytes of pages.
     page_limit: usize,
@@ -50,6 +53,7 @@ impl Vnodes {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             volumes: Arc::default(),
+            local_ids: LocalIds::default(),
             limit_per_shard: (entries / SHARDS).max(16),
             page_limit: page_bytes,
             kept_pages: Mutex::default(),
@@ -101,7 +105,7 @@ impl Vnodes {
             let Some(vnode) = shard.map.get(&fid) else { continue };
             let is_held = Arc::strong_count(vnode) > 1;
             let is_used = vnode.is_used.swap(false, Ordering::Relaxed);
-            if is_held || is_used || vnode.state().pages.is_some() {
+            if is_held || is_used || vnode.state().pages.is_some() || !vnode.can_be_forgotten() {
                 shard.queue.push_back(fid);
             } else {
                 shard.map.remove(&fid);
@@ -145,7 +149,7 @@ impl Vnodes {
         fid: Fid,
         (before, responder): (&Snapshot, &Responder),
         (who, dir): (IdentityIndex, LocalFid),
-        status: &AfsFetchStatus,
+        (status, cause): (&AfsFetchStatus, Cause),
         callback: Option<&AfsCallBack>,
     ) -> Arc<Vnode> {
         let vnode = self.get_or_add(fid);
@@ -154,21 +158,47 @@ impl Vnodes {
         own.volume_breaks = before.volume_breaks;
         // A promise for a number that nobody knew may have been broken already.
         let callback = callback.filter(|_| strays == before.strays);
-        vnode.note(now, (&own, responder), who, status, callback);
+        vnode.note_caused(now, (&own, responder), who, (status, cause), callback);
         vnode.set_parent(dir);
         vnode
     }
 
-    /// Keeps pages of a directory, within the limit for all of them.
-    pub(crate) fn keep_pages(&self, vnode: &Vnode, pages: Pages) {
+    /// The directory that a vnode is in.
+    pub(crate) fn parent_of(&self, vnode: &Vnode) -> Option<Fid> {
+        vnode.parent().map(|dir| self.local_ids.shown(vnode.fid.sibling(dir)))
+    }
+
+    /// Keeps pages of a directory that came from its server, within the limit for all of them. Returns them as they are shown: with what was
+    /// changed here and is not at the server yet.
+    pub(crate) fn keep_pages(&self, vnode: &Vnode, pages: Pages) -> Pages {
         let size = pages.directory.bytes().len();
-        vnode.set_pages(pages);
+        let pages = vnode.set_pages(self.as_shown(vnode.fid, pages));
         let mut kept = self.kept_pages.lock().unwrap_or_else(PoisonError::into_inner);
         kept.queue.push_back(vnode.fid);
         kept.bytes += size;
         if kept.bytes > self.page_limit {
             self.drop_pages(&mut kept, vnode.fid);
         }
+        drop(kept);
+        pages
+    }
+
+    /// The pages with our numbers of what was made here.
+    fn as_shown(&self, dir: Fid, mut pages: Pages) -> Pages {
+        if self.local_ids.shows_all_as_told() {
+            return pages;
+        }
+        let shown = |fid: LocalFid| {
+            let fid = dir.sibling(fid);
+            Some(self.local_ids.shown(fid)).filter(|shown| *shown != fid)
+        };
+        let others =
+            pages.directory.entries().filter_map(|entry| Some((entry.name.to_vec(), shown(entry.fid)?)));
+        let others: Vec<_> = others.collect();
+        for (name, fid) in others {
+            Arc::make_mut(&mut pages.directory).replace(&name, fid.in_volume());
+        }
+        pages
     }
 
     /// Counts what is kept, which edits and drops have changed since, and lets the directories go that nobody has asked for
@@ -195,7 +225,7 @@ impl Vnodes {
                 }
                 continue;
             }
-            vnode.state().pages = None;
+            vnode.drop_pages();
             kept.bytes = kept.bytes.saturating_sub(size);
         }
     }

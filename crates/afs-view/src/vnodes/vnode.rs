@@ -19,7 +19,10 @@
 //! **Rights** are those of the directory: what a file's status tells of rights comes from the access list of its directory, and when
 //! that changes only the directory's promise is broken. So rights are kept with directories and asked of them for files.
 //!
-//! Asks nobody and reads no clock; `attributes` fetches, and `events` tells of changes.
+//! Asks nobody and reads no clock; `attributes` fetches, and `events` tells of changes. What was changed here and is not at the server
+//! yet: `ahead`.
+
+mod ahead;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,6 +34,9 @@ use afs_wire::rights::Rights;
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, CallBackType, FileType};
 use bytes::Bytes;
 use rx_proto::time::Instant;
+
+use ahead::Ahead;
+pub(crate) use ahead::Effect;
 
 use afs_reach::fid::Fid;
 use afs_reach::table::{Responder, Server};
@@ -92,11 +98,11 @@ pub(crate) enum Cause {
     Asked,
     /// A change of our own.
     Change,
-    /// A store of our own of data that were written at this time.
-    Store(AfsTime),
+    /// A change of our own that programs were shown before, made at this time: data that were written and are stored, for one.
+    Shown(AfsTime),
 }
 
-/// The time of change that is shown of data that were stored from here: the one that was shown before they were stored. The server's time is
+/// The time of change that is shown of a change that was shown before it was at the server: the one that was shown then. The server's time is
 /// that of the store; programs such as git, which note a file's times before they close it, would take it for another change.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
@@ -120,6 +126,9 @@ pub(crate) struct State {
     status: Option<AfsFetchStatus>,
     stored: Option<Stored>,
     promise: Option<Promise>,
+    /// It was made here, and no server knows it: see [`ahead`].
+    is_here_only: bool,
+    ahead: Ahead,
     breaks: u64,
     /// Changes of our own that are done.
     changes: u64,
@@ -228,11 +237,14 @@ impl Vnode {
         // Before the status: what is stored meanwhile is in the status then, and the other way round it would be in neither.
         let unstored = self.unstored();
         let state = self.state();
-        let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
+        let until = self.good_until(&state, now)?;
         let status = state.status?;
-        let until = promise.until;
         let rights = state.access.iter().find(|(theirs, _)| *theirs == who).map(|(_, rights)| *rights);
         Some(Known { status, until, unstored, rights, parent: state.parent })
+    }
+
+    fn good_until(&self, state: &State, now: Instant) -> Option<Instant> {
+        state.good_until(now, |promise| promise.is_good(now, &self.volume))
     }
 
     /// Forgets what an identity may do: servers have to be asked again. What they were asked before does not count.
@@ -245,8 +257,7 @@ impl Vnode {
     /// The status, if it is promised. It is the same for all who ask.
     pub(crate) fn promised_status(&self, now: Instant) -> Option<AfsFetchStatus> {
         let state = self.state();
-        let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
-        state.status.filter(|_| is_good)
+        self.good_until(&state, now).and(state.status)
     }
 
     /// The server that promises it, and the time that is left of the promise.
@@ -319,19 +330,20 @@ impl Vnode {
     /// The pages, if they are those of the promised status.
     pub(crate) fn good_pages(&self, now: Instant) -> Option<Pages> {
         let state = self.state();
-        let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
-        let version = state.status.filter(|_| is_good)?.data_version;
-        state.pages.clone().filter(|pages| pages.version == version)
+        let version = self.good_until(&state, now).and(state.status)?.data_version;
+        state.pages.clone().filter(|pages| state.ahead.bridges(pages.version, version))
     }
 
-    /// Keeps pages that were fetched, unless those are there that belong to the status and these do not.
-    pub(super) fn set_pages(&self, pages: Pages) {
+    /// Keeps pages that were fetched, unless those are there that belong to the status and these do not. Returns them as they are shown.
+    pub(super) fn set_pages(&self, pages: Pages) -> Pages {
         let mut state = self.state();
+        let pages = state.with_ahead(pages);
         let version = state.status.map(|status| status.data_version);
         let is_current = |pages: &Pages| Some(pages.version) == version;
         if is_current(&pages) || !state.pages.as_ref().is_some_and(is_current) {
-            state.pages = Some(pages);
+            state.pages = Some(pages.clone());
         }
+        pages
     }
 
     /// The promise is broken, and what was known of rights is off.
@@ -339,17 +351,16 @@ impl Vnode {
         let mut state = self.state();
         state.breaks += 1;
         state.promise = None;
-        state.access.clear();
+        if !state.is_here_only {
+            state.access.clear();
+        }
     }
 
     /// Forgets the promise, so that it is asked for anew, though no server has said so.
     pub fn forget(&self) {
-        let mut state = self.state();
-        state.breaks += 1;
-        state.promise = None;
-        state.access.clear();
-        state.pages = None;
-        state.mounted = None;
+        self.note_break();
+        self.drop_pages();
+        self.state().mounted = None;
     }
 
     /// Notes a status that a server told as `who`'s, with its promise if there is one.
@@ -399,7 +410,7 @@ impl Vnode {
         let is_broken = state.breaks != before.breaks
             || self.volume.breaks() != before.volume_breaks
             || responder.server.resets() != responder.resets;
-        let was_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
+        let was_good = self.good_until(&state, now).is_some();
         if is_older {
             return Noted { is_other_data: false, is_valid: was_good };
         }
@@ -407,14 +418,20 @@ impl Vnode {
         let (version, told) = (status.data_version, status.server_mod_time);
         match (cause, old) {
             (Cause::Asked, _) => {}
-            (Cause::Store(modified), Some(old)) => {
+            (Cause::Shown(modified), Some(old)) => {
                 state.stored = Some(Stored { version, told, shown: old.server_mod_time.max(modified) });
             }
-            (Cause::Store(_) | Cause::Change, _) => state.stored = None,
+            (Cause::Shown(_) | Cause::Change, _) => state.stored = None,
         }
         let stored = state.stored.filter(|stored| (stored.version, stored.told) == (version, told));
         let server_mod_time = stored.map_or(told, |stored| stored.shown);
-        state.status = Some(AfsFetchStatus { server_mod_time, ..*status });
+        if !is_own_change && !was_good {
+            let pages = state.pages.as_ref().map(|pages| pages.version);
+            state.ahead.note_news(pages, version);
+        }
+        let mut shown = AfsFetchStatus { server_mod_time, ..*status };
+        state.ahead.apply_to_status(&mut shown);
+        state.status = Some(shown);
         state.notes += 1;
         if status.file_type != FileType::DIRECTORY && state.parent.is_none() {
             state.parent = Some(LocalFid { vnode: status.parent_vnode, unique: status.parent_unique });
@@ -448,7 +465,7 @@ impl Vnode {
     /// is known to have it keeps it.
     pub(crate) fn note_rights(&self, now: Instant, before: &Snapshot, who: IdentityIndex, rights: Rights) {
         let mut state = self.state();
-        let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
+        let is_good = self.good_until(&state, now).is_some();
         let is_before = state.breaks != before.breaks
             || state.forgets != before.forgets
             || self.volume.breaks() != before.volume_breaks;

@@ -127,6 +127,21 @@ wire_struct! {
         statuses: u64,
     }
 
+    /// What was written or changed here and no server has yet.
+    #[derive(Copy, Default)]
+    struct Waiting {
+        /// The number of changes of names and attributes.
+        changes: u64,
+        /// The time of the oldest of these; 0 without any.
+        oldest: AfsTime,
+        /// The number of files with data.
+        files: u64,
+        /// The number of bytes of these data.
+        bytes: u64,
+        /// Files that could not be stored and were put aside.
+        conflicts: u64,
+    }
+
     /// A ticket for a cell with what its owner needs to show it, of rxkad (Security notes 2).
     struct GivenToken {
         /// The cell.
@@ -232,6 +247,9 @@ interface! {
         34 GetCacheUse () -> (cache: CacheUse);
         /// Sets how much may be kept, in KiB; 0 is what it was at the start. For the superuser.
         35 SetCacheSize (size_kib: u64);
+
+        /// Tells what waits for servers.
+        36 GetWaiting () -> (waiting: Waiting);
 
         // ---- servers
 

@@ -45,7 +45,8 @@ impl Session {
     /// Returns the vnode that is meant: for a mount point, the directory that is mounted.
     async fn fid(&self, place: &Place) -> Answer<Fid> {
         let cell = self.cell(&place.cell).await?;
-        self.client.target(self.user, Fid::new(cell, place.fid)).await.map_err(failed)
+        let fid = self.client.inner.vnodes.local_ids.shown(Fid::new(cell, place.fid));
+        self.client.target(self.user, fid).await.map_err(failed)
     }
 
     async fn cell(&self, name: &ids::Name) -> Answer<CellIndex> {
@@ -251,6 +252,10 @@ answer!(FlushAll, |session, control::FlushAll {}| {
 answer!(CheckVolumes, |session, control::CheckVolumes {}| {
     session.client.forget_locations().await;
     Ok(reply::CheckVolumes {})
+});
+
+answer!(GetWaiting, |session, control::GetWaiting {}| {
+    Ok(reply::GetWaiting { waiting: session.client.waiting() })
 });
 
 answer!(GetCacheUse, |session, control::GetCacheUse {}| {

@@ -286,9 +286,8 @@ impl Prefetch {
     /// A file is opened to be read.
     pub(crate) fn note_opened(self: &Arc<Self>, user: User, vnode: &Vnode) {
         if self.readings.count.load(Ordering::Relaxed) > 0
-            && let Some(dir) = vnode.parent()
+            && let Some(dir) = self.vnodes.parent_of(vnode)
         {
-            let dir = vnode.fid.sibling(dir);
             let next = self.readings.note_opened(self.runtime.now(), dir, vnode.fid.in_volume());
             self.begin(user, dir, next);
         }
@@ -296,8 +295,8 @@ impl Prefetch {
 
     /// The data of a small file are not here, and somebody waits for them.
     pub(crate) fn note_waited(self: &Arc<Self>, user: User, vnode: &Vnode) {
-        let Some(dir) = vnode.parent() else { return };
-        let (now, dir) = (self.runtime.now(), vnode.fid.sibling(dir));
+        let Some(dir) = self.vnodes.parent_of(vnode) else { return };
+        let now = self.runtime.now();
         let pages = || Some(self.vnodes.get(dir)?.good_pages(now)?.directory);
         let next = self.readings.note_waited(now, dir, vnode.fid.in_volume(), pages);
         self.begin(user, dir, next);

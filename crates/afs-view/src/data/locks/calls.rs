@@ -26,9 +26,9 @@ pub struct LockCalls {
 impl LockServer for LockCalls {
     fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_, Instant> {
         Box::pin(async move {
+            let in_cell = self.statuses.vnodes.local_ids.at_server(fid).await?.in_cell();
             let who = self.calls.users.who(user, fid.cell);
-            let asked =
-                self.calls.try_call(who, fid, SetLock { fid: fid.in_cell(), kind: kind.to_wire() }).await;
+            let asked = self.calls.try_call(who, fid, SetLock { fid: in_cell, kind: kind.to_wire() }).await;
             asked.map(|answer| answer.asked).map_err(|failure| match failure.code().and_then(abort::errno) {
                 Some(Errno::EAGAIN) => Error::Locked { fid },
                 _ => failure.of(SetLock::NAME, fid),
@@ -38,16 +38,18 @@ impl LockServer for LockCalls {
 
     fn extend(&self, user: User, fid: Fid) -> Answer<'_, Instant> {
         Box::pin(async move {
+            let in_cell = self.statuses.vnodes.local_ids.at_server(fid).await?.in_cell();
             let who = self.calls.users.who(user, fid.cell);
-            let answer = self.calls.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
+            let answer = self.calls.call(who, fid, ExtendLock { fid: in_cell }).await;
             answer.map(|answer| answer.asked).map_err(|error| self.statuses.note_gone(fid, error))
         })
     }
 
     fn release(&self, user: User, fid: Fid) -> Answer<'_, ()> {
         Box::pin(async move {
+            let in_cell = self.statuses.vnodes.local_ids.at_server(fid).await?.in_cell();
             let who = self.calls.users.who(user, fid.cell);
-            let answer = self.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
+            let answer = self.calls.call(who, fid, ReleaseLock { fid: in_cell }).await;
             answer.map(drop).map_err(|error| self.statuses.note_gone(fid, error))
         })
     }

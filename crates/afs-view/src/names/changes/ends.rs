@@ -59,10 +59,14 @@ impl Changes {
             }
         }
         let guard = changing.vnode.changing.lock().await;
+        if self.remove_here(user, &changing, name, fid)? {
+            return Ok(());
+        }
+        let in_cell = self.settled(&changing).await?;
         let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
-        let args = RemoveFile { dir: changing.dir.in_cell(), name: wire_name };
+        let args = RemoveFile { dir: in_cell, name: wire_name };
         let answer = match self.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if failure.is_ambiguous && says(&failure, Errno::ENOENT) => {
@@ -93,10 +97,15 @@ impl Changes {
         }
         self.open_files.none_going(fid).await;
         let guard = changing.vnode.changing.lock().await;
+        if self.remove_here(user, &changing, name, fid)? {
+            return Ok(());
+        }
+        self.replay.journal.settle(fid).await?;
+        let in_cell = self.settled(&changing).await?;
         let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
-        let args = RemoveDir { dir: changing.dir.in_cell(), name: wire_name };
+        let args = RemoveDir { dir: in_cell, name: wire_name };
         let answer = match self.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if failure.is_ambiguous && says(&failure, Errno::ENOENT) => {
@@ -152,7 +161,6 @@ impl Changes {
             // Two names of one file, or twice the same: nothing is to be done. Servers refuse it (File service notes 6.2).
             return Ok(());
         }
-        self.files.store_before_naming(user, fid).await?;
         let unlink = replaced.map(|replaced| self.begin_unlink_of_name(user, replaced));
         let is_hidden = match (replaced, &unlink) {
             (Some(replaced), Some(Unlink::Open { .. })) => self.hide(user, to.dir, replaced).await?,
@@ -197,10 +205,19 @@ impl Changes {
         let (first, second) = if from.dir <= to.dir { (from, to) } else { (to, from) };
         let first_guard = first.vnode.changing.lock().await;
         let second_guard = if is_same { None } else { Some(second.vnode.changing.lock().await) };
+        if self.rename_here(user, (from, from_name), (to, to_name), (fid, replaced))? {
+            return Ok(());
+        }
+        self.files.store_before_naming(user, fid).await?;
+        self.replay.journal.settle(fid).await?;
+        if let Some(replaced) = replaced {
+            self.replay.journal.settle(replaced).await?;
+        }
+        let (old_dir, new_dir) = (self.settled(from).await?, self.settled(to).await?);
         let pending = PendingChange::new([Arc::clone(&from.vnode), Arc::clone(&to.vnode)]);
         let (from_before, to_before) = (from.vnode.snapshot(), to.vnode.snapshot());
         let who = from.who;
-        let args = Rename { old_dir: from.dir.in_cell(), old_name, new_dir: to.dir.in_cell(), new_name };
+        let args = Rename { old_dir, old_name, new_dir, new_name };
         let answer = match self.calls.try_call(who, from.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if failure.is_ambiguous && says(&failure, Errno::ENOENT) => {

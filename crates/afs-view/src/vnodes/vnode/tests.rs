@@ -353,7 +353,7 @@ fn a_vnode_that_was_made_has_its_promise_unless_something_unknown_was_broken() {
             FILE,
             (&before, &responder),
             made,
-            &status(FILE, 0),
+            (&status(FILE, 0), Cause::Asked),
             Some(&promise()),
         );
         assert_eq!(world.is_valid(FILE), is_valid);
@@ -441,13 +441,13 @@ fn the_time_of_change_stays_when_data_are_stored_until_there_is_another_change()
         vnode.known(world.now, ALICE).unwrap().status.server_mod_time.0
     };
     assert_eq!(note(&told(1, 100), Cause::Asked), 100);
-    assert_eq!(note(&told(2, 105), Cause::Store(AfsTime(103))), 103, "the time of writing");
+    assert_eq!(note(&told(2, 105), Cause::Shown(AfsTime(103))), 103, "the time of writing");
     assert_eq!(note(&told(2, 105), Cause::Asked), 103, "the server tells of the same change");
-    assert_eq!(note(&told(3, 106), Cause::Store(AfsTime(102))), 103, "never an earlier one");
+    assert_eq!(note(&told(3, 106), Cause::Shown(AfsTime(102))), 103, "never an earlier one");
     assert_eq!(note(&told(3, 109), Cause::Asked), 109, "somebody has changed its mode");
-    assert_eq!(note(&told(4, 112), Cause::Store(AfsTime(110))), 110);
+    assert_eq!(note(&told(4, 112), Cause::Shown(AfsTime(110))), 110);
     assert_eq!(note(&told(5, 112), Cause::Asked), 112, "somebody has changed its data");
-    assert_eq!(note(&told(6, 115), Cause::Store(AfsTime(114))), 114);
+    assert_eq!(note(&told(6, 115), Cause::Shown(AfsTime(114))), 114);
     assert_eq!(
         note(&told(6, 115), Cause::Change),
         115,

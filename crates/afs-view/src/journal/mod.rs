@@ -1,0 +1,182 @@
+//! The journal: changes of names and attributes that were made here, that programs see, and that are sent to servers soon, in order. It stands
+//! above asking servers and below the names: [`crate::names`] makes changes here ([`Replay::record`]), or has all of a vnode sent first
+//! ([`Journal::settle`]) before it makes one at the server.
+//!
+//! The rows are the cache's ([`afs_cache::Change`]): they are in one log with what was written into files, so that a loss of power takes the end
+//! of both, and nothing in between. What shows of a change is in `vnodes` ([`crate::vnodes::vnode`]), the numbers of what was made here are in
+//! [`crate::vnodes::local_ids`]. In which order changes are sent: [`order`]. How one is sent, and what an answer means: [`replay`].
+
+mod order;
+mod replay;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Mutex;
+
+use afs_cache::{Change, What};
+use afs_reach::error::Error;
+use afs_reach::fid::{CellIndex, Fid, User};
+use afs_wire::ids::{AfsTime, VolumeId};
+use tokio::sync::Notify;
+
+use crate::data::files::lock;
+use order::{Order, Thing};
+
+pub use replay::Replay;
+pub(crate) use replay::new_status;
+
+/// Changes that are under way to servers at a time.
+const SENT_AT_ONCE: usize = 64;
+
+/// Changes that wait at most. Beyond that programs wait for the server, as without a journal.
+const CHANGES_MAX: usize = 1_000_000;
+
+/// A change and what has become of it so far.
+#[derive(Debug)]
+struct Entry {
+    change: Change<Fid>,
+    user: User,
+    /// It may have been carried out already, by an attempt that was not answered.
+    may_be_done: bool,
+    /// The number of the last attempt that has failed, and its error.
+    failure: Option<(u64, Error)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    order: Order,
+    entries: BTreeMap<u64, Entry>,
+    /// Changes that have failed and wait for their next attempt.
+    stalled: BTreeSet<u64>,
+    next: u64,
+    /// Counts attempts that have failed.
+    failures: u64,
+    /// Tasks that send.
+    senders: usize,
+    is_retrying: bool,
+}
+
+/// The changes that are not at a server yet.
+#[derive(Debug, Default)]
+pub struct Journal {
+    state: Mutex<State>,
+    /// One is done, or an attempt has failed.
+    settled: Notify,
+}
+
+impl Journal {
+    /// The number of changes that wait, and the time of the oldest; 0 without any.
+    pub fn waiting(&self) -> (usize, AfsTime) {
+        let state = lock(&self.state);
+        let oldest = state.entries.values().next().map_or(0, |entry| entry.change.time);
+        (state.entries.len(), AfsTime(oldest))
+    }
+
+    /// True if no more can wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting().0 >= CHANGES_MAX
+    }
+
+    /// Takes no number up to this one again.
+    fn note_number(&self, number: u64) {
+        let mut state = lock(&self.state);
+        state.next = state.next.max(number);
+    }
+
+    /// A number for a change that comes after all others.
+    pub(crate) fn next_number(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.next += 1;
+        state.next
+    }
+
+    /// Adds a change that the cache keeps under this number.
+    fn add(&self, number: u64, change: Change<Fid>, user: User, may_be_done: bool) {
+        let mut state = lock(&self.state);
+        state.next = state.next.max(number);
+        state.order.add(number, order::uses(&change));
+        state.entries.insert(number, Entry { change, user, may_be_done, failure: None });
+    }
+
+    /// True if a change of a vnode waits that may have been made already: its status may have it twice.
+    pub(crate) fn is_unsure(&self, fid: Fid) -> bool {
+        let state = lock(&self.state);
+        state.order.users(&Thing::Vnode(fid)).iter().any(|number| state.entries[number].may_be_done)
+    }
+
+    /// Takes the changes of a file back that no server has heard of, if these are all that there is of it. Returns their numbers.
+    pub(crate) fn take_back(&self, fid: Fid) -> Option<Vec<u64>> {
+        let mut state = lock(&self.state);
+        let numbers = state.order.users(&Thing::Vnode(fid));
+        let is_new = numbers.iter().any(
+            |number| matches!(&state.entries[number].change.what, What::Make { made, .. } if *made == fid),
+        );
+        let can = |number: &u64| {
+            let entry = &state.entries[number];
+            order::is_about_only(&entry.change, fid)
+                && !entry.may_be_done
+                && entry.failure.is_none()
+                && !state.order.is_sent(*number)
+        };
+        if !is_new || !numbers.iter().all(can) {
+            return None;
+        }
+        for number in &numbers {
+            state.order.done(*number);
+            state.entries.remove(number);
+        }
+        drop(state);
+        self.settled.notify_waiters();
+        Some(numbers)
+    }
+
+    /// Returns when what was changed of a vnode, or in it, is at the server.
+    ///
+    /// # Errors
+    ///
+    /// That of an attempt that fails meanwhile.
+    pub(crate) async fn settle(&self, fid: Fid) -> Result<(), Error> {
+        let numbers = lock(&self.state).order.users(&Thing::Vnode(fid));
+        self.settle_these(numbers).await
+    }
+
+    /// The same of all that was changed in a volume.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::settle`].
+    pub(crate) async fn settle_volume(&self, cell: CellIndex, volume: VolumeId) -> Result<(), Error> {
+        let numbers = lock(&self.state).order.users(&Thing::Volume(cell, volume));
+        self.settle_these(numbers).await
+    }
+
+    /// The same of all changes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::settle`].
+    pub async fn settle_all(&self) -> Result<(), Error> {
+        let numbers = lock(&self.state).entries.keys().copied().collect();
+        self.settle_these(numbers).await
+    }
+
+    async fn settle_these(&self, mut meant: Vec<u64>) -> Result<(), Error> {
+        let failures = lock(&self.state).failures;
+        loop {
+            let mut settled = pin!(self.settled.notified());
+            settled.as_mut().enable();
+            {
+                let state = lock(&self.state);
+                meant.retain(|number| state.entries.contains_key(number));
+                let failed = meant.iter().filter_map(|number| state.entries[number].failure.as_ref());
+                if let Some((_, error)) = failed.into_iter().find(|(at, _)| *at > failures) {
+                    return Err(error.clone());
+                }
+            }
+            if meant.is_empty() {
+                return Ok(());
+            }
+            settled.await;
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Sending what was changed here: a few tasks take the changes that may be sent ([`super::order`]), make the call of each, and note its answer. What
+//! cannot be sent now is tried again; what is refused is given up: the log tells it, what was written is put aside, and programs see again what
+//! the server has.
+//!
+//! **An answer that was lost.** Nobody knows then whether the change was carried out; nor after a start, of what the last run has left. It is sent
+//! again, and where the server says that it is so already, the client looks whether it is as its own attempt would have left it.
+
+mod answers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use afs_cache::{Change, FileKey, NewKind, RealId, What};
+use afs_wire::Errno;
+use afs_wire::ids::{AfsTime, LocalFid, Uniquifier, VnodeNumber, VolumeId};
+
+use super::{Entry, Journal, SENT_AT_ONCE};
+use crate::data::files::{Files, local, lock};
+use crate::data::write::noted;
+use crate::events::Change as Told;
+use crate::names::directory::Directories;
+use crate::vnodes::attributes::Statuses;
+use crate::vnodes::table::Vnodes;
+use crate::vnodes::vnode::Effect;
+use afs_reach::error::Error;
+use afs_reach::fid::{Fid, User};
+use afs_reach::remote::Calls;
+use afs_reach::wait::either;
+
+/// The pause before a change is sent again, at first and at most; a server that answers again, or another token, cuts it short.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Sends the changes of a journal.
+#[derive(Debug)]
+pub struct Replay {
+    /// The changes.
+    pub journal: Arc<Journal>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) vnodes: Arc<Vnodes>,
+    pub(crate) statuses: Arc<Statuses>,
+    pub(crate) directories: Arc<Directories>,
+    pub(crate) files: Arc<Files>,
+}
+
+/// A change that is being sent.
+#[derive(Debug, Clone)]
+struct Sending {
+    number: u64,
+    change: Change<Fid>,
+    user: User,
+    may_be_done: bool,
+}
+
+/// What a change is about.
+fn subject(change: &Change<Fid>) -> Fid {
+    match &change.what {
+        What::Make { made, .. } => *made,
+        What::Link { of, .. } | What::Remove { of, .. } | What::Rename { of, .. } | What::Set { of, .. } => {
+            *of
+        }
+    }
+}
+
+/// The effects of a change, by the vnodes that show them.
+pub(crate) fn effects(change: &Change<Fid>) -> Vec<(Fid, Vec<Effect>)> {
+    let named = |place: &afs_cache::Place<Fid>, fid: Fid, replaced: Option<Fid>| Effect::Name {
+        name: place.name.clone(),
+        fid: fid.in_volume(),
+        replaced: replaced.map(Fid::in_volume),
+    };
+    let unnamed = |place: &afs_cache::Place<Fid>, fid: Fid| Effect::NoName {
+        name: place.name.clone(),
+        fid: fid.in_volume(),
+    };
+    match &change.what {
+        What::Make { place, made, .. } => vec![(place.dir, vec![named(place, *made, None)])],
+        What::Link { place, of } => {
+            vec![(place.dir, vec![named(place, *of, None)]), (*of, vec![Effect::Links(1)])]
+        }
+        What::Remove { place, of, is_last } => {
+            let mut all = vec![(place.dir, vec![unnamed(place, *of)])];
+            if !is_last {
+                all.push((*of, vec![Effect::Links(-1)]));
+            }
+            all
+        }
+        What::Rename { from, to, of, replaced, .. } => {
+            let (gone, there) = (unnamed(from, *of), named(to, *of, *replaced));
+            match from.dir == to.dir {
+                true => vec![(from.dir, vec![gone, there])],
+                false => vec![(from.dir, vec![gone]), (to.dir, vec![there])],
+            }
+        }
+        What::Set { of, mode, modified } => {
+            vec![(*of, vec![Effect::Attributes { mode: *mode, modified: modified.map(AfsTime) }])]
+        }
+    }
+}
+
+impl Journal {
+    fn next(&self) -> Option<Sending> {
+        let mut state = lock(&self.state);
+        let Some(number) = state.order.next() else {
+            state.senders -= 1;
+            return None;
+        };
+        let entry = &state.entries[&number];
+        let (change, user, may_be_done) = (entry.change.clone(), entry.user, entry.may_be_done);
+        Some(Sending { number, change, user, may_be_done })
+    }
+
+    /// Counts tasks that are to be started for what may be sent.
+    fn start_senders(&self) -> usize {
+        let mut state = lock(&self.state);
+        let more = state.order.ready().min(SENT_AT_ONCE - state.senders);
+        state.senders += more;
+        more
+    }
+
+    fn done(&self, number: u64) {
+        let mut state = lock(&self.state);
+        state.order.done(number);
+        state.entries.remove(&number);
+        drop(state);
+        self.settled.notify_waiters();
+    }
+
+    fn note_ambiguous(&self, number: u64) {
+        if let Some(entry) = lock(&self.state).entries.get_mut(&number) {
+            entry.may_be_done = true;
+        }
+    }
+
+    /// An attempt has failed, and there is to be another one. True if nobody sees to that yet.
+    fn stall(&self, number: u64, error: &Error) -> bool {
+        let mut state = lock(&self.state);
+        state.failures += 1;
+        let failures = state.failures;
+        if let Some(Entry { failure, .. }) = state.entries.get_mut(&number) {
+            *failure = Some((failures, error.clone()));
+            state.stalled.insert(number);
+        }
+        let is_first = !std::mem::replace(&mut state.is_retrying, true);
+        drop(state);
+        self.settled.notify_waiters();
+        is_first
+    }
+
+    /// Has all that has failed sent again. False if there is nothing.
+    fn send_stalled(&self) -> bool {
+        let mut state = lock(&self.state);
+        let stalled = std::mem::take(&mut state.stalled);
+        for number in &stalled {
+            state.order.again(*number);
+        }
+        state.is_retrying = !stalled.is_empty();
+        state.is_retrying
+    }
+
+    /// Changes the mode and time of something that is to be made and was not sent yet, and has that kept. False if it was sent.
+    fn amend_new(
+        &self,
+        fid: Fid,
+        (mode, modified): (Option<u32>, Option<u32>),
+        keep: impl FnOnce(u64, &Change<Fid>) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let mut state = lock(&self.state);
+        let users = state.order.users(&super::Thing::Vnode(fid));
+        let &[number] = &*users else { return Ok(false) };
+        if state.order.is_sent(number) {
+            return Ok(false);
+        }
+        let Some(entry) = state.entries.get_mut(&number).filter(|entry| !entry.may_be_done) else {
+            return Ok(false);
+        };
+        match &mut entry.change.what {
+            What::Make { made, mode: own_mode, modified: own_modified, .. } if *made == fid => {
+                *own_mode = mode.unwrap_or(*own_mode);
+                *own_modified = modified.unwrap_or(*own_modified);
+            }
+            _ => return Ok(false),
+        }
+        // While nobody can send it: a row that is kept after it was sent would be sent twice.
+        keep(number, &entry.change)?;
+        Ok(true)
+    }
+}
+
+impl Replay {
+    fn in_cache(&self, change: &Change<Fid>) -> Result<Change<FileKey>, Error> {
+        let mut problem = None;
+        let kept = change.clone().map(|fid| self.files.key(fid).map_err(|error| problem = Some(error)).ok());
+        kept.ok_or_else(|| problem.unwrap_or(Error::Closing))
+    }
+
+    /// Keeps a change that was made here, shows it, and has it sent soon.
+    ///
+    /// # Errors
+    ///
+    /// The cache's; then nothing is changed.
+    pub(crate) fn record(self: &Arc<Self>, user: User, change: Change<Fid>) -> Result<(), Error> {
+        let number = self.journal.next_number();
+        self.files.cache.keep_change(number, &self.in_cache(&change)?).map_err(local)?;
+        self.show(number, &change);
+        self.journal.add(number, change, user, false);
+        self.start();
+        Ok(())
+    }
+
+    /// Sets attributes of something that is to be made and was not sent yet. False if it was sent.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub(crate) fn amend_new(
+        &self,
+        fid: Fid,
+        attributes: (Option<u32>, Option<u32>),
+        time: AfsTime,
+    ) -> Result<bool, Error> {
+        self.journal.amend_new(fid, attributes, |number, change| {
+            self.files.cache.keep_change(number, &self.in_cache(change)?).map_err(local)?;
+            let (mode, modified) = (attributes.0, attributes.1.map(AfsTime));
+            let vnode = self.vnodes.get_or_add(fid);
+            vnode.note_made_here(number, time, vec![Effect::Attributes { mode, modified }]);
+            vnode.end_made_here(number);
+            Ok(())
+        })
+    }
+
+    /// Forgets changes of something that no server has heard of.
+    pub(crate) fn forget(&self, fid: Fid, changes: &[u64]) -> Result<(), Error> {
+        self.vnodes.local_ids.note_never(fid, Error::Gone { fid });
+        self.files.cache.end_changes(changes, None).map_err(local)
+    }
+
+    fn show(&self, number: u64, change: &Change<Fid>) {
+        for (fid, effects) in effects(change) {
+            self.vnodes.get_or_add(fid).note_made_here(number, AfsTime(change.time), effects);
+        }
+    }
+
+    fn start(self: &Arc<Self>) {
+        for _ in 0..self.journal.start_senders() {
+            let me = Arc::downgrade(self);
+            self.calls.runtime.spawn(Box::pin(Self::send_while_there_are(me)));
+        }
+    }
+
+    async fn send_while_there_are(me: Weak<Self>) {
+        while let Some(replay) = me.upgrade() {
+            let Some(sending) = replay.journal.next() else { return };
+            let outcome = replay.send(&sending).await;
+            replay.note_outcome(&sending, outcome);
+            replay.start();
+        }
+    }
+
+    fn note_outcome(self: &Arc<Self>, sending: &Sending, outcome: Result<(), Error>) {
+        let (number, change) = (sending.number, &sending.change);
+        let error = match outcome {
+            Ok(()) => return self.journal.done(number),
+            Err(error) => error,
+        };
+        if self.may_pass(change, &error) {
+            tracing::debug!(number, ?change, %error, "a change is sent again later");
+            let about = subject(change);
+            self.vnodes.local_ids.note_failures(about.cell, about.volume, &error);
+            for (fid, _) in effects(change) {
+                self.vnodes.get_or_add(fid).note_doubt();
+            }
+            if self.journal.stall(number, &error) {
+                self.retry();
+            }
+            return;
+        }
+        self.give_up(sending, &error);
+        self.journal.done(number);
+    }
+
+    /// True if a change that has failed may succeed later: when servers are back, or when its user has a token again.
+    fn may_pass(&self, change: &Change<Fid>, error: &Error) -> bool {
+        let (users, cell) = (&self.calls.users, subject(change).cell);
+        let waits = || users.waits_for_login(noted(&change.writer), cell);
+        match error {
+            Error::NoToken { .. } => waits(),
+            _ => {
+                let is_refused = matches!(error.errno(), Errno::EACCES | Errno::EPERM);
+                error.is_passing()
+                    || is_refused && users.is_without_token(noted(&change.writer), cell) && waits()
+            }
+        }
+    }
+
+    /// A change will never be at the server: programs see what is there, and what was written is put aside.
+    fn give_up(&self, sending: &Sending, error: &Error) {
+        let (number, change) = (sending.number, &sending.change);
+        tracing::error!(user = change.writer.user, what = ?change.what, why = %error,
+            "a change that was made here could not be made at the server and is given up");
+        if let Err(error) = self.files.cache.end_changes(&[number], None) {
+            tracing::error!(%error, "a change that was given up stays in the cache");
+        }
+        let shown: BTreeSet<_> = effects(change).into_iter().map(|(fid, _)| fid).collect();
+        for fid in shown {
+            let vnode = self.vnodes.get_or_add(fid);
+            vnode.end_made_here(number);
+            vnode.forget();
+            let told = if fid.vnode.is_directory() { Told::Names } else { Told::Vnode };
+            self.statuses.invalidations.mention(fid, told);
+        }
+        if let What::Make { made, place, .. } = &change.what {
+            let name = String::from_utf8_lossy(&place.name);
+            let why = Error::Invalid { what: format!("{name:?} could not be made: {error}") };
+            self.vnodes.local_ids.note_never(*made, why.clone());
+            self.files.give_up(*made, &why);
+            self.vnodes.remove(*made);
+            self.statuses.invalidations.mention(*made, Told::Vnode);
+        }
+    }
+
+    /// Has what has failed sent again until nothing has.
+    fn retry(self: &Arc<Self>) {
+        let (me, runtime) = (Arc::downgrade(self), Arc::clone(&self.calls.runtime));
+        self.calls.runtime.spawn(Box::pin(async move {
+            let mut pause = RETRY_FIRST;
+            while let Some(replay) = me.upgrade() {
+                if replay.calls.closing.has_begun() {
+                    return;
+                }
+                let until = runtime.now() + pause;
+                let (back, login) =
+                    (replay.calls.servers.back.notified(), replay.calls.users.changed.notified());
+                either(runtime.sleep_until(until), either(back, login)).await;
+                pause = (pause * 2).min(RETRY_MAX);
+                if !replay.journal.send_stalled() {
+                    return;
+                }
+                replay.start();
+            }
+        }));
+    }
+}
+
+/// The beginning.
+impl Replay {
+    /// Takes over what the last run has left, and has it sent.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub async fn load(self: &Arc<Self>) -> Result<(), Error> {
+        let cache = &self.files.cache;
+        let changes = cache.changes().map_err(local)?;
+        let real = cache.real_ids().map_err(local)?;
+        let mut used = BTreeSet::new();
+        for (number, change) in &changes {
+            self.journal.note_number(*number);
+            // Told otherwise, they are all seen.
+            let _ = change.clone().map(|key| Some(used.insert(key)));
+        }
+        // Numbers are given once, also those of cells that are not known now.
+        let dirty = cache.dirty_files();
+        let given = used
+            .iter()
+            .copied()
+            .chain(real.iter().map(|(key, _)| *key))
+            .chain(dirty.iter().map(|file| file.key()));
+        given
+            .for_each(|key| self.vnodes.local_ids.note_given(VnodeNumber(key.vnode), Uniquifier(key.unique)));
+        let mut cells = BTreeMap::new();
+        for key in used.iter().chain(real.iter().map(|(key, _)| key)) {
+            if let (false, Some(name)) = (cells.contains_key(&key.cell), cache.cell_name(key.cell)) {
+                cells.insert(key.cell, self.calls.dns.cell_named(&name).await.ok().map(|cell| cell.index));
+            }
+        }
+        let fid_of = |key: FileKey| {
+            let (vnode, unique) = (VnodeNumber(key.vnode), Uniquifier(key.unique));
+            Some(Fid { cell: (*cells.get(&key.cell)?)?, volume: VolumeId(key.volume), vnode, unique })
+        };
+        let mut unused = Vec::new();
+        for (key, RealId { vnode, unique }) in real {
+            match fid_of(key) {
+                Some(fid) if used.contains(&key) || cache.dirty_of(key).is_some() => {
+                    let real = LocalFid { vnode: VnodeNumber(vnode), unique: Uniquifier(unique) };
+                    self.vnodes.local_ids.restore(fid, Some(real));
+                }
+                Some(_) => unused.push(key),
+                None => {}
+            }
+        }
+        for &key in &unused {
+            cache.forget(key).map_err(local)?;
+        }
+        cache.forget_real_ids(&unused).map_err(local)?;
+        if !changes.is_empty() {
+            tracing::info!(
+                changes = changes.len(),
+                "there are changes of names that are not at servers; they are made there now"
+            );
+        }
+        for (number, kept) in changes {
+            let user = User::of(kept.writer.user);
+            let Some(change) = kept.map(fid_of) else {
+                tracing::warn!(
+                    number,
+                    "a change in a cell that is not known now waits for the next start: see CellServDB and the DNS"
+                );
+                continue;
+            };
+            if let What::Make { made, place, kind, mode, modified } = &change.what {
+                self.vnodes.local_ids.restore(*made, None);
+                let status = new_status(place.dir, kind, *mode, AfsTime(*modified), Some(change.writer.user));
+                let vnode = self.vnodes.get_or_add(*made);
+                vnode.set_made_here(&status, place.dir.in_volume(), None);
+                if let NewKind::Symlink(target) = kind {
+                    vnode.set_link(target.clone().into());
+                }
+            }
+            self.show(number, &change);
+            self.journal.add(number, change, user, true);
+        }
+        self.start();
+        Ok(())
+    }
+}
+
+pub(crate) use answers::new_status;
