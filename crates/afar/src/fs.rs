@@ -133,6 +133,7 @@ static SUITE: Suite = Suite {
             ],
             cache::show
         ),
+        verb!("whatwaits", "list what no server has yet", facts![], cache::show_waiting),
         verb!("setcachesize" or "cachesize", "set cache size", &[
             Opt::single("blocks", "size in 1K byte blocks (0 => reset)"),
             Opt::flag("reset", "reset size back to boot value"),

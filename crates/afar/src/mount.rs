@@ -74,7 +74,7 @@ pub(super) const OURS: [Opt; 14] = [
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
     Opt::single(
         "write-behind",
-        "always or second: a close does not wait for the server; what it wrote outlasts a loss of power at once, or within two seconds",
+        "always or second: close, create, rename and the like do not wait for the server; what was closed outlasts a loss of power at once, or within two seconds. They exclude programs of this machine only",
     )
     .ours(),
     Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),

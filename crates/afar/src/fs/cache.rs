@@ -1,4 +1,4 @@
-//! Commands about the client's cache: `getcacheparms`, `setcachesize`, `flush`, `flushvolume`, `flushall`,
+//! Commands about the client's cache: `getcacheparms`, `whatwaits`, `setcachesize`, `flush`, `flushvolume`, `flushall`,
 //! `checkvolumes`.
 
 use super::errors::{EMFILE, EROFS, Failure};
@@ -7,8 +7,9 @@ use super::{FAILURE, Fs, Served, Target};
 use crate::classic::Given;
 use crate::numbers::{BadNumber, parse_kib};
 use crate::printer::{complain, say};
-use afs_wire::control::{self, CacheUse};
+use afs_wire::control::{self, CacheUse, Waiting};
 use serde_json::json;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Above this share of the cache in use, in percent, a larger one is recommended.
 const MUCH_PERCENT: f64 = 90.0;
@@ -123,6 +124,50 @@ pub(super) fn show(fs: &Fs, given: &Given) -> u8 {
     fs.done(told)
 }
 
+/// `fs whatwaits`, which OpenAFS does not have.
+pub(super) fn show_waiting(fs: &Fs, given: &Given) -> u8 {
+    let told = fs.ask(&control::GetWaiting {}).map(|reply| {
+        let waiting = reply.waiting;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if given.has("json") {
+            let Waiting { changes, oldest, files, bytes, conflicts } = waiting;
+            let age = (changes > 0).then(|| now.saturating_sub(oldest.0.into()));
+            fs.printer.say_json(&json!({
+                "changes": changes,
+                "oldest_change_seconds": age,
+                "files": files,
+                "bytes": bytes,
+                "conflicts": conflicts,
+            }));
+        } else {
+            fs.printer.say(&waiting_in_words(&waiting, now));
+        }
+    });
+    fs.done(told)
+}
+
+/// What waits, at a time in seconds since 1970.
+fn waiting_in_words(waiting: &Waiting, now: u64) -> String {
+    let Waiting { changes, oldest, files, bytes, conflicts } = *waiting;
+    let mut text = String::new();
+    if changes > 0 {
+        let age = now.saturating_sub(oldest.0.into());
+        text += &format!(
+            "Changes of names and attributes that no server has yet: {changes}, the oldest of {age} s ago\n"
+        );
+    }
+    if files > 0 {
+        text += &format!("Files with data that no server has yet: {files}, with {bytes} bytes\n");
+    }
+    if text.is_empty() {
+        text += "Nothing waits for servers.\n";
+    }
+    if conflicts > 0 {
+        text += &format!("Files that were put aside: {conflicts}, in the folder conflicts of the cache\n");
+    }
+    text
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Blocks,
@@ -159,6 +204,20 @@ fn described(cache: &CacheUse, detail: Detail) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_wire::ids::AfsTime;
+
+    #[test]
+    fn what_waits_is_told_with_its_age() {
+        let none = Waiting::default();
+        assert_eq!(waiting_in_words(&none, 1000), "Nothing waits for servers.\n");
+        let some = Waiting { changes: 2, oldest: AfsTime(986), files: 3, bytes: 20, conflicts: 1 };
+        assert_eq!(
+            waiting_in_words(&some, 1000),
+            "Changes of names and attributes that no server has yet: 2, the oldest of 14 s ago\n\
+             Files with data that no server has yet: 3, with 20 bytes\n\
+             Files that were put aside: 1, in the folder conflicts of the cache\n"
+        );
+    }
 
     #[test]
     fn the_cache_is_described_as_openafs_does() {
