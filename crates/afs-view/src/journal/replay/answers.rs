@@ -246,10 +246,9 @@ impl Replay {
             (&new.status, Cause::Shown(shown_at)),
             new.callback.as_ref(),
         );
-        let made_vnode = self.vnodes.get_or_add(made);
         self.vnodes.local_ids.note_made(made, real);
         // A break of the real number, which nobody knew until now.
-        made_vnode.note_strays(dir_before);
+        vnode.note_strays(dir_before);
         Ok(())
     }
 
