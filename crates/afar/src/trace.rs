@@ -86,47 +86,22 @@ pub(crate) struct TraceFile {
 }
 
 /// The reason why a file could not be read as a trace.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TraceError {
+    #[error("cannot be read: {0}")]
     Read(io::Error),
     /// The first line is not that of a trace.
+    #[error(
+        "is no trace: its first line does not have \"format\":\"{FORMAT}\"; 'afar rxperf client --trace FILE' writes one"
+    )]
     NoTrace,
+    #[error("is a trace of version {0}, but this afar reads version {VERSION}: use the afar that wrote it")]
     Version(u32),
-    Damaged {
-        line: usize,
-        why: String,
-    },
-    Cut {
-        there: usize,
-        wanted: usize,
-    },
+    #[error("is damaged in line {line}: {why}")]
+    Damaged { line: usize, why: String },
+    #[error("is cut: it has only {there} of its {wanted} records; trace the call again")]
+    Cut { there: usize, wanted: usize },
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => write!(f, "cannot be read: {error}"),
-            Self::NoTrace => {
-                write!(
-                    f,
-                    "is no trace: its first line does not have \"format\":\"{FORMAT}\"; 'afar rxperf client --trace FILE' writes one"
-                )
-            }
-            Self::Version(version) => {
-                write!(
-                    f,
-                    "is a trace of version {version}, but this afar reads version {VERSION}: use the afar that wrote it"
-                )
-            }
-            Self::Damaged { line, why } => write!(f, "is damaged in line {line}: {why}"),
-            Self::Cut { there, wanted } => {
-                write!(f, "is cut: it has only {there} of its {wanted} records; trace the call again")
-            }
-        }
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 impl From<&Trace> for TraceFile {
     fn from(trace: &Trace) -> Self {

@@ -9,10 +9,10 @@
 mod dump;
 mod location;
 
+use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use std::{error, fmt};
 
 use afs_wire::abort::{VL_NOENT, VNOVOL, VOLSERBADOP};
 use afs_wire::afsvol::{AttachFlags, HalfVolume, VolserStatus, VolumeFlags};
@@ -177,11 +177,13 @@ pub enum Left {
 }
 
 /// The reason why a volume was not restored, and what is there all the same.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}; {left}")]
 pub struct RestoreFailure {
     /// The step that failed.
     pub step: Step,
     /// The reason.
+    #[source]
     pub error: StreamError,
     /// The reason why the transaction could not be ended after that. It ends by itself after some minutes; until then the
     /// volume is busy.
@@ -227,18 +229,6 @@ impl fmt::Display for Left {
             ),
             Self::All(id) => write!(f, "volume {id} is restored and has its entry"),
         }
-    }
-}
-
-impl fmt::Display for RestoreFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.error, self.left)
-    }
-}
-
-impl error::Error for RestoreFailure {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        Some(&self.error)
     }
 }
 

@@ -152,30 +152,22 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 /// The reason why a change could not be made durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The store cannot make changes now, and has not made this one.
+    #[error("{0}")]
     NoQuorum(StoreError),
     /// The store failed: whether the change is made is open until the database is read again, which the next change
     /// does first.
+    #[error("{0}")]
     Store(StoreError),
     /// The database could not be read again after that.
+    #[error("{0}")]
     Reload(OpenError),
     /// Other machines were faster again and again.
+    #[error("others changed the database {MAX_CONFLICTS} times meanwhile")]
     Contended,
 }
-
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoQuorum(source) | Self::Store(source) => source.fmt(f),
-            Self::Reload(source) => source.fmt(f),
-            Self::Contended => write!(f, "others changed the database {MAX_CONFLICTS} times meanwhile"),
-        }
-    }
-}
-
-impl std::error::Error for ChangeError {}
 
 impl From<StoreError> for ChangeError {
     fn from(error: StoreError) -> Self {

@@ -17,8 +17,6 @@ mod vldb;
 mod vldb_read;
 mod vldb_write;
 
-use std::fmt;
-
 pub use oddities::{Oddities, Oddity};
 pub use prdb::PrdbContents;
 pub use prdb_read::read_prdb;
@@ -31,27 +29,38 @@ pub use vldb_write::write_vldb;
 pub const MAX_FILE_BYTES: u64 = i32::MAX as u64 + ubik::HEADER_BYTES as u64;
 
 /// The reason why a file cannot be read or written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// The first bytes are not those of a database of Ubik.
+    #[error("it is no database of OpenAFS's servers: it does not begin as one")]
     NotUbik,
     /// The database was being copied from another server.
+    #[error(
+        "its server was still copying it from another one (its version is 0): take the file of another server"
+    )]
     Incomplete,
     /// The server has made the file, and nothing in it yet.
+    #[error("nothing has ever been written to this database")]
     Empty,
     /// It ends within what every file has.
+    #[error("it ends after {length} bytes, within its header: take another copy")]
     Short {
         /// Bytes that the file has.
         length: usize,
     },
     /// Its version, or the length of its header, is of no known server.
+    #[error("it has version {version}, or a header, that this program does not know")]
     Version {
         /// The version that it says.
         version: u32,
     },
     /// The log beside it is damaged behind the end of a transaction.
+    #[error(
+        "the log beside it (.DBSYS1) leads far out of the file: start OpenAFS's server once, which applies it, and stop it"
+    )]
     Log,
     /// There is more than such a file can have.
+    #[error("there are more {what} than such a file can have, which is {limit}")]
     TooMuch {
         /// The things of which there are too many.
         what: &'static str,
@@ -59,29 +68,3 @@ pub enum FileError {
         limit: usize,
     },
 }
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotUbik => f.write_str("it is no database of OpenAFS's servers: it does not begin as one"),
-            Self::Incomplete => f.write_str(
-                "its server was still copying it from another one (its version is 0): take the file of another server",
-            ),
-            Self::Empty => f.write_str("nothing has ever been written to this database"),
-            Self::Short { length } => {
-                write!(f, "it ends after {length} bytes, within its header: take another copy")
-            }
-            Self::Version { version } => {
-                write!(f, "it has version {version}, or a header, that this program does not know")
-            }
-            Self::Log => f.write_str(
-                "the log beside it (.DBSYS1) leads far out of the file: start OpenAFS's server once, which applies it, and stop it",
-            ),
-            Self::TooMuch { what, limit } => {
-                write!(f, "there are more {what} than such a file can have, which is {limit}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FileError {}

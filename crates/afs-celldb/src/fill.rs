@@ -10,7 +10,6 @@
 //! The mark says how far this has got, and each transaction moves it on by one. A shared store may make a copy of a transaction
 //! late, which a stalled machine had kept: it finds another mark, or none, and changes nothing.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -43,24 +42,28 @@ pub enum Existing {
 }
 
 /// The reason why a database was not filled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FillError {
     /// It has contents.
+    #[error("the {database} has contents already")]
     NotEmpty {
         /// The database.
         database: &'static str,
     },
     /// Servers change it, and nothing was done.
+    #[error("servers change the {database} just now, and nothing was replaced: stop them first")]
     InUse {
         /// The database.
         database: &'static str,
     },
     /// Somebody else filled it meanwhile.
+    #[error("somebody else filled the {database} meanwhile: do it again")]
     Changed {
         /// The database.
         database: &'static str,
     },
     /// The store failed.
+    #[error("the {database} is not whole: {source}")]
     Store {
         /// The database.
         database: &'static str,
@@ -68,23 +71,6 @@ pub enum FillError {
         source: StoreError,
     },
 }
-
-impl fmt::Display for FillError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotEmpty { database } => write!(f, "the {database} has contents already"),
-            Self::InUse { database } => {
-                write!(f, "servers change the {database} just now, and nothing was replaced: stop them first")
-            }
-            Self::Changed { database } => {
-                write!(f, "somebody else filled the {database} meanwhile: do it again")
-            }
-            Self::Store { database, source } => write!(f, "the {database} is not whole: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for FillError {}
 
 /// Sees whether a database may be filled whose contents are to be kept: there are none, or those of a filling that was cut off.
 ///

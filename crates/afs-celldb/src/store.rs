@@ -134,7 +134,8 @@ pub enum Known {
 }
 
 /// A store that did not do what it was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{doing}: {reason}")]
 pub struct StoreError {
     /// The operation, and its object.
     pub doing: String,
@@ -155,11 +156,3 @@ impl StoreError {
         Self { known, ..self }
     }
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.doing, self.reason)
-    }
-}
-
-impl std::error::Error for StoreError {}

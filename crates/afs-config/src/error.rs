@@ -17,31 +17,46 @@ pub struct ConfigError {
 }
 
 /// The problem.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The file is not there.
+    #[error("there is no such file")]
     Missing,
     /// It cannot be read; why, in the system's words.
+    #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// It is larger than any such file needs to be, in bytes.
+    #[error("it has {} bytes, and no such file needs more than {}", .0, crate::MAX_FILE_BYTES)]
     TooLarge(u64),
     /// It has nothing in it.
+    #[error("there is nothing in it")]
     Empty,
     /// This is not the name of a cell.
+    #[error(
+        "'{}' cannot be the name of a cell: 1 to {} letters, digits, dots, hyphens and underscores",
+        .0, crate::MAX_CELL_NAME_BYTES
+    )]
     CellName(String),
     /// This is not an IPv4 address.
+    #[error("'{0}' is not an IPv4 address, as in 192.0.2.1")]
     Address(String),
     /// This is not an address with an optional prefix length.
+    #[error("'{0}' is not an IPv4 address or network, as in 192.0.2.1 or 192.0.2.0/24")]
     AddressRule(String),
     /// A server stands before the first line that begins a cell.
+    #[error("a server stands here before any cell: begin with a line '>CELL'")]
     ServerBeforeCell,
     /// This cell, which ThisCell names, is not in it.
+    #[error("cell {0}, which ThisCell names, is not in it")]
     CellNotListed(String),
     /// A cell has more servers than this.
+    #[error("the cell has more than {0} servers")]
     TooManyServers(usize),
     /// This is not the name of an alias: it is empty, begins with a dot or has a slash.
+    #[error("'{0}' cannot be an alias: it is one name, without a dot in front and without a slash")]
     Alias(String),
     /// So many fields were expected, and so many are there.
+    #[error("there are {found} fields, where '{expected}' is expected")]
     Fields {
         /// The form that the line should have.
         expected: &'static str,
@@ -49,6 +64,7 @@ pub enum Problem {
         found: usize,
     },
     /// This is no number of the kind expected.
+    #[error("{of} is expected, not '{found}'")]
     Number {
         /// The thing that it should be.
         of: &'static str,
@@ -56,10 +72,13 @@ pub enum Problem {
         found: String,
     },
     /// The line begins with a word that is not known here.
+    #[error("'{0}' is not known here")]
     Keyword(String),
     /// A line of a bnode stands outside of one, or a bnode was not ended.
+    #[error("{0}")]
     Unbalanced(&'static str),
     /// A bnode of this type has another number of `parm` lines than it needs.
+    #[error("bnode {bnode} has {found} 'parm' lines, and its type needs at least {needed}")]
     Parameters {
         /// The bnode.
         bnode: String,
@@ -69,8 +88,10 @@ pub enum Problem {
         found: usize,
     },
     /// A quotation was not ended.
+    #[error("a quotation is not ended in its line")]
     Quote,
     /// Text that is for a shell to evaluate, which this program is not.
+    #[error("'{0}' would have to be evaluated by a shell: write the value itself")]
     Shell(String),
 }
 
@@ -104,49 +125,3 @@ impl fmt::Display for ConfigError {
 }
 
 impl Error for ConfigError {}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("there is no such file"),
-            Self::Unreadable(why) => write!(f, "it cannot be read: {why}"),
-            Self::TooLarge(bytes) => {
-                write!(f, "it has {bytes} bytes, and no such file needs more than {}", crate::MAX_FILE_BYTES)
-            }
-            Self::Empty => f.write_str("there is nothing in it"),
-            Self::CellName(name) => write!(
-                f,
-                "'{name}' cannot be the name of a cell: 1 to {} letters, digits, dots, hyphens and underscores",
-                crate::MAX_CELL_NAME_BYTES
-            ),
-            Self::Address(text) => write!(f, "'{text}' is not an IPv4 address, as in 192.0.2.1"),
-            Self::AddressRule(text) => {
-                write!(f, "'{text}' is not an IPv4 address or network, as in 192.0.2.1 or 192.0.2.0/24")
-            }
-            Self::ServerBeforeCell => {
-                f.write_str("a server stands here before any cell: begin with a line '>CELL'")
-            }
-            Self::CellNotListed(cell) => write!(f, "cell {cell}, which ThisCell names, is not in it"),
-            Self::TooManyServers(limit) => write!(f, "the cell has more than {limit} servers"),
-            Self::Alias(alias) => {
-                write!(
-                    f,
-                    "'{alias}' cannot be an alias: it is one name, without a dot in front and without a slash"
-                )
-            }
-            Self::Fields { expected, found } => {
-                write!(f, "there are {found} fields, where '{expected}' is expected")
-            }
-            Self::Number { of, found } => write!(f, "{of} is expected, not '{found}'"),
-            Self::Keyword(word) => write!(f, "'{word}' is not known here"),
-            Self::Unbalanced(what) => f.write_str(what),
-            Self::Parameters { bnode, needed, found } => {
-                write!(f, "bnode {bnode} has {found} 'parm' lines, and its type needs at least {needed}")
-            }
-            Self::Quote => f.write_str("a quotation is not ended in its line"),
-            Self::Shell(text) => {
-                write!(f, "'{text}' would have to be evaluated by a shell: write the value itself")
-            }
-        }
-    }
-}

@@ -6,16 +6,18 @@ use crate::{Reader, magic, section};
 use afs_wire::acl::AclError;
 use afs_wire::directory::PAGE_SIZE;
 use afs_wire::ids::{LocalFid, VnodeNumber};
-use std::fmt;
 
 /// Something that a dump cannot have. Nothing of it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// A name or message that is too long, or has a NUL.
+    #[error("{0} does not fit into a dump")]
     Text(&'static str),
     /// No range of time, or too many.
+    #[error("a dump has from 1 to 50 ranges of time")]
     Ranges,
     /// A vnode that cannot be.
+    #[error("vnode {fid} {why}")]
     BadVnode {
         /// The vnode.
         fid: LocalFid,
@@ -23,8 +25,10 @@ pub enum WriteError {
         why: &'static str,
     },
     /// A vnode out of order: directories come first, and of a class those with lower numbers.
+    #[error("vnode {0} comes too late in the dump")]
     Order(VnodeNumber),
     /// An access list that does not fit.
+    #[error("the access list of directory {directory}: {why}")]
     Acl {
         /// The directory.
         directory: LocalFid,
@@ -32,20 +36,6 @@ pub enum WriteError {
         why: AclError,
     },
 }
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(what) => write!(f, "{what} does not fit into a dump"),
-            Self::Ranges => f.write_str("a dump has from 1 to 50 ranges of time"),
-            Self::BadVnode { fid, why } => write!(f, "vnode {fid} {why}"),
-            Self::Order(vnode) => write!(f, "vnode {vnode} comes too late in the dump"),
-            Self::Acl { directory, why } => write!(f, "the access list of directory {directory}: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for WriteError {}
 
 /// Writes a dump: made with both headers, then [`Writer::vnode`] for each vnode with its data behind it, then [`Writer::end`].
 #[derive(Debug, Clone)]

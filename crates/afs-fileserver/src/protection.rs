@@ -1,6 +1,5 @@
 //! The identity and the groups of a caller, as the protection database says, remembered for a while.
 
-use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -17,19 +16,12 @@ use rx_proto::time::Instant;
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProtectionError>> + Send + 'a>>;
 
 /// The protection database did not answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the protection database does not answer: {reason}")]
 pub struct ProtectionError {
     /// The question, the server that was asked, and the problem.
     pub reason: String,
 }
-
-impl fmt::Display for ProtectionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the protection database does not answer: {}", self.reason)
-    }
-}
-
-impl std::error::Error for ProtectionError {}
 
 /// A caller's id, and the ids that count for them in access lists: their own, those of their groups, and those that all
 /// have (the CPS).

@@ -1,6 +1,5 @@
 //! A mount from its beginning to its end: agreeing with the kernel on what is spoken, starting the threads, unmounting.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -74,11 +73,13 @@ impl Options {
 }
 
 /// The reason why there is no mount.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be mounted; says what to do.
+    #[error("{0}")]
     Mount(MountError),
     /// It was mounted, and could not be served.
+    #[error("{} cannot be served: {error}", .path.display())]
     Serve {
         /// The path.
         path: PathBuf,
@@ -86,17 +87,6 @@ pub enum Error {
         error: io::Error,
     },
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mount(error) => error.fmt(f),
-            Self::Serve { path, error } => write!(f, "{} cannot be served: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// A mounted client. Dropped, it is unmounted.
 #[derive(Debug)]

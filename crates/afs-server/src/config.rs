@@ -4,8 +4,6 @@
 mod parm;
 mod settings;
 
-use std::error::Error;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -72,9 +70,10 @@ struct File {
 }
 
 /// The reason why there is no configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The TOML file cannot be read.
+    #[error("cannot read the configuration {}: {why}", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -82,6 +81,7 @@ pub enum LoadError {
         why: String,
     },
     /// It is not what it should be.
+    #[error("{}: {}", .path.display(), .what.trim_end())]
     Toml {
         /// The file.
         path: PathBuf,
@@ -89,8 +89,10 @@ pub enum LoadError {
         what: String,
     },
     /// A BosConfig is not what it should be.
+    #[error("{0}")]
     BosConfig(ConfigError),
     /// An option of its `parm` lines cannot be honoured.
+    #[error("{}, {error}", .path.display())]
     Parm {
         /// The file.
         path: PathBuf,
@@ -98,6 +100,7 @@ pub enum LoadError {
         error: ParmError,
     },
     /// A setting makes no sense.
+    #[error("{key}: {what}")]
     Setting {
         /// Section and key.
         key: &'static str,
@@ -322,22 +325,6 @@ impl Config {
 fn or(path: &Path, default: impl FnOnce() -> PathBuf) -> PathBuf {
     if path.as_os_str().is_empty() { default() } else { path.to_owned() }
 }
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { path, why } => {
-                write!(f, "cannot read the configuration {}: {why}", path.display())
-            }
-            Self::Toml { path, what } => write!(f, "{}: {}", path.display(), what.trim_end()),
-            Self::BosConfig(error) => error.fmt(f),
-            Self::Parm { path, error } => write!(f, "{}, {error}", path.display()),
-            Self::Setting { key, what } => write!(f, "{key}: {what}"),
-        }
-    }
-}
-
-impl Error for LoadError {}
 
 #[cfg(test)]
 mod tests {

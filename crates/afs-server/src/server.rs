@@ -4,7 +4,6 @@
 mod assembly;
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -31,13 +30,16 @@ use crate::vice;
 use assembly::Assembly;
 
 /// The reason why a server does not start. Each says what to do.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The state folder, or something in it, cannot be made or read.
+    #[error("{0}")]
     State(String),
     /// The configuration folder is not what it should be.
+    #[error("{0}")]
     Folder(String),
     /// A port cannot be had.
+    #[error("the port of role '{}': {error}", .role.name())]
     Port {
         /// The role.
         role: Role,
@@ -45,10 +47,13 @@ pub enum StartError {
         error: io::Error,
     },
     /// No partition can be opened, or a setting of theirs is wrong.
+    #[error("{0}")]
     Partitions(String),
     /// A database cannot be read.
+    #[error("{0}")]
     Database(String),
     /// A setting makes no sense here.
+    #[error("{key}: {what}")]
     Setting {
         /// Section and key.
         key: &'static str,
@@ -56,20 +61,6 @@ pub enum StartError {
         what: String,
     },
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::State(what) | Self::Folder(what) | Self::Partitions(what) | Self::Database(what) => {
-                f.write_str(what)
-            }
-            Self::Port { role, error } => write!(f, "the port of role '{}': {error}", role.name()),
-            Self::Setting { key, what } => write!(f, "{key}: {what}"),
-        }
-    }
-}
-
-impl Error for StartError {}
 
 /// A running server. Dropped, it ends without waiting for anything.
 pub struct Server {

@@ -1,15 +1,16 @@
 //! Errors of a store: the disk is full, it fails, or what is on it contradicts itself.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 /// The reason why something was not read or written.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// There is no space left. Nothing was done.
+    #[error("the disk is full")]
     DiskFull,
     /// The content of the disk contradicts itself, or is of a newer version.
+    #[error("{what}: {why}")]
     Damaged {
         /// The thing that was being read.
         what: String,
@@ -17,6 +18,7 @@ pub enum StoreError {
         why: String,
     },
     /// The disk failed. What a store has in memory and what is on disk may differ from then on.
+    #[error("{what}: {error}")]
     Io {
         /// The operation, and the file.
         what: String,
@@ -40,15 +42,3 @@ impl StoreError {
         Self::Damaged { what: what.into(), why: why.into() }
     }
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DiskFull => f.write_str("the disk is full"),
-            Self::Damaged { what, why } => write!(f, "{what}: {why}"),
-            Self::Io { what, error } => write!(f, "{what}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}

@@ -3,18 +3,20 @@
 
 use afs_store::StoreError;
 use afs_wire::ids::{VnodeNumber, VolumeId};
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 /// The reason why an operation on a partition, a volume or a vnode was not done. Nothing of it was done then.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum VolumeError {
     /// There is no such volume on this partition.
+    #[error("volume {0} is not on this partition")]
     NoVolume(VolumeId),
     /// A volume with this id, or with this name, is there already.
+    #[error("volume {0} is there already: choose another id or name")]
     VolumeExists(VolumeId),
     /// The volume does not serve clients now.
+    #[error("volume {volume} is offline: {reason}")]
     Offline {
         /// The volume.
         volume: VolumeId,
@@ -22,48 +24,70 @@ pub enum VolumeError {
         reason: String,
     },
     /// The volume is used by a volume operation for a while; the caller is to try again.
+    #[error("volume {0} is busy with a volume operation: try again")]
     Busy(VolumeId),
     /// The volume is at another server by now.
+    #[error("volume {0} has moved to another server")]
     Moved(VolumeId),
     /// There is no such vnode, or another use of its number.
+    #[error("there is no vnode {0}, or it is another by now")]
     NoVnode(VnodeNumber),
     /// A clone, or a read-only volume, was to be changed.
+    #[error("volume {0} is read-only: change the read-write volume")]
     ReadOnly(VolumeId),
     /// The volume's quota does not allow it.
+    #[error("volume {0} is over its quota: remove files or raise it")]
     OverQuota(VolumeId),
     /// The partition has no space left.
+    #[error("the partition is full: remove or move volumes")]
     DiskFull,
     /// There is no such name in the directory.
+    #[error("there is no such name in the directory")]
     NoEntry,
     /// The name is in the directory already.
+    #[error("the name is there already")]
     Exists,
     /// The name is empty, too long, "." or "..", or has a '/' or a NUL in it.
+    #[error("this can be no name in a directory")]
     BadName,
     /// The vnode is no directory, where one is needed.
+    #[error("vnode {0} is no directory")]
     NotDirectory(VnodeNumber),
     /// The vnode is a directory, where none may be.
+    #[error("vnode {0} is a directory")]
     IsDirectory(VnodeNumber),
     /// The vnode is a symbolic link, or another kind that the operation is not for.
+    #[error("vnode {0} is of a kind that this cannot be done to")]
     WrongKind(VnodeNumber),
     /// The directory to be removed or replaced has entries.
+    #[error("directory {0} is not empty")]
     NotEmpty(VnodeNumber),
     /// Source and target are the same file.
+    #[error("both names are of vnode {0}")]
     SameFile(VnodeNumber),
     /// A directory was to be moved below itself.
+    #[error("directory {0} cannot be moved below itself")]
     Loop(VnodeNumber),
     /// A file with several names was to be given one in another directory, or moved there.
+    #[error("vnode {0} can have links in one directory only")]
     CrossDirectory(VnodeNumber),
     /// The directory can take no more names.
+    #[error("directory {0} can take no more names")]
     DirectoryFull(VnodeNumber),
     /// The file would become longer than [`crate::MAX_FILE_BYTES`].
+    #[error("the file would become too long")]
     TooBig,
     /// The vnode can have no more links, or the volume no more vnodes.
+    #[error("a number has no more values: of links, or of vnodes of the volume")]
     TooMany,
     /// An access list with more than [`afs_wire::acl::ENTRIES_MAX`] entries.
+    #[error("the access list has too many entries")]
     AccessListTooLong,
     /// Another store into this file is going on; the caller is to put stores of one file in order.
+    #[error("another store into vnode {0} is going on")]
     StoreInProgress(VnodeNumber),
     /// The content of the disk contradicts itself: `afar fsck` says more.
+    #[error("{what}: {why}; run 'afar fsck' on the partition")]
     Damaged {
         /// The thing that was being read.
         what: String,
@@ -71,6 +95,7 @@ pub enum VolumeError {
         why: String,
     },
     /// The disk failed. The partition's volumes are offline until it was opened again.
+    #[error("{what}: {error}; the partition is offline until it is repaired")]
     Io {
         /// The operation, and the file.
         what: String,
@@ -108,40 +133,3 @@ impl From<StoreError> for VolumeError {
         }
     }
 }
-
-impl fmt::Display for VolumeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoVolume(id) => write!(f, "volume {id} is not on this partition"),
-            Self::VolumeExists(id) => write!(f, "volume {id} is there already: choose another id or name"),
-            Self::Offline { volume, reason } => write!(f, "volume {volume} is offline: {reason}"),
-            Self::Busy(id) => write!(f, "volume {id} is busy with a volume operation: try again"),
-            Self::Moved(id) => write!(f, "volume {id} has moved to another server"),
-            Self::NoVnode(vnode) => write!(f, "there is no vnode {vnode}, or it is another by now"),
-            Self::ReadOnly(id) => write!(f, "volume {id} is read-only: change the read-write volume"),
-            Self::OverQuota(id) => write!(f, "volume {id} is over its quota: remove files or raise it"),
-            Self::DiskFull => f.write_str("the partition is full: remove or move volumes"),
-            Self::NoEntry => f.write_str("there is no such name in the directory"),
-            Self::Exists => f.write_str("the name is there already"),
-            Self::BadName => f.write_str("this can be no name in a directory"),
-            Self::NotDirectory(vnode) => write!(f, "vnode {vnode} is no directory"),
-            Self::IsDirectory(vnode) => write!(f, "vnode {vnode} is a directory"),
-            Self::WrongKind(vnode) => write!(f, "vnode {vnode} is of a kind that this cannot be done to"),
-            Self::NotEmpty(vnode) => write!(f, "directory {vnode} is not empty"),
-            Self::SameFile(vnode) => write!(f, "both names are of vnode {vnode}"),
-            Self::Loop(vnode) => write!(f, "directory {vnode} cannot be moved below itself"),
-            Self::CrossDirectory(vnode) => write!(f, "vnode {vnode} can have links in one directory only"),
-            Self::DirectoryFull(vnode) => write!(f, "directory {vnode} can take no more names"),
-            Self::TooBig => f.write_str("the file would become too long"),
-            Self::TooMany => f.write_str("a number has no more values: of links, or of vnodes of the volume"),
-            Self::AccessListTooLong => f.write_str("the access list has too many entries"),
-            Self::StoreInProgress(vnode) => write!(f, "another store into vnode {vnode} is going on"),
-            Self::Damaged { what, why } => write!(f, "{what}: {why}; run 'afar fsck' on the partition"),
-            Self::Io { what, error } => {
-                write!(f, "{what}: {error}; the partition is offline until it is repaired")
-            }
-        }
-    }
-}
-
-impl std::error::Error for VolumeError {}

@@ -3,7 +3,6 @@
 
 use crate::ids::{AFSOPAQUEMAX, ViceId};
 use crate::rights::Rights;
-use std::fmt;
 
 /// Most entries of an access list, positive and negative ones together (`ACL_MAXENTRIES`).
 pub const ENTRIES_MAX: usize = 20;
@@ -19,49 +18,36 @@ const STORED_HEADER: usize = 20;
 const STORED_ENTRY: usize = 8;
 
 /// The reason why bytes are no access list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AclError {
     /// More bytes than an access list may have.
+    #[error("an access list has at most {AFSOPAQUEMAX} bytes of text")]
     TooLong,
     /// No NUL at the end, without which some servers read on.
+    #[error("an access list ends with a NUL")]
     NotTerminated,
     /// A count or rights that are no number, or a number that cannot be.
+    #[error("word {word} of the access list is not a number that can be")]
     BadNumber {
         /// The index of the text's word, from 0.
         word: usize,
     },
     /// A name that is longer than names are.
+    #[error("word {word} of the access list is no name: at most {NAME_MAX} bytes")]
     LongName {
         /// The index of the text's word, from 0.
         word: usize,
     },
     /// Fewer entries than are counted.
+    #[error("the access list has fewer entries than it says")]
     MissingEntries,
     /// More than [`ENTRIES_MAX`] entries.
+    #[error("an access list has at most {ENTRIES_MAX} entries")]
     TooManyEntries,
     /// A stored list of another size or version.
+    #[error("the stored access list has another format")]
     BadHeader,
 }
-
-impl fmt::Display for AclError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "an access list has at most {AFSOPAQUEMAX} bytes of text"),
-            Self::NotTerminated => f.write_str("an access list ends with a NUL"),
-            Self::BadNumber { word } => {
-                write!(f, "word {word} of the access list is not a number that can be")
-            }
-            Self::LongName { word } => {
-                write!(f, "word {word} of the access list is no name: at most {NAME_MAX} bytes")
-            }
-            Self::MissingEntries => f.write_str("the access list has fewer entries than it says"),
-            Self::TooManyEntries => write!(f, "an access list has at most {ENTRIES_MAX} entries"),
-            Self::BadHeader => f.write_str("the stored access list has another format"),
-        }
-    }
-}
-
-impl std::error::Error for AclError {}
 
 /// An access list with names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

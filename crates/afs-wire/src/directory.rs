@@ -19,7 +19,6 @@ use layout::{
 
 use crate::ids::{AFSNAMEMAX, LocalFid, Uniquifier, VnodeNumber};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Bytes of a page: a directory's length is a multiple.
 pub const PAGE_SIZE: usize = 2048;
@@ -74,24 +73,28 @@ pub fn hash(name: &[u8]) -> usize {
 }
 
 /// The reason why bytes are no directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryError {
     /// The length is no whole number of pages, or none.
+    #[error("a directory has pages of {PAGE_SIZE} bytes, this has {bytes} bytes")]
     BadLength {
         /// Bytes given.
         bytes: usize,
     },
     /// More pages than a directory may have.
+    #[error("a directory has at most {PAGES_MAX} pages, this has {pages}")]
     TooManyPages {
         /// Pages given.
         pages: usize,
     },
     /// A page that does not begin as pages do.
+    #[error("page {page} does not begin as a page of a directory does")]
     BadTag {
         /// The page.
         page: usize,
     },
     /// The first page counts more pages than there are.
+    #[error("the directory says that it has {counted} pages, there are {given}")]
     MissingPages {
         /// Pages counted.
         counted: usize,
@@ -99,25 +102,6 @@ pub enum DirectoryError {
         given: usize,
     },
 }
-
-impl fmt::Display for DirectoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadLength { bytes } => {
-                write!(f, "a directory has pages of {PAGE_SIZE} bytes, this has {bytes} bytes")
-            }
-            Self::TooManyPages { pages } => {
-                write!(f, "a directory has at most {PAGES_MAX} pages, this has {pages}")
-            }
-            Self::BadTag { page } => write!(f, "page {page} does not begin as a page of a directory does"),
-            Self::MissingPages { counted, given } => {
-                write!(f, "the directory says that it has {counted} pages, there are {given}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for DirectoryError {}
 
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,16 @@
 //! Errors that end a run, and those that end everything.
 
-use std::fmt;
-
 /// The reason why something could not be measured.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The user wants to stop: everything ends.
+    #[error("interrupted")]
     Interrupted,
     /// Something is missing or in the way: everything ends.
+    #[error("{0}")]
     Setup(String),
     /// This run went wrong, another may not.
+    #[error("{0}")]
     Run(String),
 }
 
@@ -22,17 +23,6 @@ impl Error {
         Error::Run(message.into())
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Interrupted => write!(f, "interrupted"),
-            Error::Setup(message) | Error::Run(message) => write!(f, "{message}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl From<linkem::Error> for Error {
     fn from(error: linkem::Error) -> Self {

@@ -5,9 +5,10 @@ use std::fmt;
 use std::io;
 
 /// The reason why a link could not be made or changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An option's value makes no sense; `problem` says what is expected.
+    #[error("option {name} = {value}: {problem}")]
     Option {
         /// The option, as on the command line but without dashes.
         name: String,
@@ -17,11 +18,13 @@ pub enum Error {
         problem: String,
     },
     /// A namespace of that name is there already.
+    #[error("network namespace {name} exists already (`ip netns del {name}` removes it)")]
     NamespaceExists {
         /// The name asked for.
         name: String,
     },
     /// The `ip` tool refused.
+    #[error("ip {arguments}: {problem}")]
     Ip {
         /// Its arguments.
         arguments: String,
@@ -29,6 +32,7 @@ pub enum Error {
         problem: String,
     },
     /// A system call failed.
+    #[error("{doing}: {source}")]
     System {
         /// The operation.
         doing: String,
@@ -36,6 +40,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The emulator's thread has ended, so it cannot take orders any more.
+    #[error("the emulator of this link has ended (its counters say why)")]
     EmulatorEnded,
 }
 
@@ -47,31 +52,5 @@ impl Error {
     pub(crate) fn system(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let doing = doing.into();
         move |source| Error::System { doing, source }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Option { name, value, problem } => write!(f, "option {name} = {value}: {problem}"),
-            Error::NamespaceExists { name } => {
-                write!(f, "network namespace {name} exists already (`ip netns del {name}` removes it)")
-            }
-            Error::Ip { arguments, problem } => write!(f, "ip {arguments}: {problem}"),
-            Error::System { doing, source } => write!(f, "{doing}: {source}"),
-            Error::EmulatorEnded => write!(f, "the emulator of this link has ended (its counters say why)"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::System { source, .. } => Some(source),
-            Error::Option { .. }
-            | Error::NamespaceExists { .. }
-            | Error::Ip { .. }
-            | Error::EmulatorEnded => None,
-        }
     }
 }

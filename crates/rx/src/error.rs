@@ -121,9 +121,10 @@ impl fmt::Display for CallError {
 impl Error for CallError {}
 
 /// The reason why a remote procedure gave no results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RpcError {
     /// The call failed.
+    #[error("{rpc}: {source}")]
     Call {
         /// The procedure.
         rpc: &'static str,
@@ -131,6 +132,7 @@ pub enum RpcError {
         source: CallError,
     },
     /// The bytes that came are no reply of this procedure.
+    #[error("{rpc}: the reply of {peer} cannot be decoded: {source}")]
     Reply {
         /// The procedure.
         rpc: &'static str,
@@ -147,26 +149,6 @@ impl RpcError {
         match self {
             Self::Call { source, .. } => source.code(),
             Self::Reply { .. } => AbortCode(Abort::CC_UNMARSHAL.0),
-        }
-    }
-}
-
-impl fmt::Display for RpcError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call { rpc, source } => write!(f, "{rpc}: {source}"),
-            Self::Reply { rpc, peer, source } => {
-                write!(f, "{rpc}: the reply of {peer} cannot be decoded: {source}")
-            }
-        }
-    }
-}
-
-impl Error for RpcError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Call { source, .. } => Some(source),
-            Self::Reply { source, .. } => Some(source),
         }
     }
 }

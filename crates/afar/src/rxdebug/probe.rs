@@ -4,7 +4,6 @@
 use rx_proto::debug::{self, DebugKind, DebugRequest, FIRST_QUESTION, TOOL_EPOCH, VERSION_REQUEST};
 use rx_proto::ids::CallNumber;
 use rx_proto::packet::{HEADER_LEN, Header, MAX_PACKET_LEN, PacketError, PacketType};
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -20,37 +19,24 @@ pub(super) const WAITS: [Duration; 5] = [
 ];
 
 /// No answer, or none that can be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ProbeError {
     /// The server does not know the question.
+    #[error("the server does not know this question")]
     NotSupported,
     /// Nothing came for so long.
+    #[error("no answer within {} seconds; is this the right port, does Rx run there, is there a firewall?", .0.as_secs())]
     Silence(Duration),
     /// The list of connections or peers has no end.
+    #[error("the list has no end")]
     Endless,
     /// The answer is too short.
+    #[error("the answer cannot be read: {0}")]
     Malformed(PacketError),
     /// The system refused.
+    #[error("cannot send or receive: {0}")]
     Io(io::Error),
 }
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSupported => f.write_str("the server does not know this question"),
-            Self::Silence(waited) => write!(
-                f,
-                "no answer within {} seconds; is this the right port, does Rx run there, is there a firewall?",
-                waited.as_secs()
-            ),
-            Self::Endless => f.write_str("the list has no end"),
-            Self::Malformed(error) => write!(f, "the answer cannot be read: {error}"),
-            Self::Io(error) => write!(f, "cannot send or receive: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ProbeError {}
 
 /// A socket, and who is asked.
 pub(super) struct Probe {

@@ -6,7 +6,6 @@ use afs_wire::ids::{AfsTime, PartitionId, VnodeNumber};
 use bytes::Bytes;
 use rx::{CallError, ClientCall, RpcError};
 use rxgen::{Abort, Rpc};
-use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 
@@ -15,24 +14,15 @@ use super::{Identity, Transaction, VolumeServers};
 use crate::error::Error;
 
 /// The reason why a dump has not arrived.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// The server's, or that of the way to it.
+    #[error("{0}")]
     Server(Error),
     /// Here the bytes could not be written, or read.
+    #[error("{0}")]
     Local(io::Error),
 }
-
-impl fmt::Display for StreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server(error) => error.fmt(f),
-            Self::Local(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StreamError {}
 
 impl From<Error> for StreamError {
     fn from(error: Error) -> Self {

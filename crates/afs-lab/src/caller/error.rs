@@ -1,25 +1,30 @@
 //! The reasons why something was not done.
 
-use std::fmt;
 use std::io;
 
 use rx::{CallError, RpcError};
 use rx_security::ticket::ForgeError;
 
 /// The reason why something was not done.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no port to call from.
+    #[error("binding a port for the client: {0}")]
     Bind(io::Error),
     /// No ticket can be made.
+    #[error("making a ticket: {0}")]
     Ticket(ForgeError),
     /// A procedure failed, or its reply is none.
+    #[error("{0}")]
     Rpc(RpcError),
     /// A split call's data were cut short, or too long.
+    #[error("{0}")]
     Data(CallError),
     /// A value that cannot be said in the protocol.
+    #[error("this cannot be sent: {0}")]
     Unsayable(String),
     /// A server's text cannot be read.
+    #[error("the server sent a text that cannot be read: {0:?}")]
     BadText(String),
 }
 
@@ -38,21 +43,6 @@ impl Error {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bind(error) => write!(f, "binding a port for the client: {error}"),
-            Self::Ticket(error) => write!(f, "making a ticket: {error}"),
-            Self::Rpc(error) => write!(f, "{error}"),
-            Self::Data(error) => write!(f, "{error}"),
-            Self::Unsayable(what) => write!(f, "this cannot be sent: {what}"),
-            Self::BadText(text) => write!(f, "the server sent a text that cannot be read: {text:?}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl From<RpcError> for Error {
     fn from(error: RpcError) -> Self {

@@ -10,7 +10,7 @@ use crate::records::{self, GroupRecord, Rows};
 use crate::{Config, VolumeError};
 use afs_store::{Batch, Bytes, Options, Store};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::io::{self, BufRead, Write as _};
 use std::sync::Arc;
 
@@ -98,32 +98,21 @@ fn keep(undo: &mut dyn Undo, lines: &str) -> Result<(), VolumeError> {
 }
 
 /// The reason why a repair was not taken back. Nothing was.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum UndoError {
     /// The partition cannot be read or changed.
+    #[error("{0}")]
     Volume(VolumeError),
     /// What was kept cannot be read.
+    #[error("{0}")]
     Read(io::Error),
     /// A line of it says nothing: its number.
+    #[error("line {0} is none that a repair writes")]
     BadLine(usize),
     /// A row is not as the repair left it.
+    #[error("{0} has changed since the repair, so it cannot be taken back")]
     Changed(String),
 }
-
-impl fmt::Display for UndoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Volume(error) => error.fmt(f),
-            Self::Read(error) => error.fmt(f),
-            Self::BadLine(number) => write!(f, "line {number} is none that a repair writes"),
-            Self::Changed(what) => {
-                write!(f, "{what} has changed since the repair, so it cannot be taken back")
-            }
-        }
-    }
-}
-
-impl std::error::Error for UndoError {}
 
 impl<E: Into<VolumeError>> From<E> for UndoError {
     fn from(error: E) -> Self {

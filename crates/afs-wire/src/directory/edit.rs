@@ -8,33 +8,23 @@ use super::layout::{
 };
 use super::{Directory, Entry, Link, NAME_MAX, PAGE_SIZE, PAGES_MAX, Slot, hash, reserved, word};
 use crate::ids::LocalFid;
-use std::fmt;
 
 /// The reason why an entry was not made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
     /// There is an entry of this name.
+    #[error("an entry of this name exists already")]
     Exists,
     /// No byte, or a NUL among them.
+    #[error("a name has at least one byte and no NUL")]
     BadName,
     /// More bytes than a name may have.
+    #[error("a name has at most {NAME_MAX} bytes")]
     NameTooLong,
     /// No room, and no page can be added.
+    #[error("the directory is full: it has {PAGES_MAX} pages")]
     Full,
 }
-
-impl fmt::Display for InsertError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists => f.write_str("an entry of this name exists already"),
-            Self::BadName => f.write_str("a name has at least one byte and no NUL"),
-            Self::NameTooLong => write!(f, "a name has at most {NAME_MAX} bytes"),
-            Self::Full => write!(f, "the directory is full: it has {PAGES_MAX} pages"),
-        }
-    }
-}
-
-impl std::error::Error for InsertError {}
 
 /// The pages that a change has touched, in ascending order: at most three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
