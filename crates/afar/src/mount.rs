@@ -40,6 +40,9 @@ const CACHE_MIN_BYTES: u64 = 16 << 20;
 /// Most threads that answer the kernel.
 const THREADS_MAX: usize = 64;
 
+/// Most days that a client goes on without its servers.
+const DAYS_MAX: u64 = 365;
+
 /// The time that work for which nobody waits may take when all else has ended.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -49,7 +52,7 @@ pub(crate) const ABOUT: &str = "runs the client, which mounts the cells that the
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
-pub(super) const OURS: [Opt; 14] = [
+pub(super) const OURS: [Opt; 15] = [
     Opt::single("config", "folder with ThisCell and CellServDB, as -confdir; default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache, as -cachedir").ours(),
     Opt::single("cache-size", "limit of the cache, such as 10G").ours(),
@@ -75,6 +78,11 @@ pub(super) const OURS: [Opt; 14] = [
     Opt::single(
         "write-behind",
         "always or second: close, create, rename and the like do not wait for the server; what was closed outlasts a loss of power at once, or within two seconds. They exclude programs of this machine only",
+    )
+    .ours(),
+    Opt::single(
+        "offline-max",
+        "days for which -write-behind shows what it knows while a server is away, 0 to 365; default 7",
     )
     .ours(),
     Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),
@@ -164,6 +172,12 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         client.set_memory(memory_bytes(text)?);
     }
     client.write_behind = given.word("write-behind").map(write_behind).transpose()?;
+    if let Some(text) = given.word("offline-max") {
+        client.offline_max = days(text)?;
+        if client.write_behind.is_none() {
+            return Err("--offline-max has no effect without --write-behind: give both, or none".to_owned());
+        }
+    }
     if let Some(dynroot) = settings.dynroot {
         client.dynroot = dynroot;
     }
@@ -219,6 +233,14 @@ fn write_behind(text: &str) -> Result<WriteBehind, String> {
         "second" => Ok(WriteBehind::Second),
         _ => Err(format!("--write-behind {text}: always or second is expected")),
     }
+}
+
+/// The time that an option gives in days.
+fn days(text: &str) -> Result<Duration, String> {
+    let days = text.parse().ok().filter(|days| *days <= DAYS_MAX);
+    let days: u64 =
+        days.ok_or_else(|| format!("--offline-max {text}: days are expected, from 0 to {DAYS_MAX}"))?;
+    Ok(Duration::from_secs(days * 24 * 3600))
 }
 
 /// The memory that an option gives a client, or a whole cell.

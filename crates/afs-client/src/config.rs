@@ -19,6 +19,9 @@ use crate::memory;
 /// The UDP port on which stock cache managers are called back, and call from.
 pub const CALLBACK_PORT: u16 = 7001;
 
+/// Default of [`Config::offline_max`].
+const OFFLINE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// The configuration of a client.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -87,6 +90,9 @@ pub struct Config {
     /// A close returns when what was written is safe in the cache folder, and the server gets it soon after (docs/semantics.md). Default
     /// `None`: it waits for the server.
     pub write_behind: Option<WriteBehind>,
+    /// The time for which a client with write-behind answers from what it knows while a server is known to be away, beyond the end of
+    /// the server's promises and of users' tokens. Default 7 days; zero: not at all.
+    pub offline_max: Duration,
     /// The folder of the cache and its limit in bytes; without one, data are fetched whenever they are read.
     pub cache: Option<Cache>,
     /// Another disk than the folder's own for what is in [`Self::cache`], as simulations have; a task looks after the cache then, and no
@@ -165,6 +171,7 @@ impl Config {
             packet_bytes: 0,
             data_bytes: 0,
             write_behind: None,
+            offline_max: OFFLINE_MAX,
             cache: None,
             cache_disk: None,
             ports: Ports::default(),

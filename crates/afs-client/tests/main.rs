@@ -9,6 +9,7 @@ mod moves;
 mod names;
 mod names_behind;
 mod names_random;
+mod offline;
 mod outages;
 mod prefetch;
 mod replicas;

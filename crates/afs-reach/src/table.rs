@@ -269,6 +269,11 @@ impl Server {
         Candidate { server: self.id, down_since: if is_up { None } else { down_since }, has_answered }
     }
 
+    /// The time since when none of its addresses answers; `None` if one does, as far as is known.
+    pub fn down_since(&self) -> Option<Instant> {
+        self.candidate().down_since
+    }
+
     /// True if one of its addresses answers, as far as is known.
     pub(crate) fn is_trusted(&self) -> bool {
         let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);

@@ -22,14 +22,21 @@ pub const AWAY_FOR: Duration = PROBE_MAX;
 #[derive(Debug, Default)]
 pub struct Volumes {
     all: RwLock<HashMap<(CellIndex, VolumeId), Arc<Volume>>>,
+    offline_max: Duration,
 }
 
 impl Volumes {
+    /// Makes the table. What is known of a volume counts without its server for at most `offline_max`.
+    pub fn new(offline_max: Duration) -> Self {
+        Self { all: RwLock::default(), offline_max }
+    }
+
     /// Returns a volume, and makes it if it is not known.
     pub fn get_or_add(&self, cell: CellIndex, volume: VolumeId) -> Arc<Volume> {
         self.get(cell, volume).unwrap_or_else(|| {
             let mut volumes = self.all.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(volumes.entry((cell, volume)).or_default())
+            let new = || Arc::new(Volume { offline_max: self.offline_max, ..Volume::default() });
+            Arc::clone(volumes.entry((cell, volume)).or_insert_with(new))
         })
     }
 
@@ -58,6 +65,8 @@ pub struct Volume {
     away_until: AtomicU64,
     /// True if it is a read-only or backup volume.
     is_read_only: AtomicBool,
+    /// The time for which what is known of it counts without its server; none by default.
+    offline_max: Duration,
 }
 
 impl Volume {
@@ -79,6 +88,11 @@ impl Volume {
     /// The number of broken promises for vnodes that nothing was known of.
     pub fn strays(&self) -> u64 {
         self.strays.load(Ordering::Acquire)
+    }
+
+    /// The time for which what was promised of it counts beyond its end while the server that promised it is known to be away.
+    pub fn offline_max(&self) -> Duration {
+        self.offline_max
     }
 
     /// True if it is a read-only or backup volume, as far as known.

@@ -2,6 +2,7 @@
 //! whole is left to the parent.
 
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use afs_cache::Cache;
 use afs_config::CellName;
@@ -89,7 +90,8 @@ pub(super) fn assemble(
     let uuid = config.uuid.unwrap_or_else(|| Uuid::random(&seed));
     let invalidations = Invalidations::new(Arc::clone(&runtime), Arc::default());
     let invalidations = Arc::new(invalidations.handling_within(config.handling_max));
-    let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
+    let offline_max = config.write_behind.map_or(Duration::ZERO, |_| config.offline_max);
+    let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes, offline_max));
     let cache = open_cache(&config)?;
     let reach = afs_reach::config::Config {
         runtime: Arc::clone(&runtime),

@@ -254,8 +254,7 @@ impl Directories {
         (fid, slot): (Fid, Slot),
     ) {
         let vnode = self.vnodes.get_or_add(dir);
-        let is_unknown =
-            || self.vnodes.get(fid).is_none_or(|vnode| vnode.promised_status(self.now()).is_none());
+        let is_unknown = || self.vnodes.get(fid).is_none_or(|vnode| !vnode.has_status(self.now()));
         if self.is_being_listed(&vnode) && is_unknown() {
             self.note_goes_on(&vnode);
             let who = self.users.who(user, dir.cell);
@@ -293,7 +292,7 @@ impl Directories {
                 if !fid.vnode.is_directory() && vnode.parent().is_none() {
                     vnode.set_parent(dir.in_volume());
                 }
-                vnode.promised_status(now).is_none()
+                !vnode.has_status(now)
             })
             .take(wanted)
     }

@@ -16,7 +16,7 @@ use crate::vnodes::attributes::Statuses;
 use crate::vnodes::mounts::Mounts;
 use crate::vnodes::status::{Kind, Status, is_mount_point};
 use crate::vnodes::table::Vnodes;
-use crate::vnodes::vnode::Mounted;
+use crate::vnodes::vnode::{Mounted, Vnode};
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
 use afs_reach::location::{VolumeEntry, split_name};
@@ -170,7 +170,10 @@ impl MountPoints {
         }
         let now = self.now();
         let vnode = self.vnodes.get(fid);
-        if let Some(root) = vnode.as_ref().and_then(|vnode| vnode.mounted(now)) {
+        let is_away = |root: &Fid| self.vnodes.get(*root).is_some_and(|root| root.is_offline(now));
+        let mounted =
+            |vnode: &Arc<Vnode>| vnode.mounted(now).or_else(|| vnode.last_mounted().filter(is_away));
+        if let Some(root) = vnode.as_ref().and_then(mounted) {
             return Some(Ok(Target::Root(root)));
         }
         if fid.is_made_up() {

@@ -72,7 +72,7 @@ impl World {
             patience: Duration::from_secs(50),
             dead_after: Duration::from_secs(12),
         };
-        let vnodes = Arc::new(Vnodes::new(100, 1 << 20));
+        let vnodes = Arc::new(Vnodes::new(100, 1 << 20, Duration::ZERO));
         let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::default()));
         let locks = Arc::new(Locks::new(runtime, Weak::<LockCalls>::new()));
         let dependents =

@@ -79,8 +79,9 @@ impl Statuses {
 
     /// The promise for a vnode, and the rights of an identity: no rights if its token may be refused any time.
     pub(crate) fn known(&self, vnode: &Vnode, who: IdentityIndex) -> Option<Known> {
-        let known = vnode.known(self.now(), who)?;
-        let rights = known.rights.filter(|_| !self.users.shows_ended(who));
+        let now = self.now();
+        let known = vnode.known(now, who)?;
+        let rights = known.rights.filter(|_| !self.users.shows_ended(who) || vnode.is_offline(now));
         Some(Known { rights, ..known })
     }
 
@@ -199,7 +200,7 @@ impl Statuses {
         let in_cell = self.vnodes.local_ids.at_server(fid).await?.in_cell();
         for _ in 0..BEHIND_MAX {
             let (before, dir) = (vnode.snapshot(), self.dir_snapshot(vnode));
-            let asked = match vnode.volume.is_read_only() && vnode.last_status().is_some() {
+            let asked = match counts_without_server(vnode) {
                 true => Asked::Known(fid.cell, fid.volume),
                 false => Asked::Volume(fid.cell, fid.volume),
             };
@@ -242,9 +243,7 @@ impl Statuses {
             vnodes.iter().map(|vnode| (vnode.snapshot(), self.dir_snapshot(vnode))).collect();
         let first = fids[0];
         let args = AfsCbFids::new(in_cell).expect("callers ask for at most AFSCBMAX");
-        let is_known =
-            vnodes[0].volume.is_read_only() && vnodes.iter().all(|vnode| vnode.last_status().is_some());
-        let asked = match is_known {
+        let asked = match vnodes.iter().all(|vnode| counts_without_server(vnode)) {
             true => Asked::Known(first.cell, first.volume),
             false => Asked::Volume(first.cell, first.volume),
         };
@@ -427,6 +426,11 @@ impl Statuses {
     pub fn is_known(&self, user: User, fid: Fid) -> bool {
         self.known_status(user, fid, fid).is_some()
     }
+}
+
+/// True if what is known of a vnode counts once no server of its volume answers, so that nobody need wait until one does.
+fn counts_without_server(vnode: &Vnode) -> bool {
+    vnode.may_count_offline() || vnode.volume.is_read_only() && vnode.last_status().is_some()
 }
 
 /// True if a code says that the volume cannot be asked here, or not now.

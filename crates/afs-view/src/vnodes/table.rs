@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use afs_wire::ids::{LocalFid, VolumeId};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus};
@@ -48,11 +49,11 @@ pub struct Vnodes {
 }
 
 impl Vnodes {
-    /// Makes the table, for so many vnodes and bytes of pages.
-    pub fn new(entries: usize, page_bytes: usize) -> Self {
+    /// Makes the table, for so many vnodes and bytes of pages. What is known of them counts without their server for at most `offline_max`.
+    pub fn new(entries: usize, page_bytes: usize, offline_max: Duration) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            volumes: Arc::default(),
+            volumes: Arc::new(Volumes::new(offline_max)),
             local_ids: LocalIds::default(),
             limit_per_shard: (entries / SHARDS).max(16),
             page_limit: page_bytes,

@@ -67,6 +67,12 @@ impl Promise {
         let is_promised = now < self.until && self.server.resets() == self.resets;
         (is_promised || volume.is_away(now)) && volume.breaks() == self.volume_breaks
     }
+
+    /// True if the server is known to be away, so that what it has promised last counts on, however that ended: but not what it has broken.
+    fn counts_offline(&self, now: Instant, volume: &Volume) -> bool {
+        let is_away = |since: Instant| now.since(since) < volume.offline_max();
+        self.server.down_since().is_some_and(is_away) && volume.breaks() == self.volume_breaks
+    }
 }
 
 /// The pages of a directory, and the version that they are of.
@@ -135,6 +141,8 @@ pub(crate) struct State {
     /// Statuses that were noted.
     notes: u64,
     access: Vec<(IdentityIndex, Rights)>,
+    /// Rights that were forgotten, as the token ended, and count only while the server is away.
+    ended_access: Vec<(IdentityIndex, Rights)>,
     /// The number of times that rights were forgotten.
     forgets: u64,
     /// The directory that a file was found in, or says that it is in.
@@ -239,25 +247,60 @@ impl Vnode {
         let state = self.state();
         let until = self.good_until(&state, now)?;
         let status = state.status?;
-        let rights = state.access.iter().find(|(theirs, _)| *theirs == who).map(|(_, rights)| *rights);
+        let of = |access: &[(IdentityIndex, Rights)]| {
+            access.iter().find(|(theirs, _)| *theirs == who).map(|(_, rights)| *rights)
+        };
+        let ended = || of(&state.ended_access).filter(|_| self.offline_until(&state, now).is_some());
+        let rights = of(&state.access).or_else(ended);
         Some(Known { status, until, unstored, rights, parent: state.parent })
     }
 
-    fn good_until(&self, state: &State, now: Instant) -> Option<Instant> {
+    fn promised_until(&self, state: &State, now: Instant) -> Option<Instant> {
         state.good_until(now, |promise| promise.is_good(now, &self.volume))
+    }
+
+    fn offline_until(&self, state: &State, now: Instant) -> Option<Instant> {
+        state.good_until(now, |promise| promise.counts_offline(now, &self.volume))
+    }
+
+    fn good_until(&self, state: &State, now: Instant) -> Option<Instant> {
+        self.promised_until(state, now).or_else(|| self.offline_until(state, now))
+    }
+
+    /// True if what is known of it counts once its server is known to be away, so that nobody need wait for the server.
+    pub(crate) fn may_count_offline(&self) -> bool {
+        let is_unbroken = |promise: &Promise| promise.volume_breaks == self.volume.breaks();
+        !self.volume.offline_max().is_zero() && self.state().promise.as_ref().is_some_and(is_unbroken)
+    }
+
+    /// True if its server is away, and what is known of it counts all the same.
+    pub(crate) fn is_offline(&self, now: Instant) -> bool {
+        self.offline_until(&self.state(), now).is_some()
     }
 
     /// Forgets what an identity may do: servers have to be asked again. What they were asked before does not count.
     pub fn forget_rights(&self, who: IdentityIndex) {
         let mut state = self.state();
         state.forgets += 1;
-        state.access.retain(|(theirs, _)| *theirs != who);
+        let Some(at) = state.access.iter().position(|(theirs, _)| *theirs == who) else { return };
+        let ended = state.access.remove(at);
+        if !self.volume.offline_max().is_zero() {
+            state.ended_access.retain(|(theirs, _)| *theirs != who);
+            state.ended_access.insert(0, ended);
+            state.ended_access.truncate(ACCESS_MAX);
+        }
     }
 
     /// The status, if it is promised. It is the same for all who ask.
     pub(crate) fn promised_status(&self, now: Instant) -> Option<AfsFetchStatus> {
         let state = self.state();
-        self.good_until(&state, now).and(state.status)
+        self.promised_until(&state, now).and(state.status)
+    }
+
+    /// True if a status is known that counts, promised or as its server is away.
+    pub(crate) fn has_status(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.status.is_some() && self.good_until(&state, now).is_some()
     }
 
     /// The server that promises it, and the time that is left of the promise.
@@ -313,6 +356,11 @@ impl Vnode {
         self.state().mounted.filter(|mounted| now < mounted.until).map(|mounted| mounted.root)
     }
 
+    /// The root that was mounted when it was last looked up.
+    pub(crate) fn last_mounted(&self) -> Option<Fid> {
+        self.state().mounted.map(|mounted| mounted.root)
+    }
+
     pub(crate) fn set_mounted(&self, mounted: Option<Mounted>) {
         self.state().mounted = mounted;
     }
@@ -352,7 +400,7 @@ impl Vnode {
         state.breaks += 1;
         state.promise = None;
         if !state.is_here_only {
-            state.access.clear();
+            state.forget_access();
         }
     }
 
@@ -410,7 +458,7 @@ impl Vnode {
         let is_broken = state.breaks != before.breaks
             || self.volume.breaks() != before.volume_breaks
             || responder.server.resets() != responder.resets;
-        let was_good = self.good_until(&state, now).is_some();
+        let was_good = self.promised_until(&state, now).is_some();
         if is_older {
             return Noted { is_other_data: false, is_valid: was_good };
         }
@@ -451,7 +499,7 @@ impl Vnode {
         let is_valid = state.promise.is_some();
         if status.file_type == FileType::DIRECTORY {
             if !was_good {
-                state.access.clear();
+                state.forget_access();
             }
             if is_valid && state.forgets == before.forgets {
                 state.set_access(who, status.caller_access);
@@ -465,7 +513,7 @@ impl Vnode {
     /// is known to have it keeps it.
     pub(crate) fn note_rights(&self, now: Instant, before: &Snapshot, who: IdentityIndex, rights: Rights) {
         let mut state = self.state();
-        let is_good = self.good_until(&state, now).is_some();
+        let is_good = self.promised_until(&state, now).is_some();
         let is_before = state.breaks != before.breaks
             || state.forgets != before.forgets
             || self.volume.breaks() != before.volume_breaks;
@@ -523,6 +571,11 @@ impl Drop for PendingChange {
 }
 
 impl State {
+    fn forget_access(&mut self) {
+        self.access.clear();
+        self.ended_access.clear();
+    }
+
     fn set_access(&mut self, who: IdentityIndex, rights: Rights) {
         if let Some(entry) = self.access.iter_mut().find(|(theirs, _)| *theirs == who) {
             entry.1 = rights;

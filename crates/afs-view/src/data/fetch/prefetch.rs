@@ -320,7 +320,7 @@ impl Prefetch {
             if vnode.parent().is_none() {
                 vnode.set_parent(dir.in_volume());
             }
-            vnode.promised_status(now).is_some()
+            vnode.has_status(now)
         });
         let mut left = AHEAD_BYTES.min(self.files.cache.usage().limit_bytes / 16);
         self.fetch_those(user, &known, &mut left).await;

@@ -1,6 +1,7 @@
 //! Tests of how long the client takes a status, a right or a break of a promise for valid.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use afs_wire::ids::{Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::status::AfsVolSync;
@@ -30,7 +31,7 @@ impl World {
         let socket = SocketAddr::from(([192, 0, 2, 1], 7000));
         let server = Servers::default().get_or_add(ServerKind::File, CELL, None, &[socket]).unwrap();
         let now = Instant::ORIGIN + Duration::from_secs(1000);
-        Self { vnodes: Vnodes::new(1000, 1 << 20), server, now }
+        Self { vnodes: Vnodes::new(1000, 1 << 20, Duration::ZERO), server, now }
     }
 
     fn responder(&self) -> Responder {
@@ -399,7 +400,7 @@ fn what_was_promised_of_a_read_only_volume_counts_while_nobody_answers() {
 #[test]
 fn the_table_keeps_its_limit_but_lets_nothing_go_that_is_needed() {
     let mut world = World::new();
-    world.vnodes = Vnodes::new(64 * 16, 1 << 20);
+    world.vnodes = Vnodes::new(64 * 16, 1 << 20, Duration::ZERO);
     let fid = |number: u32| Fid { vnode: VnodeNumber(2 * number), ..FILE };
     let held = world.vnodes.get_or_add(fid(1));
     for number in 2..20_000 {
@@ -415,7 +416,7 @@ fn the_table_keeps_its_limit_but_lets_nothing_go_that_is_needed() {
 #[test]
 fn pages_are_let_go_beyond_their_limit_the_unused_first() {
     let mut world = World::new();
-    world.vnodes = Vnodes::new(100_000, 100 * 2048);
+    world.vnodes = Vnodes::new(100_000, 100 * 2048, Duration::ZERO);
     let fid = |number: u32| Fid { vnode: VnodeNumber(2 * number + 1), ..FILE };
     for number in 1..200 {
         let vnode = world.vnodes.get_or_add(fid(number));

@@ -1,0 +1,273 @@
+//! Without the server: a client with write-behind shows what it knows, for days, to those whose rights it knows, and takes changes. When the
+//! server is back, nothing counts that it has not said again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::names_behind::{pause, write_new};
+use crate::support::data::{READ, WRITE, read_all, with_folder};
+use crate::support::laptop::Laptop;
+use crate::support::{
+    ALICE, BOB, CELL, Cell, NOBODY, ROOT_CELL, USER_VOLUME, cell_root, content, names, put,
+};
+use afs_client::users::Holder;
+use afs_client::{Client, Config, Error, Fid, User, WriteBehind};
+use afs_wire::Errno;
+use afs_wire::ids::ViceId;
+use afs_wire::rights::Rights;
+use bytes::Bytes;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rx_security::{Identity, UnixTime, ticket};
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn config(cell: &Cell, number: u8) -> Config {
+    let folder = cell.folder(&format!("cache{number}"));
+    Config { write_behind: Some(WriteBehind::Always), ..with_folder(cell, number, &folder) }
+}
+
+/// Reads as a program does that comes along.
+async fn read(client: &Client, user: User, dir: Fid, name: &str) -> Result<String, Error> {
+    let found = client.lookup(user, dir, name.as_bytes()).await?;
+    let file = client.open(user, found.fid, READ).await?;
+    Ok(String::from_utf8(read_all(&file).await).unwrap())
+}
+
+/// Returns once the client knows that its server is away.
+async fn notice(client: &Client, dir: Fid) {
+    // Of this name nothing is known.
+    let _ = client.lookup(NOBODY, dir, b"unknown").await;
+    pause(client, 60).await;
+}
+
+#[test]
+fn what_was_read_is_there_without_the_server_for_as_long_as_is_set_and_then_no_more() {
+    let world = Cell::new();
+    let set = Config { offline_max: Duration::from_secs(DAY), ..config(&world, 1) };
+    let (one, two) = (world.client_with(set), world.client(2));
+    let fid = world.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            let root = cell_root(&two).await;
+            let dir = two.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid;
+            write_new(&two, dir, "read", "before").await;
+            write_new(&two, dir, "other", "never read").await;
+            let here = one.lookup(NOBODY, cell_root(&one).await, b"dir").await.unwrap().fid;
+            assert_eq!(names(&one, NOBODY, here).await, ["other", "read"]);
+            assert_eq!(read(&one, NOBODY, here, "read").await.unwrap(), "before");
+            dir
+        }
+    });
+    world.cut_off(&one);
+    world.run({
+        let one = one.clone();
+        async move {
+            for round in 0..3 {
+                pause(&one, 7 * HOUR).await;
+                let began = one.now();
+                let dir = one.lookup(NOBODY, cell_root(&one).await, b"dir").await.unwrap().fid;
+                let found = names(&one, NOBODY, dir).await;
+                assert_eq!(found.contains(&"made here".to_owned()), round > 0, "{found:?}");
+                assert!(
+                    ["other", "read"].iter().all(|name| found.contains(&(*name).to_owned())),
+                    "{found:?}"
+                );
+                assert_eq!(read(&one, NOBODY, dir, "read").await.unwrap(), "before");
+                assert!(one.now().since(began) < MINUTE, "it waits: {:?}", one.now().since(began));
+                if round == 0 {
+                    write_new(&one, dir, "made here", "offline").await;
+                }
+            }
+            pause(&one, 4 * HOUR).await;
+            let error = read(&one, NOBODY, fid, "read").await.unwrap_err();
+            assert_eq!(error.errno(), Errno::ETIMEDOUT, "{error}");
+        }
+    });
+    world.run({
+        let two = two.clone();
+        async move {
+            let read = two.lookup(NOBODY, fid, b"read").await.unwrap().fid;
+            put(&two, NOBODY, read, b"changed").await;
+        }
+    });
+    world.let_in();
+    world.run(async move {
+        pause(&one, 60).await;
+        assert_eq!(read(&one, NOBODY, fid, "read").await.unwrap(), "changed");
+        assert_eq!(read(&two, NOBODY, fid, "made here").await.unwrap(), "offline");
+    });
+}
+
+/// The server is back, and others have changed what this client still shows: at the first look after that it is new.
+#[test]
+fn what_counted_without_the_server_does_not_count_when_it_is_back() {
+    let world = Cell::new();
+    let (one, two) = (world.client_with(config(&world, 1)), world.client(2));
+    let root = world.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            let root = cell_root(&two).await;
+            write_new(&two, root, "file", "before").await;
+            assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "before");
+            root
+        }
+    });
+    world.cut_off(&one);
+    world.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            pause(&one, 5 * HOUR).await;
+            assert_eq!(read(&one, NOBODY, root, "file").await.unwrap(), "before");
+            // Written without the server, on what others change meanwhile.
+            let file = one.lookup(NOBODY, root, b"file").await.unwrap().fid;
+            let open = one.open(NOBODY, file, WRITE).await.unwrap();
+            open.write(0, Bytes::from_static(b"of one")).await.unwrap();
+            open.close().await.unwrap();
+            drop(open);
+            put(&two, NOBODY, file, b"of two").await;
+            two.remove(NOBODY, root, b"gone").await.unwrap_err();
+        }
+    });
+    world.let_in();
+    world.run(async move {
+        pause(&one, 120).await;
+        assert_eq!(read(&one, NOBODY, root, "file").await.unwrap(), "of two");
+        assert_eq!(read(&two, NOBODY, root, "file").await.unwrap(), "of two");
+        assert_eq!(one.conflicts().len(), 1, "what was written here is kept");
+    });
+}
+
+/// The token ends while the server is away: its owner goes on, nobody else comes in, and with the server it is over.
+#[test]
+fn a_token_that_ends_without_the_server_locks_its_user_out_only_when_the_server_is_back() {
+    const CAROL: User = User::of(1003);
+    let world = Cell::new();
+    world.grant(0, USER_VOLUME, &[(ViceId(1001), Rights::ALL)]);
+    let one = world.client_with(config(&world, 1));
+    let keys = world.keys().clone();
+    let dir = Fid {
+        volume: USER_VOLUME,
+        ..Fid::root_of(
+            world
+                .run({
+                    let one = one.clone();
+                    async move { cell_root(&one).await }
+                })
+                .cell,
+            ROOT_CELL,
+        )
+    };
+    world.run({
+        let one = one.clone();
+        async move {
+            let now = UnixTime::of(one.runtime().wall_clock());
+            let times = (now, now.plus(Duration::from_secs(HOUR)));
+            let who = Identity::parse("alice").unwrap();
+            let token = ticket::for_user(&keys, &who, CELL, times, &mut StdRng::seed_from_u64(1)).unwrap();
+            one.log_in(CAROL, CELL, Holder { name: "alice".to_owned(), id: None }, token, false).unwrap();
+            let made = one.create_and_open(CAROL, (dir, b"file"), 0o644, WRITE, true).await.unwrap();
+            made.1.write(0, Bytes::from_static(b"private")).await.unwrap();
+            made.1.close().await.unwrap();
+            drop(made);
+            pause(&one, 60).await;
+            assert_eq!(read(&one, CAROL, dir, "file").await.unwrap(), "private");
+            assert_eq!(read(&one, BOB, dir, "file").await.unwrap_err().errno(), Errno::EACCES);
+        }
+    });
+    world.cut_off(&one);
+    world.run({
+        let one = one.clone();
+        async move {
+            notice(&one, dir).await;
+            pause(&one, 3 * HOUR).await;
+            assert_eq!(read(&one, CAROL, dir, "file").await.unwrap(), "private", "a token that has ended");
+            assert_eq!(
+                read(&one, BOB, dir, "file").await.unwrap_err().errno(),
+                Errno::EACCES,
+                "another user"
+            );
+            assert!(read(&one, NOBODY, dir, "file").await.is_err(), "somebody of whom nothing is known");
+        }
+    });
+    world.let_in();
+    world.run(async move {
+        pause(&one, 120).await;
+        assert_eq!(
+            read(&one, CAROL, dir, "file").await.unwrap_err().errno(),
+            Errno::EACCES,
+            "with the server"
+        );
+        assert_eq!(
+            content(&one, ALICE, one.lookup(ALICE, dir, b"file").await.unwrap().fid).await,
+            b"private"
+        );
+    });
+}
+
+/// It sleeps for a day, and wakes where there is no network.
+#[test]
+fn a_laptop_that_was_closed_for_a_day_goes_on_where_it_was() {
+    let world = Cell::new();
+    let two = world.client(2);
+    let laptop = Laptop::new(&world, 1);
+    let one = world.client_on(Arc::new(laptop.clone()), config(&world, 1));
+    let root = world.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            let root = cell_root(&two).await;
+            write_new(&two, root, "file", "text").await;
+            assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "text");
+            root
+        }
+    });
+    world.run({
+        let (one, laptop) = (one.clone(), laptop.clone());
+        async move {
+            laptop.fall_asleep(Duration::from_secs(DAY));
+            pause(&one, 1).await;
+        }
+    });
+    world.cut_off(&one);
+    world.run({
+        let one = one.clone();
+        async move {
+            notice(&one, root).await;
+            let began = one.now();
+            assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "text");
+            write_new(&one, root, "in the train", "a letter").await;
+            assert_eq!(read(&one, NOBODY, root, "in the train").await.unwrap(), "a letter");
+            assert!(one.now().since(began) < MINUTE, "it waits: {:?}", one.now().since(began));
+        }
+    });
+    world.let_in();
+    world.run(async move {
+        pause(&one, 120).await;
+        assert_eq!(read(&two, NOBODY, root, "in the train").await.unwrap(), "a letter");
+    });
+}
+
+/// A client without write-behind shows nothing that no server promises.
+#[test]
+fn without_write_behind_nothing_counts_beyond_its_promise() {
+    let world = Cell::new();
+    let folder = world.folder("cache1");
+    let plain = Config { patience: Duration::from_secs(30), ..with_folder(&world, 1, &folder) };
+    let (one, two) = (world.client_with(plain), world.client(2));
+    let root = world.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            let root = cell_root(&two).await;
+            write_new(&two, root, "file", "text").await;
+            assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "text");
+            root
+        }
+    });
+    world.cut_off(&one);
+    world.run(async move {
+        pause(&one, 5 * HOUR).await;
+        assert!(read(&one, NOBODY, root, "file").await.is_err());
+    });
+}
