@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::etcd_cell::{
-    EtcdCell, NO_QUORUM, at_last, checked, is_here, metrics, said, stock_server, volume_entry,
+    EtcdCell, NO_QUORUM, at_last, checked, id_of, is_here, metrics, new_user, new_volume, said, stock_server,
+    volume_entry,
 };
 use afs_lab::caller::{Client, Credentials};
 use afs_lab::peers::etcd::Etcd;
@@ -14,7 +15,7 @@ use afs_wire::ids::{Name, ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::rxafs::GetVolumeInfo;
 use afs_wire::ubik::vote::{Debug, Vote};
-use afs_wire::vl::{CreateEntryN, GetEntryByNameN, GetNewVolumeId, VlName};
+use afs_wire::vl::{GetEntryByNameN, GetNewVolumeId, VlName};
 use rx_proto::abort::AbortCode;
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 
@@ -28,16 +29,9 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
         cell.addresses.iter().map(|address| client.protection_server(*address, &superuser)).collect();
     for round in 0..30 {
         let name = format!("user{round}");
-        let new = NewEntry {
-            name: XdrString::new(name.clone().into_bytes()).unwrap(),
-            flag: PRUSER,
-            owner: ViceId(0),
-        };
-        let id = at_last(&servers[round % 3], &new).await.id;
+        let id = new_user(&servers[round % 3], &name).await;
         for server in &servers {
-            let names = XdrArray::new(vec![CharVec::from_text(&name).unwrap()]).unwrap();
-            let ids = at_last(server, &NameToID { names }).await.ids;
-            assert_eq!(ids[0], id, "{name}");
+            assert_eq!(id_of(server, &name).await, id, "{name}");
         }
     }
     for address in &cell.addresses {
@@ -114,24 +108,18 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let superuser = cell.superuser();
     let [first, second] = [0, 1].map(|server| client.protection_server(cell.addresses[server], &superuser));
-    let new = |name: &str| NewEntry {
-        name: XdrString::new(name.as_bytes().to_vec()).unwrap(),
-        flag: PRUSER,
-        owner: ViceId(0),
-    };
     let knows = async |name: &str| {
         let mut known = [false; 2];
         for (known, server) in known.iter_mut().zip([&first, &second]) {
-            let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
-            *known = at_last(server, &NameToID { names }).await.ids[0] != ViceId::ANONYMOUS;
+            *known = id_of(server, name).await != ViceId::ANONYMOUS;
         }
         known
     };
-    at_last(&first, &new("before")).await;
+    new_user(&first, "before").await;
     let snapshot = cell.etcd.folder().join("snapshot").display().to_string();
     let (is_saved, text) = cell.etcd.control(&["snapshot", "save", &snapshot]);
     assert!(is_saved, "{text}");
-    at_last(&second, &new("lost")).await;
+    new_user(&second, "lost").await;
     for name in ["before", "lost"] {
         assert_eq!(knows(name).await, [true; 2], "{name}");
     }
@@ -152,7 +140,7 @@ async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() 
     assert_eq!(knows("before").await, [true; 2]);
     // Their watches go on too.
     for (server, name) in [(&first, "again"), (&second, "once-more")] {
-        at_last(server, &new(name)).await;
+        new_user(server, name).await;
         assert_eq!(knows(name).await, [true; 2], "{name}");
     }
 }
@@ -263,22 +251,19 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     let make = async |name: &str| {
         let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
         let pt = client.protection_server(address, &Credentials::superuser(&keys).unwrap());
-        let name = XdrString::new(name.as_bytes().to_vec()).unwrap();
-        at_last(&pt, &NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await.id
+        new_user(&pt, name).await
     };
     let make_volume = async |name: &str| {
         let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
         let vl = client.location_server(address, &Credentials::superuser(&keys).unwrap());
         let id = at_last(&vl, &GetNewVolumeId { bump_count: 1 }).await.new_volid;
-        let entry = volume_entry(name, id);
-        at_last(&vl, &CreateEntryN { entry }).await;
+        new_volume(&vl, volume_entry(name, id)).await;
         id
     };
     let found = async |users: &[(&str, ViceId)], volumes: &[(&str, VolumeId)]| {
         let pt = client.protection_server(address, &Credentials::Anonymous);
         for (name, id) in users {
-            let names = XdrArray::new(vec![CharVec::from_text(*name).unwrap()]).unwrap();
-            assert_eq!(at_last(&pt, &NameToID { names }).await.ids[0], *id, "{name}");
+            assert_eq!(id_of(&pt, name).await, *id, "{name}");
         }
         let vl = client.location_server(address, &Credentials::Anonymous);
         for (name, id) in volumes {
@@ -351,18 +336,14 @@ async fn databases_that_are_replaced_are_taken_by_running_servers() {
         let name = XdrString::new(name.as_bytes().to_vec()).unwrap();
         servers[server].rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await
     };
-    let find = async |server: usize, name: &str| {
-        let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
-        at_last(&servers[server], &NameToID { names }).await.ids[0]
-    };
+    let find = async |server: usize, name: &str| id_of(&servers[server], name).await;
     let file = cell.states[0].path().join("prdb.DB0");
     let afar = |verb: &str, more: &[&str]| {
         let mut command = our_program();
         command.arg(verb).arg("--config").arg(cell.config(0)).arg("--prdb").arg(&file).args(more);
         command
     };
-    let name = XdrString::new(b"kept".to_vec()).unwrap();
-    let kept = at_last(&servers[0], &NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await.id;
+    let kept = new_user(&servers[0], "kept").await;
     let exported = run(afar("export", &[]));
     assert!(exported.status.success(), "{}", said(&exported));
 
@@ -400,7 +381,7 @@ async fn a_file_server_that_cannot_know_where_a_volume_is_says_so() {
     let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
     let vl = client.location_server(address, &Credentials::superuser(&keys).unwrap());
     let id = at_last(&vl, &GetNewVolumeId { bump_count: 1 }).await.new_volid;
-    at_last(&vl, &CreateEntryN { entry: volume_entry("a.volume", id) }).await;
+    new_volume(&vl, volume_entry("a.volume", id)).await;
     let files = client.file_server(address, &Credentials::Anonymous);
     let ask = async || {
         let name = Name::new(b"a.volume".to_vec()).unwrap();
@@ -503,8 +484,7 @@ async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_
         assert!(!note.exists());
         let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let pt = client.protection_server(address, &Credentials::Anonymous);
-        let names = XdrArray::new(vec![CharVec::from_text("admin").unwrap()]).unwrap();
-        assert_eq!(at_last(&pt, &NameToID { names }).await.ids[0], ViceId(1));
+        assert_eq!(id_of(&pt, "admin").await, ViceId(1));
     }
     // Another one that begins with a key of its own is still told that it has the wrong one.
     let other = Folder::new("cut-other");

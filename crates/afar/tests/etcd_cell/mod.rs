@@ -12,11 +12,14 @@ use std::time::{Duration, Instant};
 use afs_lab::caller::{Credentials, Server};
 use afs_lab::peers::etcd::Etcd;
 pub(crate) use afs_lab::peers::etcd::is_here;
-use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
-use afs_wire::vl::{EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
+use afs_wire::abort::{PRDBFAIL, PREXIST, VL_IO, VL_NAMEEXIST};
+use afs_wire::ids::{HostAddr, PartitionId, ViceId, VolumeId};
+use afs_wire::pt::{NameToID, NewEntry, PRUSER};
+use afs_wire::vl::{CreateEntryN, EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
 use rx_security::KeySet;
+use rxgen::Abort;
 use rxgen::rpc::Rpc;
-use rxgen::xdr::CharVec;
+use rxgen::xdr::{CharVec, XdrArray, XdrString};
 
 use ways::Way;
 
@@ -31,15 +34,53 @@ pub(crate) const NO_QUORUM: i32 = 5376;
 
 /// Asks a server until it knows: one that had no answer of etcd's for a second has changed nothing, and says so.
 pub(crate) async fn at_last<R: Rpc>(server: &Server, args: &R) -> R::Reply {
+    settled(server, args, None).await.unwrap()
+}
+
+/// Makes what is not there, as [`at_last`] asks. `None` if it was made by an attempt that ended before etcd said what became of it: the server
+/// waits five seconds, and then cannot know.
+async fn made<R: Rpc>(server: &Server, args: &R, [undecided, exists]: [Abort; 2]) -> Option<R::Reply> {
+    settled(server, args, Some([undecided, exists])).await
+}
+
+async fn settled<R: Rpc>(server: &Server, args: &R, codes: Option<[Abort; 2]>) -> Option<R::Reply> {
     let until = Instant::now() + TIMEOUT;
+    let mut was_undecided = false;
     loop {
-        match server.rpc(args).await {
-            Err(error) if error.code() == Some(NO_QUORUM) && Instant::now() < until => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            answer => return answer.unwrap(),
+        let answer = server.rpc(args).await;
+        let code = answer.as_ref().err().and_then(|error| error.code());
+        let is = |which: usize| code.is_some() && code == codes.map(|codes| codes[which].0);
+        if was_undecided && is(1) {
+            return None;
         }
+        let is_late = Instant::now() >= until;
+        was_undecided |= is(0);
+        if is_late || code != Some(NO_QUORUM) && !is(0) {
+            return Some(answer.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The number of a name that anybody may look up.
+pub(crate) async fn id_of(server: &Server, name: &str) -> ViceId {
+    let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
+    at_last(server, &NameToID { names }).await.ids[0]
+}
+
+/// Makes a user.
+pub(crate) async fn new_user(server: &Server, name: &str) -> ViceId {
+    let new =
+        NewEntry { name: XdrString::new(name.as_bytes().to_vec()).unwrap(), flag: PRUSER, owner: ViceId(0) };
+    match made(server, &new, [PRDBFAIL, PREXIST]).await {
+        Some(reply) => reply.id,
+        None => id_of(server, name).await,
+    }
+}
+
+/// Makes a volume's entry.
+pub(crate) async fn new_volume(server: &Server, entry: NvldbEntry) {
+    made(server, &CreateEntryN { entry }, [VL_IO, VL_NAMEEXIST]).await;
 }
 
 /// What a check of a server finds, once all whom it asks have said something: on a busy machine they may be late.
