@@ -102,18 +102,22 @@ read -ra features < <(scripts/features.sh)
 [ ${#features[@]} -gt 0 ] || { skipped=$((skipped + 1)); notes+=("SKIPPED: all tests of etcd: there is no protoc that works"); }
 
 begin build
-scripts/rust.sh cargo build --workspace --all-targets "${features[@]}" || { fail "build"; finish; }
+# The programs from elsewhere, most of which it has to wait for, beside it.
+scripts/tools.sh ${is_all:+--all} > target/tools.log 2>&1 & tools=$!
+scripts/rust.sh cargo build --workspace --all-targets "${features[@]}" || { wait "$tools"; fail "build"; finish; }
 # The tests that run the programs need not build them again.
 export AFAR_IS_BUILT=1
 
 begin tools
-scripts/tools.sh ${is_all:+--all} || fail "scripts/tools.sh"
+wait "$tools" || fail "scripts/tools.sh"
+cat target/tools.log
 
-# What no test waits for is done beside them, as most tests wait: lint, and the packages, which are made of what is built. Lint is not begun
-# before cargo runs the first test, as cargo would wait for it.
-tests_ended=target/tests-ended
+# Most tests wait, so those of stock peers run beside those of afar alone; and so do lint, and the packages, which are made of what is built.
+# Lint is not begun before cargo runs the first tests, as they would wait for each other.
+outputs=("$output") peers_output=$PWD/target/peers-output.log tests_ended=target/tests-ended
+[ -z "$is_all" ] || outputs+=("$peers_output")
 lint() {
-    until grep -q '^ *Running ' "$output" || [ -e "$tests_ended" ]; do sleep 1; done
+    until [ "$(grep -l '^ *Running ' "${outputs[@]}" | wc -l)" = ${#outputs[@]} ] || [ -e "$tests_ended" ]; do sleep 1; done
     nice -n 19 scripts/lint.sh "$lint_record" > target/lint.log 2>&1
 }
 packages() {
@@ -123,33 +127,40 @@ packages() {
 
 begin tests
 rm -f "$tests_ended"
-: > "$output"
-lint & lint=$!
-[ -z "$is_all" ] || { packages & packages=$!; }
+for file in "${outputs[@]}"; do : > "$file"; done
 before=$failed
 limit=() left=$((tests_end - SECONDS))
 [ -t 0 ] || limit=(timeout --kill-after=60 "$((left > 60 ? left : 60))")
-cargo_test() {
-    scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-fast "$@" 2>&1 | tee "$output"
-    status=${PIPESTATUS[0]}
-    sum_cargo "$output"
-    note_failures "$output"
+# cargo_test SELECTION...: of the same build each time: without a crate, cargo would choose other features for the rest.
+cargo_test() { scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-fast "$@" 2>&1; }
+lint & lint=$!
+[ -z "$is_all" ] || {
+    packages & packages=$!
+    cargo_test --test cells --test interop > "$peers_output" & peers=$!
 }
-if [ -n "$is_all" ]; then
-    cargo_test
-else
-    # Of the same build: without a crate, cargo would choose other features for the rest.
-    mapfile -t programs < <(sed -n 's/^name = "\(.*_tests\)"$/--test=\1/p' crates/*/Cargo.toml)
-    cargo_test --lib --bins "${programs[@]}"
-    first=$status
-    cargo_test --doc
-    status=$((first ? first : status))
-fi
+statuses=()
+alone() {
+    cargo_test "$@" | tee -a "$output"
+    statuses+=("${PIPESTATUS[0]}")
+}
+alone --lib --bins --test '*_tests' --test short_run
+alone --doc
+[ -z "$is_all" ] || {
+    wait "$peers"
+    statuses+=("$?")
+    cat "$peers_output"
+}
 touch "$tests_ended"
-# 137 if it took more than a signal to end.
-case $status in 124 | 137) fail "the tests had not ended $tests_end s after the start" ;; esac
-# A test program that died has no result line.
-[ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
+for file in "${outputs[@]}"; do
+    sum_cargo "$file"
+    note_failures "$file"
+done
+for status in "${statuses[@]}"; do
+    # 137 if it took more than a signal to end.
+    case $status in 124 | 137) fail "the tests had not ended $tests_end s after the start" ;; esac
+    # A test program that died has no result line.
+    [ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
+done
 
 begin lint
 lint_status=0
