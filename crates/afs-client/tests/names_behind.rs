@@ -12,7 +12,7 @@ use afs_wire::Errno;
 use afs_wire::ids::AfsTime;
 use bytes::Bytes;
 
-fn behind(cell: &Cell, number: u8) -> Config {
+pub(crate) fn behind(cell: &Cell, number: u8) -> Config {
     let folder = cell.folder(&format!("cache{number}"));
     Config { write_behind: Some(WriteBehind::Always), ..with_folder(cell, number, &folder) }
 }
@@ -27,9 +27,16 @@ pub(crate) async fn pause(client: &Client, seconds: u64) {
 }
 
 /// The root of the volume, whose names are known.
-async fn listed_root(client: &Client) -> Fid {
+pub(crate) async fn listed_root(client: &Client) -> Fid {
     let root = cell_root(client).await;
     client.read_dir(NOBODY, root).await.unwrap();
+    root
+}
+
+/// The same, of a client that is cut off then.
+pub(crate) fn cut_off_at_root(cell: &Cell, client: &Client) -> Fid {
+    let root = cell.run_with(client, |client| async move { listed_root(&client).await });
+    cell.cut_off(client);
     root
 }
 
@@ -126,23 +133,16 @@ fn what_is_made_waits_for_no_server_and_is_seen_by_all() {
 fn what_is_made_and_removed_at_once_is_never_sent() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1)), world.client(2));
-    let root = world.run({
-        let one = one.clone();
-        async move { listed_root(&one).await }
-    });
-    world.cut_off(&one);
-    world.run({
-        let one = one.clone();
-        async move {
-            // Some are under way, and fail.
-            for number in 0..64 {
-                one.make_dir(NOBODY, root, format!("d{number}").as_bytes(), 0o755).await.unwrap();
-            }
-            pause(&one, 1).await;
-            write_new(&one, root, "lock", "mine").await;
-            one.remove(NOBODY, root, b"lock").await.unwrap();
-            assert_eq!((one.waiting().changes, one.dirty_bytes()), (64, 0));
+    let root = cut_off_at_root(&world, &one);
+    world.run_with(&one, |one| async move {
+        // Some are under way, and fail.
+        for number in 0..64 {
+            one.make_dir(NOBODY, root, format!("d{number}").as_bytes(), 0o755).await.unwrap();
         }
+        pause(&one, 1).await;
+        write_new(&one, root, "lock", "mine").await;
+        one.remove(NOBODY, root, b"lock").await.unwrap();
+        assert_eq!((one.waiting().changes, one.dirty_bytes()), (64, 0));
     });
     world.let_in();
     world.run(async move {
@@ -160,23 +160,16 @@ fn what_is_made_and_removed_at_once_is_never_sent() {
 fn work_goes_on_while_the_server_is_away_and_is_there_when_it_is_back() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1)), world.client(2));
-    let root = world.run({
-        let one = one.clone();
-        async move { listed_root(&one).await }
-    });
-    world.cut_off(&one);
-    world.run({
-        let one = one.clone();
-        async move {
-            make_tree(&one, root).await;
-            pause(&one, 300).await;
-            assert_eq!(tree(&one, root).await, expected());
-            write_new(&one, root, "later", "text").await;
-            let fid = one.lookup(NOBODY, root, b"later").await.unwrap().fid;
-            let file = one.open(NOBODY, fid, WRITE).await.unwrap();
-            file.fsync().await.expect_err("it is not at the server");
-            one.remove(NOBODY, root, b"later").await.unwrap();
-        }
+    let root = cut_off_at_root(&world, &one);
+    world.run_with(&one, |one| async move {
+        make_tree(&one, root).await;
+        pause(&one, 300).await;
+        assert_eq!(tree(&one, root).await, expected());
+        write_new(&one, root, "later", "text").await;
+        let fid = one.lookup(NOBODY, root, b"later").await.unwrap().fid;
+        let file = one.open(NOBODY, fid, WRITE).await.unwrap();
+        file.fsync().await.expect_err("it is not at the server");
+        one.remove(NOBODY, root, b"later").await.unwrap();
     });
     world.let_in();
     world.run(async move {
@@ -193,21 +186,15 @@ fn what_was_made_outlasts_a_loss_of_power() {
         let world = Cell::new();
         let disk = SimulatedDisk::new(64 << 20);
         let one = world.client_with(on_disk(&world, 1, &disk));
-        let root = world.run({
-            let one = one.clone();
-            async move { listed_root(&one).await }
-        });
+        let root = world.run_with(&one, |one| async move { listed_root(&one).await });
         if seed % 2 == 0 {
             world.cut_off(&one);
         }
-        world.run({
-            let one = one.clone();
-            async move {
-                make_tree(&one, root).await;
-                // A close has all before it outlast the loss too.
-                write_new(&one, root, "last", "closed").await;
-                pause(&one, seed / 4).await;
-            }
+        world.run_with(&one, |one| async move {
+            make_tree(&one, root).await;
+            // A close has all before it outlast the loss too.
+            write_new(&one, root, "last", "closed").await;
+            pause(&one, seed / 4).await;
         });
         let after = disk.after_power_loss(seed);
         world.cut_off(&one);
@@ -230,11 +217,7 @@ fn what_was_made_outlasts_a_loss_of_power() {
 fn two_files_of_one_name_are_both_kept_and_two_directories_become_one() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1)), world.client(2));
-    let root = world.run({
-        let one = one.clone();
-        async move { listed_root(&one).await }
-    });
-    world.cut_off(&one);
+    let root = cut_off_at_root(&world, &one);
     world.run({
         let (one, two) = (one.clone(), two.clone());
         async move {
@@ -263,15 +246,12 @@ fn two_files_of_one_name_are_both_kept_and_two_directories_become_one() {
 fn a_rename_removes_nothing_that_others_have_made_meanwhile() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1)), world.client(2));
-    let root = world.run({
-        let one = one.clone();
-        async move {
-            let root = listed_root(&one).await;
-            write_new(&one, root, "old", "ours").await;
-            write_new(&one, root, "gone", "first").await;
-            pause(&one, 5).await;
-            root
-        }
+    let root = world.run_with(&one, |one| async move {
+        let root = listed_root(&one).await;
+        write_new(&one, root, "old", "ours").await;
+        write_new(&one, root, "gone", "first").await;
+        pause(&one, 5).await;
+        root
     });
     world.cut_off(&one);
     world.run({
@@ -324,14 +304,11 @@ fn a_file_is_not_replaced_by_one_whose_data_could_not_be_stored() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1)), world.client(2));
     world.sim.set_network(|_, _, _, _| Fate::Arrives(Duration::from_millis(5)));
-    let root = world.run({
-        let one = one.clone();
-        async move {
-            let root = listed_root(&one).await;
-            write_new(&one, root, "text", "old").await;
-            pause(&one, 5).await;
-            root
-        }
+    let root = world.run_with(&one, |one| async move {
+        let root = listed_root(&one).await;
+        write_new(&one, root, "text", "old").await;
+        pause(&one, 5).await;
+        root
     });
     world.volume(0, ROOT_CELL).change_info(|info| info.max_quota_kib = 10).unwrap();
     world.run(async move {

@@ -109,23 +109,20 @@ fn a_new_name_never_shows_less_than_the_file_had_when_it_was_made() {
 fn an_fsync_brings_all_that_was_closed_before_to_the_server() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1, WriteBehind::Always)), world.client(2));
-    world.run({
-        let one = one.clone();
-        async move {
-            // New names are made here, too.
-            let root = cell_root(&one).await;
-            one.read_dir(NOBODY, root).await.unwrap();
-            let mut files = Vec::new();
-            for number in 0..40 {
-                files.push(make(&one, &format!("file{number}")).await);
-            }
-            for file in &files {
-                write_and_close(file, "closed").await;
-            }
-            let last = make(&one, "last").await;
-            last.write(0, Bytes::from_static(b"synced")).await.unwrap();
-            last.fsync().await.unwrap();
+    world.run_with(&one, |one| async move {
+        // New names are made here, too.
+        let root = cell_root(&one).await;
+        one.read_dir(NOBODY, root).await.unwrap();
+        let mut files = Vec::new();
+        for number in 0..40 {
+            files.push(make(&one, &format!("file{number}")).await);
         }
+        for file in &files {
+            write_and_close(file, "closed").await;
+        }
+        let last = make(&one, "last").await;
+        last.write(0, Bytes::from_static(b"synced")).await.unwrap();
+        last.fsync().await.unwrap();
     });
     world.cut_off(&one);
     world.run(async move {
@@ -140,14 +137,11 @@ fn an_fsync_brings_all_that_was_closed_before_to_the_server() {
 fn what_others_stored_before_is_kept_and_what_was_closed_here_too() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1, WriteBehind::Always)), world.client(2));
-    let fid = world.run({
-        let one = one.clone();
-        async move {
-            let file = make(&one, "file").await;
-            file.write(0, Bytes::from_static(b"first")).await.unwrap();
-            file.flush().await.unwrap();
-            file.fid()
-        }
+    let fid = world.run_with(&one, |one| async move {
+        let file = make(&one, "file").await;
+        file.write(0, Bytes::from_static(b"first")).await.unwrap();
+        file.flush().await.unwrap();
+        file.fid()
     });
     world.cut_off(&one);
     world.run({
@@ -176,26 +170,20 @@ fn what_others_stored_before_is_kept_and_what_was_closed_here_too() {
 fn what_was_closed_while_the_server_was_away_is_there_when_it_is_back() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1, WriteBehind::Always)), world.client(2));
-    let fid = world.run({
-        let one = one.clone();
-        async move {
-            let file = make(&one, "file").await;
-            file.fid()
-        }
+    let fid = world.run_with(&one, |one| async move {
+        let file = make(&one, "file").await;
+        file.fid()
     });
     world.cut_off(&one);
-    world.run({
-        let one = one.clone();
-        async move {
-            let file = one.open(NOBODY, fid, WRITE).await.unwrap();
-            write_and_close(&file, "written on the way").await;
-            drop(file);
-            let again = one.open(NOBODY, fid, READ).await.unwrap();
-            assert_eq!(read_all(&again).await, b"written on the way");
-            let again = one.open(NOBODY, fid, WRITE).await.unwrap();
-            again.fsync().await.expect_err("it is not at the server");
-            pause(&one, Duration::from_secs(60)).await;
-        }
+    world.run_with(&one, |one| async move {
+        let file = one.open(NOBODY, fid, WRITE).await.unwrap();
+        write_and_close(&file, "written on the way").await;
+        drop(file);
+        let again = one.open(NOBODY, fid, READ).await.unwrap();
+        assert_eq!(read_all(&again).await, b"written on the way");
+        let again = one.open(NOBODY, fid, WRITE).await.unwrap();
+        again.fsync().await.expect_err("it is not at the server");
+        pause(&one, Duration::from_secs(60)).await;
     });
     world.let_in();
     world.run(async move {
@@ -210,31 +198,25 @@ fn after_a_loss_of_power(mode: WriteBehind, seed: u64, wait: Duration) -> Vec<Ve
     let world = Cell::new();
     let disk = SimulatedDisk::new(64 << 20);
     let one = world.client_with(on_disk(&world, 1, mode, &disk));
-    let files = world.run({
-        let one = one.clone();
-        async move {
-            let mut files = Vec::new();
-            for number in 0..10 {
-                files.push(make(&one, &format!("file{number}")).await);
-            }
-            files
+    let files = world.run_with(&one, |one| async move {
+        let mut files = Vec::new();
+        for number in 0..10 {
+            files.push(make(&one, &format!("file{number}")).await);
         }
+        files
     });
     world.cut_off(&one);
-    let fids = world.run({
-        let one = one.clone();
-        async move {
-            let mut fids = Vec::new();
-            for (number, file) in files.into_iter().enumerate() {
-                file.write(0, Bytes::from(vec![number as u8 + 1; 5000 * (number + 1) * (number + 1)]))
-                    .await
-                    .unwrap();
-                file.close().await.unwrap();
-                fids.push(file.fid());
-            }
-            pause(&one, wait).await;
-            fids
+    let fids = world.run_with(&one, |one| async move {
+        let mut fids = Vec::new();
+        for (number, file) in files.into_iter().enumerate() {
+            file.write(0, Bytes::from(vec![number as u8 + 1; 5000 * (number + 1) * (number + 1)]))
+                .await
+                .unwrap();
+            file.close().await.unwrap();
+            fids.push(file.fid());
         }
+        pause(&one, wait).await;
+        fids
     });
     let after = disk.after_power_loss(seed);
     let two = world.client_with(on_disk(&world, 2, mode, &after));

@@ -90,6 +90,15 @@ pub struct Cell {
     folder: Option<Folder>,
 }
 
+impl Drop for Cell {
+    /// Ends the world: its tasks hold it and the clients, and each of these the disk of its cache.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.sim.end();
+        }
+    }
+}
+
 /// What the folders of a cell are in that has none of the machine's.
 const NOWHERE: &str = "/nowhere";
 
@@ -425,6 +434,15 @@ impl Cell {
     /// Runs a test's work to its end, in virtual time.
     pub fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         self.sim.block_on(work)
+    }
+
+    /// The same of work with a client, which the test goes on to use.
+    pub fn run_with<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
+        &self,
+        client: &Client,
+        work: impl FnOnce(Client) -> W,
+    ) -> T {
+        self.run(work(client.clone()))
     }
 }
 
