@@ -357,6 +357,20 @@ impl Cache {
         lock(&self.inner.shared.index).conflicts.values().cloned().collect()
     }
 
+    /// Reads at most so many bytes of what was put aside; none at its end.
+    ///
+    /// # Errors
+    ///
+    /// The disk's; somebody has taken the file away.
+    pub fn read_conflict(
+        &self,
+        conflict: &Conflict,
+        position: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, CacheError> {
+        self.inner.shared.read_conflict(conflict, position, length)
+    }
+
     /// Forgets a conflict, and removes its files.
     ///
     /// # Errors

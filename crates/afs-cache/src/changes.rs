@@ -332,6 +332,35 @@ impl Cache {
         self.inner.shared.commit(batch)
     }
 
+    /// The files into which something was written that was put aside, and that were not stored since: what is there is less than programs have
+    /// seen.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn put_aside_files(&self) -> Result<Vec<FileKey>, CacheError> {
+        let mut all = Vec::new();
+        self.inner.shared.scan_or_drop(&records::all_aside(), |key, row| {
+            records::unsealed(key, row)?;
+            all.push(records::file_of(key)?);
+            Some(())
+        })?;
+        Ok(all)
+    }
+
+    /// Forgets that something of these files was put aside: they are stored now, or nothing waits that is about them. What was put aside stays.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn forget_put_aside(&self, keys: &[FileKey]) -> Result<(), CacheError> {
+        let mut batch = Batch::default();
+        for &key in keys {
+            batch.delete(records::aside(key));
+        }
+        self.inner.shared.commit(batch)
+    }
+
     /// Returns when all that was kept and promised before outlasts a loss of power. It waits for the disk.
     ///
     /// # Errors

@@ -61,8 +61,9 @@ impl Conflict {
         text
     }
 
-    /// The most bytes that it takes: what was written.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// The bytes that were written, which is the most that it takes.
+    #[must_use]
+    pub fn written(&self) -> u64 {
         self.ranges.iter().map(|range| range.end.saturating_sub(range.start)).fold(0, u64::saturating_add)
     }
 

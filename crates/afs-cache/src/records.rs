@@ -9,6 +9,7 @@
 //! | 4, number of a cached file | [`crate::Conflict`], as text |
 //! | 5, number of a change | [`crate::Change`] |
 //! | 6, [`FileKey`] of what was made here | [`crate::RealId`] |
+//! | 7, [`FileKey`] of what was put aside and not stored since | nothing |
 //!
 //! Each row ends with a checksum of its key and of what is before: a row that a disk has changed must not pass for one that says
 //! which bytes are whose.
@@ -28,6 +29,7 @@ mod table {
     pub(super) const CONFLICT: u8 = 4;
     pub(super) const CHANGE: u8 = 5;
     pub(super) const REAL_ID: u8 = 6;
+    pub(super) const ASIDE: u8 = 7;
 }
 
 /// Ranges of what is there that a row has at most: the longest count, as what is not in the row is only fetched again
@@ -252,6 +254,16 @@ pub(crate) fn real_id(key: FileKey) -> Key {
 /// The prefix of the keys of all real numbers.
 pub(crate) fn real_ids() -> Vec<u8> {
     vec![table::REAL_ID]
+}
+
+/// The key that says of a file that something of it was put aside.
+pub(crate) fn aside(key: FileKey) -> Key {
+    of_file(table::ASIDE, key)
+}
+
+/// The prefix of these keys.
+pub(crate) fn all_aside() -> Vec<u8> {
+    vec![table::ASIDE]
 }
 
 fn of_file(table: u8, key: FileKey) -> Key {

@@ -6,10 +6,12 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::names_behind::{on_disk, pause, tree, write_new};
 use crate::support::{Cell, NOBODY, names};
-use afs_client::{Client, Error};
+use afs_client::{Client, Config, Error};
 use afs_dns::{Answer, Asking, NoAnswer, Question, Record, Resolver};
 use afs_sim::Sim;
+use afs_store::disk::SimulatedDisk;
 use afs_wire::Errno;
 use futures_util::future::join_all;
 use rx::Runtime;
@@ -197,6 +199,40 @@ fn who_gives_up_waiting_does_not_end_the_look_up_for_others() {
         let (_, found) = futures_util::future::join(impatient, look_up(&client, "far.test")).await;
         found.unwrap();
         assert_eq!(dns.asked(), [SRV, ADDRESS]);
+    });
+}
+
+/// A laptop starts before its network is there.
+#[test]
+fn changes_of_a_cell_that_the_dns_does_not_know_at_the_start_are_made_when_it_does() {
+    let world = Cell::new();
+    let dns = Dns::new(&world);
+    let disk = SimulatedDisk::new(64 << 20);
+    let client = |number, disk: &SimulatedDisk| {
+        let dns = Some(Arc::clone(&dns) as Arc<dyn Resolver>);
+        world.client_with(Config { dns, ..on_disk(&world, number, disk) })
+    };
+    let one = client(1, &disk);
+    let root = world.run_with(&one, |one| async move {
+        list(&one, "far.test").await;
+        let found = one.lookup(NOBODY, one.root(), b".far.test").await.unwrap();
+        one.target(NOBODY, found.fid).await.unwrap()
+    });
+    world.cut_off(&one);
+    world.run_with(&one, |one| async move { write_new(&one, root, "file", "text").await });
+    dns.set_silent(true);
+    let after = disk.after_kill();
+    drop(one);
+    let (two, three) = (client(2, &after), world.client(3));
+    world.let_in();
+    world.run(async move {
+        pause(&two, 60).await;
+        assert_eq!(two.waiting().changes, 1, "that it waits is known");
+        dns.set_silent(false);
+        pause(&two, 120).await;
+        assert_eq!((two.waiting().changes, two.dirty_bytes()), (0, 0));
+        assert_eq!(tree(&three, support::cell_root(&three).await).await, ["/file=text"]);
+        assert!(two.conflicts().is_empty());
     });
 }
 

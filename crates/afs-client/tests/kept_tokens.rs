@@ -189,7 +189,13 @@ async fn a_user_with_very_many_tokens_fills_no_folder() {
 
 /// Counts the warnings of a thread.
 #[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
+pub(crate) struct Warnings(Arc<AtomicUsize>);
+
+impl Warnings {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -220,9 +226,9 @@ async fn that_tokens_are_not_kept_is_told_once_and_only_where_somebody_has_one()
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let client = client("one.test two.test").await;
     client.keep_no_tokens(io::ErrorKind::Unsupported.into());
-    assert_eq!(warnings.0.load(Ordering::Relaxed), 0);
+    assert_eq!(warnings.count(), 0);
     for (user, cell) in [(ALICE, "one.test"), (ALICE, "two.test"), (CAROL, "one.test")] {
         log_in(&client, user, cell, "them", 1000);
-        assert_eq!(warnings.0.load(Ordering::Relaxed), 1, "{cell}");
+        assert_eq!(warnings.count(), 1, "{cell}");
     }
 }

@@ -8,6 +8,7 @@ mod locks;
 mod moves;
 mod names;
 mod names_behind;
+mod names_left;
 mod names_random;
 mod offline;
 mod outages;

@@ -44,6 +44,15 @@ const MISSING_LIFE: Duration = Duration::from_secs(10);
 /// bytes.
 const ENTRIES_MAX: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
 
+/// A queue of calls that change volumes: those of one server share one, so that one which does not answer holds up no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Queue {
+    /// The server of this number.
+    Server(u32),
+    /// A volume whose server is not known.
+    Volume(CellIndex, VolumeId),
+}
+
 /// A volume, with all of its kinds, and the servers that have them.
 #[derive(Debug)]
 pub struct VolumeEntry {
@@ -202,6 +211,14 @@ impl Locations {
         let entry = table.by_id.get(&(cell, volume)).map(Arc::clone)?;
         table.by_name.promote(&(cell, entry.name.clone()));
         Some(entry)
+    }
+
+    /// The queue in which calls to a volume wait for their turn.
+    pub fn queue_of(&self, cell: CellIndex, volume: VolumeId) -> Queue {
+        let entry = self.lock().by_id.get(&(cell, volume)).map(Arc::clone);
+        let site =
+            entry.as_ref().and_then(|e| e.sites.iter().find(|site| site.flags.contains(SiteFlags::RW_VOL)));
+        site.map_or(Queue::Volume(cell, volume), |site| Queue::Server(site.server.id))
     }
 
     /// True if somebody works on the volume of an id, as the VLDB said last.

@@ -40,6 +40,7 @@ impl Shared {
         file.set_forgotten();
         let mut batch = Batch::default();
         records::put(&mut batch, records::conflict(conflict.number), conflict.encode());
+        records::put(&mut batch, records::aside(file.key()), []);
         // It may have been replaced by another version, whose row is not to go.
         let is_known = index.files.get(&file.key()).is_some_and(|entry| entry.number == file.number());
         if is_known {
@@ -59,7 +60,7 @@ impl Shared {
         self.move_aside(&conflict)?;
         file.set_left(false);
         index.conflicts.insert(conflict.number, conflict.clone());
-        self.grow(conflict.bytes());
+        self.grow(conflict.written());
         let beyond = self.beyond_limit(&index.conflicts, conflict.number);
         drop(index);
         for old in beyond {
@@ -72,13 +73,13 @@ impl Shared {
     /// The conflicts beyond the limit, the lowest numbers first.
     fn beyond_limit(&self, all: &BTreeMap<u64, Conflict>, newest: u64) -> Vec<Conflict> {
         let limit = self.limit.load(Ordering::Relaxed) / ASIDE_PART;
-        let mut total: u64 = all.values().map(Conflict::bytes).sum();
+        let mut total: u64 = all.values().map(Conflict::written).sum();
         let mut beyond = Vec::new();
         for old in all.values().filter(|old| old.number != newest) {
             if total <= limit {
                 break;
             }
-            total -= old.bytes();
+            total -= old.written();
             beyond.push(old.clone());
         }
         beyond
@@ -90,10 +91,28 @@ impl Shared {
         batch.delete(records::conflict(conflict.number));
         self.commit(batch)?;
         if lock(&self.index).conflicts.remove(&conflict.number).is_some() {
-            self.shrink(conflict.bytes());
+            self.shrink(conflict.written());
         }
         self.remove(&conflict.data_name())?;
         self.remove(&conflict.text_name())
+    }
+
+    /// As [`crate::Cache::read_conflict`].
+    pub(super) fn read_conflict(
+        &self,
+        conflict: &Conflict,
+        position: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, CacheError> {
+        let left = conflict.length.saturating_sub(position);
+        let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(length))];
+        let read = self.disk.open(&conflict.data_name()).and_then(|file| file.read_at(position, &mut bytes));
+        let read = read.map_err(|error| {
+            CacheError::io(&self.folder, format!("cannot read {}", conflict.data_name()), error)
+        })?;
+        // Behind its end are zeros.
+        bytes[read..].fill(0);
+        Ok(bytes)
     }
 
     /// Moves a conflict's data to where its writer finds them, and says there what they are. Does what is left of that.

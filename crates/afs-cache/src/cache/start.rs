@@ -133,7 +133,7 @@ impl Shared {
             }
         }
         self.commit(batch)?;
-        let aside: u64 = index.conflicts.values().map(Conflict::bytes).fold(0, u64::saturating_add);
+        let aside: u64 = index.conflicts.values().map(Conflict::written).fold(0, u64::saturating_add);
         self.used.store(used.saturating_add(aside), Ordering::Relaxed);
         let conflicts: Vec<Conflict> = index.conflicts.values().cloned().collect();
         if self.store.was_unclean {

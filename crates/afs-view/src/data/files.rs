@@ -66,7 +66,7 @@ pub struct Files {
     /// What was changed here of names.
     pub(super) journal: Arc<Journal>,
     /// Files whose data were put aside since they were stored last.
-    pub(super) put_aside: Mutex<HashSet<Fid>>,
+    pub(crate) put_aside: Mutex<HashSet<Fid>>,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
     paces: Mutex<Paces>,
     /// The numbers that the cache has for cells.
@@ -222,6 +222,7 @@ impl Files {
         let key = self.key(fid)?;
         // Nobody has it open: what is dirty of it was left by the last run, or by a store that did not succeed.
         let dirty = self.cache.dirty_of(key);
+        let is_removed = dirty.is_some() && self.journal.removes(fid);
         let data = Arc::new(FileData {
             vnode: Arc::clone(vnode),
             key,
@@ -236,7 +237,7 @@ impl Files {
             retries_asked: AtomicU32::new(0),
             is_storing_ahead: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
-            is_removed: AtomicBool::new(false),
+            is_removed: AtomicBool::new(is_removed),
             handles: AtomicUsize::new(0),
         });
         open.insert(fid, Arc::downgrade(&data));
@@ -356,9 +357,9 @@ impl FileData {
         self.is_removed.load(Ordering::Acquire)
     }
 
-    /// Notes that it is no longer at the server, by our own doing.
-    pub(crate) fn set_removed(&self) {
-        self.is_removed.store(true, Ordering::Release);
+    /// Notes that it is no longer at the server, or will not be, by our own doing; or that it is again.
+    pub(crate) fn set_removed(&self, is_removed: bool) {
+        self.is_removed.store(is_removed, Ordering::Release);
     }
 
     /// The code by which it is fetched and stored.

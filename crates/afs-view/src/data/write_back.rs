@@ -53,10 +53,36 @@ impl Files {
         }
     }
 
+    /// A file is removed by a change that waits: what is dirty of it is not stored meanwhile. With the change it goes ([`Self::note_removed`]) or
+    /// stays ([`Self::note_stays`]).
+    pub(crate) fn note_going(&self, fid: Fid) {
+        if let Some(data) = self.opened(fid) {
+            data.set_removed(true);
+        }
+        let forget = |key| self.cache.dirty_of(key).map_or_else(|| self.cache.forget(key), |_| Ok(()));
+        if let Err(error) = self.key(fid).and_then(|key| forget(key).map_err(local)) {
+            tracing::warn!(%fid, %error, "a file that is being removed stays in the cache");
+        }
+    }
+
+    /// A file that was to be removed is not: what was written into it is stored after all.
+    pub(crate) fn note_stays(self: &Arc<Self>, fid: Fid) {
+        match self.of(&self.vnodes.get_or_add(fid)) {
+            Ok(data) => {
+                data.set_removed(false);
+                let writer = data.change(|file| file.writer().user).unwrap_or(0);
+                data.end_writing(User::of(writer));
+            }
+            Err(error) => {
+                tracing::error!(%fid, %error, "what was written into a file that stays is not stored")
+            }
+        }
+    }
+
     /// A file was removed by us: what is dirty of it goes with it.
     pub(crate) fn note_removed(&self, fid: Fid) {
         let opened = self.opened(fid).map_or(Ok(()), |data| {
-            data.set_removed();
+            data.set_removed(true);
             data.change(|file| file.discard_dirty().map_err(local)).unwrap_or(Ok(()))
         });
         // Who has it open keeps it; the next start does not find it.
@@ -92,33 +118,34 @@ impl Files {
                 loop {
                     let Some(file) = lock(&queue).pop() else { return };
                     let Some(files) = me.upgrade() else { return };
-                    files.store_one_left(file).await;
+                    files.store_one_left(file, true).await;
                 }
             }));
         }
     }
 
-    /// Stores what there is of a cell that only the DNS knows, once that answers.
+    /// Stores what there is of a cell that is not known, once it is.
     fn store_left_later(self: &Arc<Self>, file: Arc<CacheFile>) {
         let (me, runtime) = (Arc::downgrade(self), Arc::clone(&self.calls.runtime));
         self.calls.runtime.spawn(Box::pin(async move {
             runtime.sleep_until(runtime.now() + DNS_AGAIN).await;
             match me.upgrade() {
-                Some(files) if !files.calls.closing.has_begun() => files.store_one_left(file).await,
+                Some(files) if !files.calls.closing.has_begun() => files.store_one_left(file, false).await,
                 Some(_) | None => {}
             }
         }));
     }
 
-    async fn store_one_left(self: &Arc<Self>, file: Arc<CacheFile>) {
+    async fn store_one_left(self: &Arc<Self>, file: Arc<CacheFile>, is_first: bool) {
         let key = file.key();
         let Some(name) = self.cache.cell_name(key.cell) else { return };
         let cell = match self.calls.dns.cell_named(&name).await {
             Ok(cell) => cell.index,
-            Err(Error::DnsSilent { .. }) => return self.store_left_later(file),
-            Err(_) => {
-                tracing::warn!(cell = %name, "a file of an unknown cell is not stored: see CellServDB");
-                return;
+            Err(error) => {
+                if is_first {
+                    tracing::warn!(cell = %name, %error, "a file of an unknown cell is not stored yet: see CellServDB and the DNS");
+                }
+                return self.store_left_later(file);
             }
         };
         let fid = Fid {
@@ -128,6 +155,10 @@ impl Files {
             unique: Uniquifier(key.unique),
         };
         let Ok(data) = self.of(&self.vnodes.get_or_add(fid)) else { return };
+        if data.is_removed() {
+            // What becomes of it is the change's that removes it.
+            return;
+        }
         let user = User::of(file.writer().user);
         let outcome = match data.settle(user).await {
             Ok(()) => data.store(user, false).await,
@@ -211,7 +242,9 @@ impl FileData {
         }
         let Some(file) = self.current() else { return Ok(()) };
         if self.is_removed() {
-            file.discard_dirty().map_err(local)?;
+            if !files.journal.removes(self.vnode.fid) {
+                file.discard_dirty().map_err(local)?;
+            }
             return Ok(());
         }
         let store = async {
@@ -248,14 +281,15 @@ impl FileData {
             is_alone &= file.note_stored(range, status.data_version.0, status.length).map_err(local)?;
             length_there = status.length;
         }
-        lock(&files.put_aside).remove(&self.vnode.fid);
+        files.note_not_aside(self.vnode.fid);
         if length_there < dirty.length {
             // Zeros at the end are stored by their length alone.
             let end = dirty.length..dirty.length;
             let status = self.store_range(files, who, file, of(&end, dirty.length, sync)).await?;
             is_alone &= file.note_stored(end, status.data_version.0, status.length).map_err(local)?;
         }
-        if !is_alone {
+        // What is discarded meanwhile, as the file was removed here, has no version that the answer could be the next of.
+        if !is_alone && !self.is_removed() {
             match was_promised {
                 true => tracing::warn!(fid = %self.vnode.fid, version = dirty.version,
                     "others stored the file at the same time as what was closed here after this version: the later store counts"),

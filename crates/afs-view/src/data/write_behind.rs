@@ -5,12 +5,12 @@
 //! server, as without. What others have stored since is never overwritten: before the store, the file's version at the server is asked for
 //! where no promise tells it, and where it is another one, what was written here is put aside.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use afs_cache::CacheFile;
-use afs_wire::ids::AFSPATHMAX;
+use afs_wire::ids::{AFSPATHMAX, AfsTime, Uniquifier, VnodeNumber};
 use afs_wire::status::{AfsFetchStatus, FileType};
 use futures_util::future::join_all;
 
@@ -19,8 +19,9 @@ use crate::data::open_file::OpenFile;
 use crate::data::write::noted;
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
+use afs_reach::location::Queue;
 
-/// Files that are stored at a time.
+/// Files that are stored at a server at a time.
 pub(super) const STORED_AT_ONCE: usize = 16;
 
 /// Bytes of files that are compared, to know our own again after an attempt that was not answered.
@@ -40,22 +41,28 @@ pub enum WriteBehind {
 pub(crate) struct Behind {
     /// `None`: a close waits for the server.
     mode: Option<WriteBehind>,
-    queue: Mutex<Queue>,
+    closed: Mutex<Closed>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct Closed {
+    servers: HashMap<Queue, OfServer>,
+    /// The sum of the bytes that wait.
+    bytes: u64,
+}
+
+/// The files that are to be stored at one server. There is one as long as a task stores there.
+#[derive(Debug, Default)]
+struct OfServer {
     /// With the bytes that were dirty when they came.
     waiting: VecDeque<(Arc<FileData>, User, u64)>,
-    /// The sum of these.
-    bytes: u64,
     /// Tasks.
     storing: usize,
 }
 
 impl Behind {
     pub(crate) fn new(mode: Option<WriteBehind>) -> Self {
-        Self { mode, queue: Mutex::default() }
+        Self { mode, closed: Mutex::default() }
     }
 }
 
@@ -112,15 +119,22 @@ impl FileData {
     /// Others have changed the file; those of asking for its status.
     pub(super) async fn check_base(&self, files: &Files, file: &CacheFile, user: User) -> Result<(), Error> {
         let cell = self.vnode.fid.cell;
-        // After a store that was not answered the server may have been away, and could tell nothing.
-        let promised = self.vnode.promised_status(files.now()).filter(|_| file.sent().is_none());
-        let status = match promised {
-            Some(status) => status,
-            None => {
-                // The writer may know, whoever asks now.
-                let writer = files.users.who_wrote(noted(&file.writer()), cell);
-                let who = writer.unwrap_or_else(|_| files.users.who(user, cell));
-                files.statuses.fetch_status(who, &self.vnode).await?
+        let status = loop {
+            let before = file.version();
+            // After a store that was not answered the server may have been away, and could tell nothing.
+            let promised = self.vnode.promised_status(files.now()).filter(|_| file.sent().is_none());
+            let status = match promised {
+                Some(status) => status,
+                None => {
+                    // The writer may know, whoever asks now.
+                    let writer = files.users.who_wrote(noted(&file.writer()), cell);
+                    let who = writer.unwrap_or_else(|_| files.users.who(user, cell));
+                    files.statuses.try_to_fetch_status(who, &self.vnode).await?
+                }
+            };
+            // It may have been made at the server meanwhile, which has given it another version.
+            if file.version() == before {
+                break status;
             }
         };
         if status.data_version.0 == file.version() || self.adopt_own(file, &status)? {
@@ -141,7 +155,13 @@ impl Files {
 
     /// True if the cache has room for more that waits. Where much waits already, closes and changes of names wait for the server.
     pub(crate) fn has_room_behind(&self) -> bool {
-        lock(&self.behind.queue).bytes <= self.cache.usage().limit_bytes / 2
+        lock(&self.behind.closed).bytes <= self.cache.usage().limit_bytes / 2
+    }
+
+    /// The time of the oldest data that were closed here and are not at the server.
+    pub fn oldest_behind(&self) -> Option<AfsTime> {
+        let behind = self.all_opened().into_iter().filter(|data| data.is_promised());
+        behind.map(|data| data.written_at()).min()
     }
 
     /// The server has made a file that was made here, and told this status of it.
@@ -221,22 +241,25 @@ impl Files {
 
     /// Has a file stored soon.
     fn store_behind(self: &Arc<Self>, data: &Arc<FileData>, user: User) {
-        let mut queue = lock(&self.behind.queue);
+        let fid = data.vnode.fid;
+        let queue = self.calls.locations.queue_of(fid.cell, fid.volume);
+        let mut closed = lock(&self.behind.closed);
         if data.is_behind.swap(true, Ordering::AcqRel) {
             return;
         }
         let bytes = data.change(|file| file.dirty_bytes()).unwrap_or(0);
-        queue.bytes += bytes;
-        queue.waiting.push_back((Arc::clone(data), user, bytes));
-        if queue.storing == STORED_AT_ONCE {
+        closed.bytes += bytes;
+        let of_server = closed.servers.entry(queue).or_default();
+        of_server.waiting.push_back((Arc::clone(data), user, bytes));
+        if of_server.storing == STORED_AT_ONCE {
             return;
         }
-        queue.storing += 1;
-        drop(queue);
+        of_server.storing += 1;
+        drop(closed);
         let me = Arc::downgrade(self);
         self.calls.runtime.spawn(Box::pin(async move {
             while let Some(files) = me.upgrade() {
-                let Some((data, user)) = files.next_behind() else { return };
+                let Some((data, user)) = files.next_behind(queue) else { return };
                 if let Err(error) = data.store(user, false).await {
                     tracing::debug!(fid = %data.vnode.fid, %error, "storing what was closed");
                 }
@@ -245,13 +268,17 @@ impl Files {
     }
 
     /// The next file for a task, which ends if there is none.
-    fn next_behind(&self) -> Option<(Arc<FileData>, User)> {
-        let mut queue = lock(&self.behind.queue);
-        let Some((data, user, bytes)) = queue.waiting.pop_front() else {
-            queue.storing -= 1;
+    fn next_behind(&self, queue: Queue) -> Option<(Arc<FileData>, User)> {
+        let mut closed = lock(&self.behind.closed);
+        let of_server = closed.servers.get_mut(&queue)?;
+        let Some((data, user, bytes)) = of_server.waiting.pop_front() else {
+            of_server.storing -= 1;
+            if of_server.storing == 0 {
+                closed.servers.remove(&queue);
+            }
             return None;
         };
-        queue.bytes -= bytes;
+        closed.bytes -= bytes;
         data.is_behind.store(false, Ordering::Release);
         Some((data, user))
     }
@@ -261,40 +288,45 @@ impl Files {
     /// # Errors
     ///
     /// Something is not there yet, and is tried again.
-    pub(super) async fn store_closed(&self, fid: Fid) -> Result<(), Error> {
-        if !self.is_write_behind() {
-            return Ok(());
-        }
+    pub(super) async fn store_closed(self: &Arc<Self>, fid: Fid) -> Result<(), Error> {
+        // Also without write-behind: an earlier run may have had it.
         self.journal.settle_volume(fid.cell, fid.volume).await?;
-        self.store_promised(fid).await
-    }
-
-    /// The same of the data alone.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::store_closed`].
-    pub(crate) async fn store_promised(&self, fid: Fid) -> Result<(), Error> {
-        self.store_each(self.promised_in(fid)).await
+        self.store_each(self.promised_in(fid)?).await
     }
 
     /// The same of what one user has closed. What cannot be stored of it, or not now, holds nobody up: its own store tells that.
-    pub(crate) async fn try_to_store_promised(&self, fid: Fid, user: u32) {
-        let mut files = self.promised_in(fid);
+    pub(crate) async fn try_to_store_promised(self: &Arc<Self>, fid: Fid, user: u32) {
+        let Ok(mut files) = self.promised_in(fid) else { return };
         files.retain(|data| data.change(|file| file.writer().user == user).unwrap_or(false));
         let _ = self.store_each(files).await;
     }
 
-    /// What was closed in the volume of a file.
-    fn promised_in(&self, fid: Fid) -> Vec<Arc<FileData>> {
-        let is_of_volume = |data: &Arc<FileData>| {
-            let other = data.vnode.fid;
-            // What is still to be made was made after what this is asked for.
-            (other.cell, other.volume) == (fid.cell, fid.volume)
-                && data.is_promised()
-                && !self.vnodes.local_ids.is_to_be_made(other)
-        };
-        self.all_opened().into_iter().filter(is_of_volume).collect()
+    /// What was closed in the volume of a file, also in an earlier run.
+    fn promised_in(self: &Arc<Self>, fid: Fid) -> Result<Vec<Arc<FileData>>, Error> {
+        let place = self.key(fid)?;
+        let mut promised = self.cache.dirty_files();
+        promised.retain(|file| {
+            let key = file.key();
+            (key.cell, key.volume) == (place.cell, place.volume) && file.is_promised()
+        });
+        let fids = promised.iter().map(|file| {
+            let key = file.key();
+            Fid { vnode: VnodeNumber(key.vnode), unique: Uniquifier(key.unique), ..fid }
+        });
+        // What is still to be made was made after what this is asked for.
+        fids.filter(|fid| !self.vnodes.local_ids.is_to_be_made(*fid))
+            .map(|fid| self.of(&self.vnodes.get_or_add(fid)))
+            .collect()
+    }
+
+    /// A file is stored: what was put aside of it before concerns nobody who names it from now on.
+    pub(super) fn note_not_aside(&self, fid: Fid) {
+        if lock(&self.put_aside).remove(&fid)
+            && let Err(error) =
+                self.key(fid).and_then(|key| self.cache.forget_put_aside(&[key]).map_err(local))
+        {
+            tracing::warn!(%fid, %error, "that a file was put aside is not forgotten");
+        }
     }
 
     /// True if a file was written after a time, as far as somebody has it open or it is not stored yet.
@@ -329,7 +361,7 @@ impl Files {
     /// # Errors
     ///
     /// Those of storing.
-    pub(crate) async fn store_before_naming(&self, user: User, fid: Fid) -> Result<(), Error> {
+    pub(crate) async fn store_before_naming(self: &Arc<Self>, user: User, fid: Fid) -> Result<(), Error> {
         let status = self.vnodes.get(fid).and_then(|vnode| vnode.last_status());
         if status.is_none_or(|status| status.file_type != FileType::FILE) {
             self.store_closed(fid).await?;

@@ -9,13 +9,14 @@
 mod order;
 mod replay;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::Mutex;
 
-use afs_cache::{Change, What};
+use afs_cache::{CellNumber, Change, What};
 use afs_reach::error::Error;
 use afs_reach::fid::{CellIndex, Fid, User};
+use afs_reach::location::Queue;
 use afs_wire::ids::{AfsTime, VolumeId};
 use tokio::sync::Notify;
 
@@ -25,7 +26,7 @@ use order::{Order, Thing};
 pub use replay::Replay;
 pub(crate) use replay::new_status;
 
-/// Changes that are under way to servers at a time.
+/// Changes that are under way to a server at a time: others are not held up by one that does not answer.
 const SENT_AT_ONCE: usize = 64;
 
 /// Changes that wait at most. Beyond that programs wait for the server, as without a journal.
@@ -52,8 +53,10 @@ struct State {
     /// Counts attempts that have failed.
     failures: u64,
     /// Tasks that send.
-    senders: usize,
+    senders: HashMap<Queue, usize>,
     is_retrying: bool,
+    /// Cells that are not known yet and in which the last run has left changes: how many, and the time of the oldest.
+    unknown: BTreeMap<CellNumber, (usize, u32)>,
 }
 
 /// The changes that are not at a server yet.
@@ -68,8 +71,10 @@ impl Journal {
     /// The number of changes that wait, and the time of the oldest; 0 without any.
     pub fn waiting(&self) -> (usize, AfsTime) {
         let state = lock(&self.state);
-        let oldest = state.entries.values().next().map_or(0, |entry| entry.change.time);
-        (state.entries.len(), AfsTime(oldest))
+        let first = state.entries.values().next().map(|entry| entry.change.time);
+        let oldest = first.into_iter().chain(state.unknown.values().map(|(_, oldest)| *oldest)).min();
+        let unknown: usize = state.unknown.values().map(|(changes, _)| changes).sum();
+        (state.entries.len() + unknown, AfsTime(oldest.unwrap_or(0)))
     }
 
     /// True if no more can wait.
@@ -102,6 +107,13 @@ impl Journal {
     pub(crate) fn is_unsure(&self, fid: Fid) -> bool {
         let state = lock(&self.state);
         state.order.users(&Thing::Vnode(fid)).iter().any(|number| state.entries[number].may_be_done)
+    }
+
+    /// True if a change waits that removes a file.
+    pub(crate) fn removes(&self, fid: Fid) -> bool {
+        let state = lock(&self.state);
+        let users = state.order.users(&Thing::Vnode(fid));
+        users.iter().any(|number| order::removed(&state.entries[number].change) == Some(fid))
     }
 
     /// Takes the changes of a file back that no server has heard of, if these are all that there is of it. Returns their numbers.

@@ -59,9 +59,20 @@ pub(super) fn is_about_only(change: &Change<Fid>, fid: Fid) -> bool {
     }
 }
 
+/// The file that is no longer there after a change.
+pub(super) fn removed(change: &Change<Fid>) -> Option<Fid> {
+    let gone = match &change.what {
+        What::Remove { of, is_last, .. } => is_last.then_some(*of),
+        What::Rename { replaced, .. } => *replaced,
+        What::Make { .. } | What::Link { .. } | What::Set { .. } => None,
+    };
+    gone.filter(|fid| !fid.vnode.is_directory())
+}
+
 #[derive(Debug)]
 struct Waiting {
     uses: Vec<(Thing, bool)>,
+    volume: (CellIndex, VolumeId),
     /// Changes that it waits for, and those that wait for it.
     before: usize,
     after: Vec<u64>,
@@ -84,7 +95,7 @@ struct Users {
 pub(super) struct Order {
     waiting: BTreeMap<u64, Waiting>,
     things: HashMap<Thing, Users>,
-    ready: BTreeSet<u64>,
+    ready: BTreeMap<(CellIndex, VolumeId), BTreeSet<u64>>,
 }
 
 impl Order {
@@ -106,16 +117,38 @@ impl Order {
         for earlier in &before {
             self.waiting.get_mut(earlier).expect("it is not done").after.push(number);
         }
+        let volume = uses.iter().find_map(|(thing, _)| match thing {
+            Thing::Volume(cell, volume) => Some((*cell, *volume)),
+            Thing::Name(..) | Thing::Vnode(_) => None,
+        });
+        let volume = volume.expect("each change is of a volume");
+        let waiting = Waiting { uses, volume, before: before.len(), after: Vec::new(), is_sent: false };
+        self.waiting.insert(number, waiting);
         if before.is_empty() {
-            self.ready.insert(number);
+            self.set_ready(number);
         }
-        self.waiting
-            .insert(number, Waiting { uses, before: before.len(), after: Vec::new(), is_sent: false });
     }
 
-    /// The first change that may be sent and is not.
-    pub(super) fn next(&mut self) -> Option<u64> {
-        let number = self.ready.pop_first()?;
+    fn set_ready(&mut self, number: u64) {
+        if let Some(waiting) = self.waiting.get(&number) {
+            self.ready.entry(waiting.volume).or_default().insert(number);
+        }
+    }
+
+    fn unset_ready(&mut self, volume: (CellIndex, VolumeId), number: u64) {
+        if let Some(ready) = self.ready.get_mut(&volume) {
+            ready.remove(&number);
+            if ready.is_empty() {
+                self.ready.remove(&volume);
+            }
+        }
+    }
+
+    /// The first change that may be sent and is not, in the volumes that are meant.
+    pub(super) fn next(&mut self, is_meant: impl Fn(CellIndex, VolumeId) -> bool) -> Option<u64> {
+        let meant = self.ready.iter().filter(|((cell, volume), _)| is_meant(*cell, *volume));
+        let (number, volume) = meant.filter_map(|(volume, ready)| Some((*ready.first()?, *volume))).min()?;
+        self.unset_ready(volume, number);
         self.waiting.get_mut(&number).expect("it is not done").is_sent = true;
         Some(number)
     }
@@ -124,7 +157,7 @@ impl Order {
     pub(super) fn again(&mut self, number: u64) {
         if let Some(waiting) = self.waiting.get_mut(&number) {
             waiting.is_sent = false;
-            self.ready.insert(number);
+            self.set_ready(number);
         }
     }
 
@@ -141,7 +174,7 @@ impl Order {
     /// A change is at the server, or will not be.
     pub(super) fn done(&mut self, number: u64) {
         let Some(done) = self.waiting.remove(&number) else { return };
-        self.ready.remove(&number);
+        self.unset_ready(done.volume, number);
         for (thing, _) in &done.uses {
             let Some(users) = self.things.get_mut(thing) else { continue };
             users.using.remove(&number);
@@ -161,14 +194,14 @@ impl Order {
             let Some(waiting) = self.waiting.get_mut(&later) else { continue };
             waiting.before -= 1;
             if waiting.before == 0 {
-                self.ready.insert(later);
+                self.set_ready(later);
             }
         }
     }
 
-    /// The number of changes that may be sent and are not.
-    pub(super) fn ready(&self) -> usize {
-        self.ready.len()
+    /// The numbers of changes that may be sent and are not, by volume.
+    pub(super) fn ready(&self) -> impl Iterator<Item = ((CellIndex, VolumeId), usize)> {
+        self.ready.iter().map(|(volume, ready)| (*volume, ready.len()))
     }
 }
 
@@ -202,7 +235,7 @@ mod tests {
     }
 
     fn all_next(order: &mut Order) -> Vec<u64> {
-        std::iter::from_fn(|| order.next()).collect()
+        std::iter::from_fn(|| order.next(|_, _| true)).collect()
     }
 
     #[test]

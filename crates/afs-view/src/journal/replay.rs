@@ -11,26 +11,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use afs_cache::{Change, FileKey, NewKind, RealId, What};
+use afs_cache::{CellNumber, Change, FileKey, NewKind, RealId, What};
 use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, LocalFid, Uniquifier, VnodeNumber, VolumeId};
 
-use super::{Entry, Journal, SENT_AT_ONCE};
+use super::{Entry, Journal, SENT_AT_ONCE, State, order};
 use crate::data::files::{Files, local, lock};
 use crate::data::write::noted;
 use crate::events::Change as Told;
 use crate::names::directory::Directories;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::table::Vnodes;
-use crate::vnodes::vnode::Effect;
+use crate::vnodes::vnode::{Effect, Vnode};
 use afs_reach::error::Error;
-use afs_reach::fid::{Fid, User};
+use afs_reach::fid::{CellIndex, Fid, User};
+use afs_reach::location::Queue;
 use afs_reach::remote::Calls;
 use afs_reach::wait::either;
 
 /// The pause before a change is sent again, at first and at most; a server that answers again, or another token, cuts it short.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The pause before the DNS is asked again for a cell in which changes wait.
+const DNS_AGAIN: Duration = Duration::from_secs(30);
 
 /// Sends the changes of a journal.
 #[derive(Debug)]
@@ -100,10 +104,15 @@ pub(crate) fn effects(change: &Change<Fid>) -> Vec<(Fid, Vec<Effect>)> {
 }
 
 impl Journal {
-    fn next(&self) -> Option<Sending> {
+    /// The next change for a task that sends those of this queue, which ends if there is none.
+    fn next(&self, queue: Queue, queue_of: impl Fn(CellIndex, VolumeId) -> Queue) -> Option<Sending> {
         let mut state = lock(&self.state);
-        let Some(number) = state.order.next() else {
-            state.senders -= 1;
+        let Some(number) = state.order.next(|cell, volume| queue_of(cell, volume) == queue) else {
+            let senders = state.senders.entry(queue).or_default();
+            *senders -= 1;
+            if *senders == 0 {
+                state.senders.remove(&queue);
+            }
             return None;
         };
         let entry = &state.entries[&number];
@@ -111,12 +120,19 @@ impl Journal {
         Some(Sending { number, change, user, may_be_done })
     }
 
-    /// Counts tasks that are to be started for what may be sent.
-    fn start_senders(&self) -> usize {
+    /// Counts tasks that are to be started for what may be sent, and tells the queue of each.
+    fn start_senders(&self, queue_of: impl Fn(CellIndex, VolumeId) -> Queue) -> Vec<Queue> {
         let mut state = lock(&self.state);
-        let more = state.order.ready().min(SENT_AT_ONCE - state.senders);
-        state.senders += more;
-        more
+        let State { order, senders, .. } = &mut *state;
+        let mut started = Vec::new();
+        for ((cell, volume), ready) in order.ready() {
+            let queue = queue_of(cell, volume);
+            let senders = senders.entry(queue).or_default();
+            let more = ready.min(SENT_AT_ONCE - *senders);
+            *senders += more;
+            started.extend(std::iter::repeat_n(queue, more));
+        }
+        started
     }
 
     fn done(&self, number: u64) {
@@ -243,15 +259,18 @@ impl Replay {
     }
 
     fn start(self: &Arc<Self>) {
-        for _ in 0..self.journal.start_senders() {
+        let locations = &self.calls.locations;
+        for queue in self.journal.start_senders(|cell, volume| locations.queue_of(cell, volume)) {
             let me = Arc::downgrade(self);
-            self.calls.runtime.spawn(Box::pin(Self::send_while_there_are(me)));
+            self.calls.runtime.spawn(Box::pin(Self::send_while_there_are(me, queue)));
         }
     }
 
-    async fn send_while_there_are(me: Weak<Self>) {
+    async fn send_while_there_are(me: Weak<Self>, queue: Queue) {
         while let Some(replay) = me.upgrade() {
-            let Some(sending) = replay.journal.next() else { return };
+            let locations = &replay.calls.locations;
+            let next = replay.journal.next(queue, |cell, volume| locations.queue_of(cell, volume));
+            let Some(sending) = next else { return };
             let outcome = replay.send(&sending).await;
             replay.note_outcome(&sending, outcome);
             replay.start();
@@ -302,13 +321,10 @@ impl Replay {
         if let Err(error) = self.files.cache.end_changes(&[number], None) {
             tracing::error!(%error, "a change that was given up stays in the cache");
         }
-        let shown: BTreeSet<_> = effects(change).into_iter().map(|(fid, _)| fid).collect();
-        for fid in shown {
-            let vnode = self.vnodes.get_or_add(fid);
-            vnode.end_made_here(number);
-            vnode.forget();
-            let told = if fid.vnode.is_directory() { Told::Names } else { Told::Vnode };
-            self.statuses.invalidations.mention(fid, told);
+        self.show_anew(change, |vnode| vnode.end_made_here(number));
+        if let Some(fid) = order::removed(change) {
+            self.files.note_stays(fid);
+            self.statuses.invalidations.mention(fid, Told::Vnode);
         }
         if let What::Make { made, place, .. } = &change.what {
             let name = String::from_utf8_lossy(&place.name);
@@ -317,6 +333,18 @@ impl Replay {
             self.files.give_up(*made, &why);
             self.vnodes.remove(*made);
             self.statuses.invalidations.mention(*made, Told::Vnode);
+        }
+    }
+
+    /// Has programs look anew at what a change shows in, once this is done with it.
+    fn show_anew(&self, change: &Change<Fid>, end: impl Fn(&Vnode)) {
+        let shown: BTreeSet<_> = effects(change).into_iter().map(|(fid, _)| fid).collect();
+        for fid in shown {
+            let vnode = self.vnodes.get_or_add(fid);
+            end(&vnode);
+            vnode.forget();
+            let told = if fid.vnode.is_directory() { Told::Names } else { Told::Vnode };
+            self.statuses.invalidations.mention(fid, told);
         }
     }
 
@@ -343,6 +371,39 @@ impl Replay {
     }
 }
 
+/// What the last run has left.
+#[derive(Debug)]
+struct Left {
+    changes: Vec<(u64, Change<FileKey>)>,
+    real: Vec<(FileKey, RealId)>,
+    /// Files whose data were put aside.
+    aside: Vec<FileKey>,
+}
+
+impl Left {
+    /// The cells of the changes: how many there are, and the time of the oldest.
+    fn cells(&self) -> BTreeMap<CellNumber, (usize, u32)> {
+        let mut cells = BTreeMap::new();
+        for (_, change) in &self.changes {
+            let key = used_by(change).first().map(|key| key.cell);
+            let Some(cell) = key else { continue };
+            cells.entry(cell).or_insert((0, change.time)).0 += 1;
+        }
+        cells
+    }
+}
+
+/// The vnodes that a change is about.
+fn used_by(change: &Change<FileKey>) -> Vec<FileKey> {
+    let mut used = Vec::new();
+    // Told otherwise, they are all seen.
+    let _ = change.clone().map(|key| {
+        used.push(key);
+        Some(key)
+    });
+    used
+}
+
 /// The beginning.
 impl Replay {
     /// Takes over what the last run has left, and has it sent.
@@ -352,25 +413,69 @@ impl Replay {
     /// The cache's.
     pub async fn load(self: &Arc<Self>) -> Result<(), Error> {
         let cache = &self.files.cache;
-        let changes = cache.changes().map_err(local)?;
-        let real = cache.real_ids().map_err(local)?;
-        let mut used = BTreeSet::new();
-        for (number, change) in &changes {
-            self.journal.note_number(*number);
-            // Told otherwise, they are all seen.
-            let _ = change.clone().map(|key| Some(used.insert(key)));
+        let left = Left {
+            changes: cache.changes().map_err(local)?,
+            real: cache.real_ids().map_err(local)?,
+            aside: cache.put_aside_files().map_err(local)?,
+        };
+        if let Some((last, _)) = left.changes.last() {
+            self.journal.note_number(*last);
+            tracing::info!(
+                changes = left.changes.len(),
+                "there are changes of names that are not at servers; they are made there now"
+            );
         }
         // Numbers are given once, also those of cells that are not known now.
-        let dirty = cache.dirty_files();
-        let given = used
-            .iter()
-            .copied()
-            .chain(real.iter().map(|(key, _)| *key))
-            .chain(dirty.iter().map(|file| file.key()));
-        given
-            .for_each(|key| self.vnodes.local_ids.note_given(VnodeNumber(key.vnode), Uniquifier(key.unique)));
+        let changed = left.changes.iter().flat_map(|(_, change)| used_by(change));
+        let dirty = cache.dirty_files().into_iter().map(|file| file.key());
+        for key in changed.chain(left.real.iter().map(|(key, _)| *key)).chain(dirty) {
+            self.vnodes.local_ids.note_given(VnodeNumber(key.vnode), Uniquifier(key.unique));
+        }
+        let later = self.take_over(left).await?;
+        if !later.changes.is_empty() {
+            let names: Vec<_> = later.cells().keys().filter_map(|cell| cache.cell_name(*cell)).collect();
+            lock(&self.journal.state).unknown = later.cells();
+            tracing::warn!(cells = ?names, "changes wait that were made in cells that are not known now: see CellServDB and the DNS");
+            self.take_over_later(later);
+        }
+        self.start();
+        Ok(())
+    }
+
+    /// Takes over what is left in cells that were not known at the start, once they are.
+    fn take_over_later(self: &Arc<Self>, mut later: Left) {
+        let (me, runtime) = (Arc::downgrade(self), Arc::clone(&self.calls.runtime));
+        self.calls.runtime.spawn(Box::pin(async move {
+            while !later.changes.is_empty() {
+                runtime.sleep_until(runtime.now() + DNS_AGAIN).await;
+                let Some(replay) = me.upgrade().filter(|replay| !replay.calls.closing.has_begun()) else {
+                    return;
+                };
+                later = match replay.take_over(later).await {
+                    Ok(later) => later,
+                    Err(error) => {
+                        tracing::error!(%error, "changes that were left wait until the next start");
+                        return;
+                    }
+                };
+                lock(&replay.journal.state).unknown = later.cells();
+                replay.start();
+            }
+        }));
+    }
+
+    /// True if changes wait in a cell that were not taken over yet: until then, nothing is made here that comes after them.
+    pub(crate) fn is_behind(&self, fid: Fid) -> bool {
+        let unknown = lock(&self.journal.state).unknown.clone();
+        !unknown.is_empty() && self.files.key(fid).is_ok_and(|key| unknown.contains_key(&key.cell))
+    }
+
+    /// Takes over what is left in cells that are known. Returns the rest.
+    async fn take_over(self: &Arc<Self>, left: Left) -> Result<Left, Error> {
+        let cache = &self.files.cache;
+        let used: BTreeSet<_> = left.changes.iter().flat_map(|(_, change)| used_by(change)).collect();
         let mut cells = BTreeMap::new();
-        for key in used.iter().chain(real.iter().map(|(key, _)| key)) {
+        for key in used.iter().chain(left.real.iter().map(|(key, _)| key)).chain(&left.aside) {
             if let (false, Some(name)) = (cells.contains_key(&key.cell), cache.cell_name(key.cell)) {
                 cells.insert(key.cell, self.calls.dns.cell_named(&name).await.ok().map(|cell| cell.index));
             }
@@ -379,34 +484,35 @@ impl Replay {
             let (vnode, unique) = (VnodeNumber(key.vnode), Uniquifier(key.unique));
             Some(Fid { cell: (*cells.get(&key.cell)?)?, volume: VolumeId(key.volume), vnode, unique })
         };
+        let mut later = Left { changes: Vec::new(), real: Vec::new(), aside: Vec::new() };
         let mut unused = Vec::new();
-        for (key, RealId { vnode, unique }) in real {
+        for (key, real) in left.real {
             match fid_of(key) {
                 Some(fid) if used.contains(&key) || cache.dirty_of(key).is_some() => {
-                    let real = LocalFid { vnode: VnodeNumber(vnode), unique: Uniquifier(unique) };
+                    let real = LocalFid { vnode: VnodeNumber(real.vnode), unique: Uniquifier(real.unique) };
                     self.vnodes.local_ids.restore(fid, Some(real));
                 }
                 Some(_) => unused.push(key),
-                None => {}
+                None => later.real.push((key, real)),
             }
         }
         for &key in &unused {
             cache.forget(key).map_err(local)?;
         }
         cache.forget_real_ids(&unused).map_err(local)?;
-        if !changes.is_empty() {
-            tracing::info!(
-                changes = changes.len(),
-                "there are changes of names that are not at servers; they are made there now"
-            );
+        let mut concern_none = Vec::new();
+        for key in left.aside {
+            match fid_of(key) {
+                Some(fid) if used.contains(&key) => drop(lock(&self.files.put_aside).insert(fid)),
+                Some(_) => concern_none.push(key),
+                None => later.aside.push(key),
+            }
         }
-        for (number, kept) in changes {
+        cache.forget_put_aside(&concern_none).map_err(local)?;
+        for (number, kept) in left.changes {
             let user = User::of(kept.writer.user);
-            let Some(change) = kept.map(fid_of) else {
-                tracing::warn!(
-                    number,
-                    "a change in a cell that is not known now waits for the next start: see CellServDB and the DNS"
-                );
+            let Some(change) = kept.clone().map(fid_of) else {
+                later.changes.push((number, kept));
                 continue;
             };
             if let What::Make { made, place, kind, mode, modified } = &change.what {
@@ -418,11 +524,12 @@ impl Replay {
                     vnode.set_link(target.clone().into());
                 }
             }
+            // Of a cell that was not known at first, programs may have seen what its server has.
+            self.show_anew(&change, |_| {});
             self.show(number, &change);
             self.journal.add(number, change, user, true);
         }
-        self.start();
-        Ok(())
+        Ok(later)
     }
 }
 

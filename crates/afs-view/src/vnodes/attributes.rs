@@ -196,14 +196,32 @@ impl Statuses {
         who: IdentityIndex,
         vnode: &Arc<Vnode>,
     ) -> Result<AfsFetchStatus, Error> {
+        self.fetch_status_as(who, vnode, counts_without_server(vnode)).await
+    }
+
+    /// The same for who asks again later: it is told at once if no server answers.
+    pub(crate) async fn try_to_fetch_status(
+        &self,
+        who: IdentityIndex,
+        vnode: &Arc<Vnode>,
+    ) -> Result<AfsFetchStatus, Error> {
+        self.fetch_status_as(who, vnode, true).await
+    }
+
+    async fn fetch_status_as(
+        &self,
+        who: IdentityIndex,
+        vnode: &Arc<Vnode>,
+        is_known: bool,
+    ) -> Result<AfsFetchStatus, Error> {
         let fid = vnode.fid;
         let in_cell = self.vnodes.local_ids.at_server(fid).await?.in_cell();
+        let asked = match is_known {
+            true => Asked::Known(fid.cell, fid.volume),
+            false => Asked::Volume(fid.cell, fid.volume),
+        };
         for _ in 0..BEHIND_MAX {
             let (before, dir) = (vnode.snapshot(), self.dir_snapshot(vnode));
-            let asked = match counts_without_server(vnode) {
-                true => Asked::Known(fid.cell, fid.volume),
-                false => Asked::Volume(fid.cell, fid.volume),
-            };
             let answer = self.calls.call_about(asked, who, FetchStatus { fid: in_cell }).await;
             let answer = answer.map_err(|failure| {
                 let error = self.note_gone(fid, failure.of(FetchStatus::NAME, fid));

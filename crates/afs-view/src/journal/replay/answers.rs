@@ -12,7 +12,7 @@ use afs_wire::rxafs::{
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, FileType, StoreMask};
 use rxgen::Rpc;
 
-use super::{Replay, Sending};
+use super::{Replay, Sending, order};
 use crate::data::files::local;
 use crate::data::write::noted;
 use crate::names::lookup::checked_name;
@@ -166,7 +166,12 @@ impl Replay {
         Ok(Dir { in_cell, vnode, before, is_answered: false })
     }
 
+    /// A change is at the server.
     fn end(&self, sending: &Sending, made: Option<(FileKey, RealId)>) -> Result<(), Error> {
+        if let Some(fid) = order::removed(&sending.change) {
+            // First, as the next start would put aside what is left of it.
+            self.files.note_removed(fid);
+        }
         self.files.cache.end_changes(&[sending.number], made).map_err(local)
     }
 
@@ -264,7 +269,10 @@ impl Replay {
     ) -> Result<(), Error> {
         let exists =
             || Error::Exists { dir: place.dir, name: String::from_utf8_lossy(&place.name).into_owned() };
-        let found = self.entry_at_server(sending, place).await?.ok_or_else(exists)?;
+        let Some(found) = self.entry_at_server(sending, place).await? else {
+            // Others have removed it meanwhile: the name is free.
+            return Err(Error::Busy { rpc: CreateFile::NAME, fid: place.dir, code: abort::VBUSY });
+        };
         if is_local(place.dir.sibling(found)) {
             return Err(exists());
         }

@@ -10,6 +10,7 @@ use afs_wire::rxafs::{RemoveDir, RemoveFile, Rename};
 use afs_wire::status::FileType;
 use rxgen::Rpc;
 
+use crate::data::files::Files;
 use crate::data::open_files::{RemoveHiddenName, Unlink, is_hidden_name};
 use crate::names::changes::{Changes, Changing, says, text};
 use crate::names::lookup::{checked_name, new_name};
@@ -281,6 +282,11 @@ impl Changes {
 
     /// Forgets a vnode that has lost a name: with its last one it is no longer there.
     pub(in crate::names) fn note_unlinked(&self, fid: Fid) {
+        self.note_unlinked_by(fid, Files::note_removed);
+    }
+
+    /// The same, where this is to become of a file's data with its last name.
+    pub(in crate::names) fn note_unlinked_by(&self, fid: Fid, end: impl FnOnce(&Files, Fid)) {
         let links =
             self.vnodes.get(fid).and_then(|vnode| vnode.last_status()).map(|status| status.link_count);
         match links {
@@ -291,7 +297,7 @@ impl Changes {
             }
             _ => {
                 self.vnodes.remove(fid);
-                self.files.note_removed(fid);
+                end(&self.files, fid);
             }
         }
     }

@@ -11,6 +11,7 @@ use afs_wire::rights::Rights;
 use afs_wire::status::{AfsFetchStatus, FileType};
 
 use super::{Changes, Changing, text};
+use crate::data::files::Files;
 use crate::data::write::{noted, writer_of};
 use crate::journal::new_status;
 use crate::vnodes::local_ids::is_local;
@@ -48,7 +49,10 @@ impl Changes {
 
     /// The pages of a directory, if a change in it may be made here.
     fn pages_to_change(&self, user: User, changing: &Changing, needed: Rights) -> Option<Pages> {
-        if !self.files.is_write_behind() || self.replay.journal.is_full() {
+        if !self.files.is_write_behind()
+            || self.replay.journal.is_full()
+            || self.replay.is_behind(changing.dir)
+        {
             return None;
         }
         let pages = self.directories.known_pages(user, changing.dir)?.ok()?;
@@ -166,14 +170,15 @@ impl Changes {
             Some(numbers) => {
                 self.replay.forget(fid, &numbers)?;
                 changing.vnode.take_back(&numbers, name);
+                self.note_unlinked(fid);
             }
             None => {
                 let what = What::Remove { place: place(changing, name), of: fid, is_last };
                 self.record(user, changing.dir, what)?;
+                if is_last {
+                    self.note_unlinked_by(fid, Files::note_going);
+                }
             }
-        }
-        if is_last {
-            self.note_unlinked(fid);
         }
         Ok(true)
     }
@@ -220,7 +225,7 @@ impl Changes {
             vnode.set_parent(to.dir.in_volume());
         }
         if let Some(replaced) = replaced.filter(|replaced| !self.open_files.is_hidden(*replaced)) {
-            self.note_unlinked(replaced);
+            self.note_unlinked_by(replaced, Files::note_going);
         }
         Ok(true)
     }
@@ -253,6 +258,7 @@ impl Changes {
     fn can_be_set_here(&self, user: User, fid: Fid, set: SetStatus) -> bool {
         if !self.files.is_write_behind()
             || self.replay.journal.is_full()
+            || self.replay.is_behind(fid)
             || set.length.is_some()
             || set.mode.is_some_and(|mode| mode & SPECIAL_MODES != 0)
             || set.owner.is_some()
