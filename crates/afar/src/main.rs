@@ -7,6 +7,7 @@
 //! - A subcommand of a suite (in the code: a verb) and its options: the table in [`vos`], [`pts`], [`bos`], [`fs`]
 //!   or [`afsio`], which has a module for each (for `fs`, for each topic). Tests:
 //!   `crates/interop/tests/cells/suites.rs`.
+//! - What could not be stored and was put aside: [`conflicts`].
 //! - How classic options are read, messages about wrong ones, and help: [`classic`], [`suite`]; [`arguments`] for
 //!   our own commands; [`numbers`] for ranges. Texts for error codes: [`codes`], and `src/vos/words.rs`.
 //! - Which cell and servers a command asks, as which user: [`cell`], [`login`]. Tests: `tests/tokens.rs`.
@@ -41,6 +42,7 @@ mod classic;
 mod client_uuid;
 mod cmdebug;
 mod codes;
+mod conflicts;
 mod control_socket;
 mod database_files;
 mod dates;
@@ -143,6 +145,7 @@ const ENTRIES: &[Entry] = &[
         about: "shows and changes files, volumes and servers through this machine's client",
         run: fs::start,
     },
+    Entry { name: "conflicts", is_classic: false, about: conflicts::ABOUT, run: conflicts::run },
     Entry {
         name: "key",
         is_classic: false,

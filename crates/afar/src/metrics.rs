@@ -25,6 +25,26 @@ const TOKENS: (&str, &str) = (
     "Tokens that users have given to the client, by state. An ended token has expired, or a server has refused it.",
 );
 
+/// The gauges of what waits for servers: name, unit, meaning.
+const WAITING: [(&str, metrics::Unit, &str); 4] = [
+    (
+        "afs_client_waiting_changes",
+        metrics::Unit::Count,
+        "Changes of names and attributes that no server has yet.",
+    ),
+    ("afs_client_waiting_bytes", metrics::Unit::Bytes, "Written data that no server has yet."),
+    (
+        "afs_client_waiting_seconds",
+        metrics::Unit::Seconds,
+        "Age of the oldest change, or of the oldest data of a closed file, that no server has yet; 0 if there is none.",
+    ),
+    (
+        "afs_client_conflicts",
+        metrics::Unit::Count,
+        "Files with written data that could not be stored and were put aside.",
+    ),
+];
+
 /// The exporter, installed if an address was given: to be called before anything counts.
 pub(crate) fn begin(address: Option<SocketAddr>) -> Option<(Exporter, SocketAddr)> {
     let address = address?;
@@ -58,12 +78,24 @@ pub(crate) async fn serve(
 pub(crate) fn of_client(client: &Client, mount: &Mount) -> Publish {
     GAUGES.describe();
     metrics::describe_gauge!(TOKENS.0, metrics::Unit::Count, TOKENS.1);
+    for (name, unit, meaning) in WAITING {
+        metrics::describe_gauge!(name, unit, meaning);
+    }
     let (client, nodes) = (client.clone(), mount.memory());
     Arc::new(move || {
         client.endpoint().publish_metrics();
         let tokens = client.token_counts();
         for (state, count) in [("good", tokens.all - tokens.ended), ("ended", tokens.ended)] {
             metrics::gauge!(TOKENS.0, "state" => state).set(count as f64);
+        }
+        let waiting = client.waiting();
+        let age = match waiting.oldest.0 {
+            0 => 0,
+            oldest => client.time().0.saturating_sub(oldest),
+        };
+        let values = [waiting.changes as f64, waiting.bytes as f64, f64::from(age), waiting.conflicts as f64];
+        for ((name, ..), value) in WAITING.into_iter().zip(values) {
+            metrics::gauge!(name).set(value);
         }
         client.memory().into_iter().chain(nodes()).for_each(|used| GAUGES.publish(used));
     })
@@ -76,7 +108,8 @@ mod tests {
     #[test]
     fn the_documentation_has_every_gauge() {
         let page = include_str!("../../../docs/seeing.md");
-        for (name, meaning) in [GAUGES.used, GAUGES.limit, TOKENS] {
+        let waiting = WAITING.map(|(name, _, meaning)| (name, meaning));
+        for (name, meaning) in [GAUGES.used, GAUGES.limit, TOKENS].into_iter().chain(waiting) {
             assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
         }
     }

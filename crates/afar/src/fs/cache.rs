@@ -131,10 +131,10 @@ pub(super) fn show_waiting(fs: &Fs, given: &Given) -> u8 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if given.has("json") {
             let Waiting { changes, oldest, files, bytes, conflicts } = waiting;
-            let age = (changes > 0).then(|| now.saturating_sub(oldest.0.into()));
+            let age = (oldest.0 > 0).then(|| now.saturating_sub(oldest.0.into()));
             fs.printer.say_json(&json!({
                 "changes": changes,
-                "oldest_change_seconds": age,
+                "oldest_seconds": age,
                 "files": files,
                 "bytes": bytes,
                 "conflicts": conflicts,
@@ -151,19 +151,19 @@ fn waiting_in_words(waiting: &Waiting, now: u64) -> String {
     let Waiting { changes, oldest, files, bytes, conflicts } = *waiting;
     let mut text = String::new();
     if changes > 0 {
-        let age = now.saturating_sub(oldest.0.into());
-        text += &format!(
-            "Changes of names and attributes that no server has yet: {changes}, the oldest of {age} s ago\n"
-        );
+        text += &format!("Changes of names and attributes that no server has yet: {changes}\n");
     }
     if files > 0 {
         text += &format!("Files with data that no server has yet: {files}, with {bytes} bytes\n");
+    }
+    if oldest.0 > 0 {
+        text += &format!("The oldest has waited for {} s\n", now.saturating_sub(oldest.0.into()));
     }
     if text.is_empty() {
         text += "Nothing waits for servers.\n";
     }
     if conflicts > 0 {
-        text += &format!("Files that were put aside: {conflicts}, in the folder conflicts of the cache\n");
+        text += &format!("Files that were put aside: {conflicts}; 'afar conflicts list' tells which\n");
     }
     text
 }
@@ -213,9 +213,10 @@ mod tests {
         let some = Waiting { changes: 2, oldest: AfsTime(986), files: 3, bytes: 20, conflicts: 1 };
         assert_eq!(
             waiting_in_words(&some, 1000),
-            "Changes of names and attributes that no server has yet: 2, the oldest of 14 s ago\n\
+            "Changes of names and attributes that no server has yet: 2\n\
              Files with data that no server has yet: 3, with 20 bytes\n\
-             Files that were put aside: 1, in the folder conflicts of the cache\n"
+             The oldest has waited for 14 s\n\
+             Files that were put aside: 1; 'afar conflicts list' tells which\n"
         );
     }
 

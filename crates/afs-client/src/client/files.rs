@@ -9,6 +9,7 @@ use afs_wire::status::AfsFetchStatus;
 use super::Client;
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
+use afs_view::data::files::local;
 use afs_view::data::locks::LockKind;
 use afs_view::data::open_file::{OpenFile, OpenFlags};
 use afs_view::data::streams::{Fetch, StoreRange, StoreSource};
@@ -203,5 +204,23 @@ impl Client {
     /// Lists data that were written and could not be stored, and are kept in the cache's folder.
     pub fn conflicts(&self) -> Vec<Conflict> {
         self.inner.files.cache.conflicts()
+    }
+
+    /// Reads at most so many bytes of such data; none at their end. It waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub fn read_conflict(&self, conflict: &Conflict, position: u64, length: usize) -> Result<Vec<u8>, Error> {
+        self.inner.files.cache.read_conflict(conflict, position, length).map_err(local)
+    }
+
+    /// Removes such data. It waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub fn remove_conflict(&self, conflict: &Conflict) -> Result<(), Error> {
+        self.inner.files.cache.remove_conflict(conflict).map_err(local)
     }
 }

@@ -105,9 +105,10 @@ impl Client {
     pub fn waiting(&self) -> Waiting {
         let dirty = self.inner.files.cache.dirty_files();
         let (changes, oldest) = self.inner.changes.replay.journal.waiting();
+        let oldest = [(changes > 0).then_some(oldest), self.inner.files.oldest_behind()];
         Waiting {
             changes: changes as u64,
-            oldest,
+            oldest: oldest.into_iter().flatten().min().unwrap_or_default(),
             files: dirty.len() as u64,
             bytes: dirty.iter().map(|file| file.dirty_bytes()).sum(),
             conflicts: self.cache_usage().conflicts as u64,

@@ -30,6 +30,11 @@ pub const TICKET_MAX: usize = 12_000;
 /// Most tokens that somebody may have.
 pub const TOKENS_MAX: usize = 64;
 
+/// Most files that were put aside in an answer. The next ones are asked for by the number of the last.
+pub const PUT_ASIDE_MAX: usize = 16;
+/// Most bytes of such a file in an answer.
+pub const PIECE_MAX: usize = 64 << 10;
+
 /// The cell of what a client makes up itself: its dynamic root. As OpenAFS calls it.
 pub const DYNROOT: &str = "dynroot";
 
@@ -43,6 +48,10 @@ pub type RankedServers = XdrArray<RankedServer, SERVERS_MAX>;
 pub type SysNames = XdrArray<Name, SYSNAMES_MAX>;
 /// The tokens that somebody holds.
 pub type Tokens = XdrArray<HeldToken, TOKENS_MAX>;
+/// Files that were put aside.
+pub type PutAside = XdrArray<Aside, PUT_ASIDE_MAX>;
+/// Some of the bytes of one.
+pub type Piece = Opaque<PIECE_MAX>;
 /// A path of this machine.
 pub type LocalPath = XdrString<4096>;
 
@@ -132,7 +141,7 @@ wire_struct! {
     struct Waiting {
         /// The number of changes of names and attributes.
         changes: u64,
-        /// The time of the oldest of these; 0 without any.
+        /// The time of the oldest of these, and of what was closed with write-behind; 0 without any.
         oldest: AfsTime,
         /// The number of files with data.
         files: u64,
@@ -140,6 +149,26 @@ wire_struct! {
         bytes: u64,
         /// Files that could not be stored and were put aside.
         conflicts: u64,
+    }
+
+    /// Data that were written and could not be stored.
+    struct Aside {
+        /// Its number in the client's cache.
+        number: u64,
+        /// The cell.
+        cell: Name,
+        /// The file that it was written to; of what was made here and never reached a server, a number that no server gives.
+        fid: AfsFid,
+        /// The version that it was written on.
+        version: u64,
+        /// The local user who wrote it.
+        user: u32,
+        /// The length of the file.
+        length: u64,
+        /// The bytes of it that were written; the others may read as zeros.
+        written: u64,
+        /// The reason why it could not be stored.
+        why: LocalPath,
     }
 
     /// A ticket for a cell with what its owner needs to show it, of rxkad (Security notes 2).
@@ -250,6 +279,13 @@ interface! {
 
         /// Tells what waits for servers.
         36 GetWaiting () -> (waiting: Waiting);
+        /// Lists what the caller has written that could not be stored and was put aside, for the superuser also others', with numbers above
+        /// this one.
+        37 ListPutAside (above: u64) -> (files: PutAside);
+        /// Reads some of it; nothing at its end. `ENOENT` where there is none of this number that is the caller's.
+        38 ReadPutAside (number: u64, position: u64) -> (piece: Piece);
+        /// Removes it.
+        39 DropPutAside (number: u64);
 
         // ---- servers
 

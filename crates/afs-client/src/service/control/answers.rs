@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use afs_cache::Conflict;
 use afs_config::{CellAlias, CellName};
 use afs_wire::Errno;
 use afs_wire::control::{
     self, Addresses, CellFlags, CellServerList, CheckScope, DYNROOT, HeldToken, KnownCell, Place,
     RankedServer, RankedServers, SysNames, Tokens, VolumeChanges, reply,
 };
-use afs_wire::ids::{self, AfsTime, HostAddr, ViceId};
+use afs_wire::ids::{self, AfsFid, AfsTime, HostAddr, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rxafs::AfsOpaque;
 use rx_security::ticket::TICKET_MIN;
 use rxgen::xdr::OutOfBounds;
@@ -55,6 +56,18 @@ impl Session {
             return Ok(CellIndex::DYNROOT);
         }
         self.client.find_cell_anywhere(&name).await.map(|cell| cell.index).map_err(failed)
+    }
+
+    /// The files that were put aside and that the caller may see.
+    fn conflicts(&self) -> Vec<Conflict> {
+        let mut conflicts = self.client.conflicts();
+        conflicts.retain(|conflict| self.uid == 0 || conflict.writer == self.uid);
+        conflicts
+    }
+
+    fn conflict(&self, number: u64) -> Answer<Conflict> {
+        let found = self.conflicts().into_iter().find(|conflict| conflict.number == number);
+        found.ok_or(errno(Errno::ENOENT))
     }
 
     /// Refuses everybody but the superuser and the user who runs the client.
@@ -256,6 +269,44 @@ answer!(CheckVolumes, |session, control::CheckVolumes {}| {
 
 answer!(GetWaiting, |session, control::GetWaiting {}| {
     Ok(reply::GetWaiting { waiting: session.client.waiting() })
+});
+
+answer!(ListPutAside, |session, control::ListPutAside { above }| {
+    let mut conflicts = session.conflicts();
+    conflicts.retain(|conflict| conflict.number > above);
+    conflicts.truncate(control::PUT_ASIDE_MAX);
+    let told = conflicts.into_iter().map(|conflict| {
+        Ok(control::Aside {
+            number: conflict.number,
+            cell: ids::Name::new(&*conflict.cell)?,
+            fid: AfsFid {
+                volume: VolumeId(conflict.volume),
+                vnode: VnodeNumber(conflict.vnode),
+                unique: Uniquifier(conflict.unique),
+            },
+            version: conflict.version,
+            user: conflict.writer,
+            length: conflict.length,
+            written: conflict.written(),
+            why: control::LocalPath::new(conflict.why)?,
+        })
+    });
+    let told: Result<Vec<_>, OutOfBounds> = told.collect();
+    Ok(reply::ListPutAside { files: told.and_then(control::PutAside::new).map_err(too_long)? })
+});
+
+answer!(ReadPutAside, |session, control::ReadPutAside { number, position }| {
+    let (client, conflict) = (session.client.clone(), session.conflict(number)?);
+    let read =
+        rx::blocking::on_a_thread(move || client.read_conflict(&conflict, position, control::PIECE_MAX));
+    let piece = control::Piece::new(read.await.map_err(failed)?).map_err(too_long)?;
+    Ok(reply::ReadPutAside { piece })
+});
+
+answer!(DropPutAside, |session, control::DropPutAside { number }| {
+    let (client, conflict) = (session.client.clone(), session.conflict(number)?);
+    rx::blocking::on_a_thread(move || client.remove_conflict(&conflict)).await.map_err(failed)?;
+    Ok(reply::DropPutAside {})
 });
 
 answer!(GetCacheUse, |session, control::GetCacheUse {}| {
