@@ -62,36 +62,27 @@ fn what_was_read_is_there_without_the_server_for_as_long_as_is_set_and_then_no_m
         }
     });
     world.cut_off(&one);
-    world.run({
-        let one = one.clone();
-        async move {
-            for round in 0..3 {
-                pause(&one, 7 * HOUR).await;
-                let began = one.now();
-                let dir = one.lookup(NOBODY, cell_root(&one).await, b"dir").await.unwrap().fid;
-                let found = names(&one, NOBODY, dir).await;
-                assert_eq!(found.contains(&"made here".to_owned()), round > 0, "{found:?}");
-                assert!(
-                    ["other", "read"].iter().all(|name| found.contains(&(*name).to_owned())),
-                    "{found:?}"
-                );
-                assert_eq!(read(&one, NOBODY, dir, "read").await.unwrap(), "before");
-                assert!(one.now().since(began) < MINUTE, "it waits: {:?}", one.now().since(began));
-                if round == 0 {
-                    write_new(&one, dir, "made here", "offline").await;
-                }
+    world.run_with(&one, |one| async move {
+        for round in 0..3 {
+            pause(&one, 7 * HOUR).await;
+            let began = one.now();
+            let dir = one.lookup(NOBODY, cell_root(&one).await, b"dir").await.unwrap().fid;
+            let found = names(&one, NOBODY, dir).await;
+            assert_eq!(found.contains(&"made here".to_owned()), round > 0, "{found:?}");
+            assert!(["other", "read"].iter().all(|name| found.contains(&(*name).to_owned())), "{found:?}");
+            assert_eq!(read(&one, NOBODY, dir, "read").await.unwrap(), "before");
+            assert!(one.now().since(began) < MINUTE, "it waits: {:?}", one.now().since(began));
+            if round == 0 {
+                write_new(&one, dir, "made here", "offline").await;
             }
-            pause(&one, 4 * HOUR).await;
-            let error = read(&one, NOBODY, fid, "read").await.unwrap_err();
-            assert_eq!(error.errno(), Errno::ETIMEDOUT, "{error}");
         }
+        pause(&one, 4 * HOUR).await;
+        let error = read(&one, NOBODY, fid, "read").await.unwrap_err();
+        assert_eq!(error.errno(), Errno::ETIMEDOUT, "{error}");
     });
-    world.run({
-        let two = two.clone();
-        async move {
-            let read = two.lookup(NOBODY, fid, b"read").await.unwrap().fid;
-            put(&two, NOBODY, read, b"changed").await;
-        }
+    world.run_with(&two, |two| async move {
+        let read = two.lookup(NOBODY, fid, b"read").await.unwrap().fid;
+        put(&two, NOBODY, read, b"changed").await;
     });
     world.let_in();
     world.run(async move {
@@ -148,49 +139,29 @@ fn a_token_that_ends_without_the_server_locks_its_user_out_only_when_the_server_
     world.grant(0, USER_VOLUME, &[(ViceId(1001), Rights::ALL)]);
     let one = world.client_with(config(&world, 1));
     let keys = world.keys().clone();
-    let dir = Fid {
-        volume: USER_VOLUME,
-        ..Fid::root_of(
-            world
-                .run({
-                    let one = one.clone();
-                    async move { cell_root(&one).await }
-                })
-                .cell,
-            ROOT_CELL,
-        )
-    };
-    world.run({
-        let one = one.clone();
-        async move {
-            let now = UnixTime::of(one.runtime().wall_clock());
-            let times = (now, now.plus(Duration::from_secs(HOUR)));
-            let who = Identity::parse("alice").unwrap();
-            let token = ticket::for_user(&keys, &who, CELL, times, &mut StdRng::seed_from_u64(1)).unwrap();
-            one.log_in(CAROL, CELL, Holder { name: "alice".to_owned(), id: None }, token, false).unwrap();
-            let made = one.create_and_open(CAROL, (dir, b"file"), 0o644, WRITE, true).await.unwrap();
-            made.1.write(0, Bytes::from_static(b"private")).await.unwrap();
-            made.1.close().await.unwrap();
-            drop(made);
-            pause(&one, 60).await;
-            assert_eq!(read(&one, CAROL, dir, "file").await.unwrap(), "private");
-            assert_eq!(read(&one, BOB, dir, "file").await.unwrap_err().errno(), Errno::EACCES);
-        }
+    let root = world.run_with(&one, |one| async move { cell_root(&one).await });
+    let dir = Fid::root_of(root.cell, USER_VOLUME);
+    world.run_with(&one, |one| async move {
+        let now = UnixTime::of(one.runtime().wall_clock());
+        let times = (now, now.plus(Duration::from_secs(HOUR)));
+        let who = Identity::parse("alice").unwrap();
+        let token = ticket::for_user(&keys, &who, CELL, times, &mut StdRng::seed_from_u64(1)).unwrap();
+        one.log_in(CAROL, CELL, Holder { name: "alice".to_owned(), id: None }, token, false).unwrap();
+        let made = one.create_and_open(CAROL, (dir, b"file"), 0o644, WRITE, true).await.unwrap();
+        made.1.write(0, Bytes::from_static(b"private")).await.unwrap();
+        made.1.close().await.unwrap();
+        drop(made);
+        pause(&one, 60).await;
+        assert_eq!(read(&one, CAROL, dir, "file").await.unwrap(), "private");
+        assert_eq!(read(&one, BOB, dir, "file").await.unwrap_err().errno(), Errno::EACCES);
     });
     world.cut_off(&one);
-    world.run({
-        let one = one.clone();
-        async move {
-            notice(&one, dir).await;
-            pause(&one, 3 * HOUR).await;
-            assert_eq!(read(&one, CAROL, dir, "file").await.unwrap(), "private", "a token that has ended");
-            assert_eq!(
-                read(&one, BOB, dir, "file").await.unwrap_err().errno(),
-                Errno::EACCES,
-                "another user"
-            );
-            assert!(read(&one, NOBODY, dir, "file").await.is_err(), "somebody of whom nothing is known");
-        }
+    world.run_with(&one, |one| async move {
+        notice(&one, dir).await;
+        pause(&one, 3 * HOUR).await;
+        assert_eq!(read(&one, CAROL, dir, "file").await.unwrap(), "private", "a token that has ended");
+        assert_eq!(read(&one, BOB, dir, "file").await.unwrap_err().errno(), Errno::EACCES, "another user");
+        assert!(read(&one, NOBODY, dir, "file").await.is_err(), "somebody of whom nothing is known");
     });
     world.let_in();
     world.run(async move {
@@ -204,6 +175,39 @@ fn a_token_that_ends_without_the_server_locks_its_user_out_only_when_the_server_
             content(&one, ALICE, one.lookup(ALICE, dir, b"file").await.unwrap().fid).await,
             b"private"
         );
+    });
+}
+
+/// The server told what is left of the quota. Nobody else can say that there is no room.
+#[test]
+fn a_close_tells_that_the_quota_is_used_up_with_the_server_and_without() {
+    let world = Cell::new();
+    let one = world.client_with(config(&world, 1));
+    let write = async |client: &Client, root: Fid, name: &str, kib: usize| {
+        let made = client.create_and_open(NOBODY, (root, name.as_bytes()), 0o644, WRITE, true).await.unwrap();
+        made.1.write(0, vec![7; kib << 10].into()).await.unwrap();
+        made.1.close().await.map_err(|error| error.errno())
+    };
+    world.volume(0, ROOT_CELL).change_info(|info| info.max_quota_kib = 1000).unwrap();
+    let root = world.run_with(&one, |one| async move {
+        let root = cell_root(&one).await;
+        names(&one, NOBODY, root).await;
+        assert_eq!(write(&one, root, "first", 10).await, Ok(()));
+        pause(&one, 11).await;
+        assert_eq!(write(&one, root, "much", 2000).await, Err(Errno::EDQUOT), "the server's word");
+        assert_eq!(write(&one, root, "little", 100).await, Ok(()));
+        pause(&one, 11).await;
+        assert_eq!(write(&one, root, "less", 10).await, Ok(()));
+        pause(&one, 1).await;
+        root
+    });
+    world.cut_off(&one);
+    world.run(async move {
+        notice(&one, root).await;
+        let began = one.now();
+        assert_eq!(write(&one, root, "without", 500).await, Ok(()));
+        assert_eq!(write(&one, root, "too much", 500).await, Err(Errno::EDQUOT));
+        assert_eq!(one.now(), began, "nobody is asked");
     });
 }
 
@@ -231,16 +235,13 @@ fn a_laptop_that_was_closed_for_a_day_goes_on_where_it_was() {
         }
     });
     world.cut_off(&one);
-    world.run({
-        let one = one.clone();
-        async move {
-            notice(&one, root).await;
-            let began = one.now();
-            assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "text");
-            write_new(&one, root, "in the train", "a letter").await;
-            assert_eq!(read(&one, NOBODY, root, "in the train").await.unwrap(), "a letter");
-            assert!(one.now().since(began) < MINUTE, "it waits: {:?}", one.now().since(began));
-        }
+    world.run_with(&one, |one| async move {
+        notice(&one, root).await;
+        let began = one.now();
+        assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "text");
+        write_new(&one, root, "in the train", "a letter").await;
+        assert_eq!(read(&one, NOBODY, root, "in the train").await.unwrap(), "a letter");
+        assert!(one.now().since(began) < MINUTE, "it waits: {:?}", one.now().since(began));
     });
     world.let_in();
     world.run(async move {

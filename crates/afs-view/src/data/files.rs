@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use crate::data::fetch::{Fetching, ServerPace};
 use crate::data::open_files::OpenFiles;
+use crate::data::room::Rooms;
 use crate::data::streams::Streams;
 use crate::data::write::{WriterGuard, noted};
 use crate::data::write_behind::{Behind, WriteBehind};
@@ -63,6 +64,7 @@ pub struct Files {
     /// The files that are open, and those that are being removed.
     pub(super) open_files: Arc<OpenFiles>,
     pub(super) behind: Behind,
+    pub(super) rooms: Rooms,
     /// What was changed here of names.
     pub(super) journal: Arc<Journal>,
     /// Files whose data were put aside since they were stored last.
@@ -150,6 +152,7 @@ impl Files {
             streams,
             open_files,
             behind: Behind::new(write_behind),
+            rooms: Rooms::default(),
             journal,
             put_aside: Mutex::default(),
             open: Mutex::default(),

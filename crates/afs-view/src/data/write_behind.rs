@@ -67,14 +67,21 @@ impl Behind {
 }
 
 impl OpenFile {
-    /// A program closes it: with write-behind, returns when what was written is safe here; else as [`Self::flush`].
+    /// A program closes it: with write-behind, returns when what was written is safe here; else as [`Self::flush`]. So it is where the volume
+    /// has no room for it as far as known.
     ///
     /// # Errors
     ///
-    /// As [`Self::flush`]; the cache's.
+    /// As [`Self::flush`]; the cache's; the server's for a quota that is used up, where it cannot be asked.
     pub async fn close(&self) -> Result<(), Error> {
         match self.files().behind.mode {
             Some(mode) if self.data.is_dirty() && self.data.may_wait(self.files(), self.user()) => {
+                if !self.files().has_room_there(&self.data, self.user()) {
+                    return match self.data.vnode.is_offline(self.files().now()) {
+                        true => Err(Files::no_room(self.data.vnode.fid)),
+                        false => self.flush().await,
+                    };
+                }
                 self.data.promise(mode).await?;
                 self.files().store_behind(&self.data, self.user());
                 Ok(())
@@ -153,9 +160,14 @@ impl Files {
         self.behind.mode.is_some()
     }
 
+    /// Bytes that were closed and wait to be stored.
+    pub(super) fn bytes_behind(&self) -> u64 {
+        lock(&self.behind.closed).bytes
+    }
+
     /// True if the cache has room for more that waits. Where much waits already, closes and changes of names wait for the server.
     pub(crate) fn has_room_behind(&self) -> bool {
-        lock(&self.behind.closed).bytes <= self.cache.usage().limit_bytes / 2
+        self.bytes_behind() <= self.cache.usage().limit_bytes / 2
     }
 
     /// The time of the oldest data that were closed here and are not at the server.
