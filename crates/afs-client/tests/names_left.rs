@@ -208,9 +208,12 @@ fn an_fsync_brings_what_an_earlier_run_has_left_to_the_server_also_without_write
     let one = world.client_with(on_disk(&world, 1, &disk));
     let root = cut_off_at_root(&world, &one);
     world.run_with(&one, |one| async move {
-        for number in 0..40 {
-            write_new(&one, root, &format!("file{number}"), "closed").await;
+        // Each takes a round trip of its own.
+        let mut dir = root;
+        for _ in 0..20 {
+            dir = one.make_dir(NOBODY, dir, b"d", 0o755).await.unwrap().fid;
         }
+        write_new(&one, dir, "file", "closed").await;
     });
     let after = disk.after_kill();
     drop(one);
@@ -224,8 +227,8 @@ fn an_fsync_brings_what_an_earlier_run_has_left_to_the_server_also_without_write
     });
     world.cut_off(&two);
     world.run(async move {
-        let mut all: Vec<_> = (0..40).map(|number| format!("/file{number}=closed")).collect();
-        all.push("/new=".to_owned());
+        let mut all: Vec<_> = (1..=20).map(|depth| format!("{}/", "/d".repeat(depth))).collect();
+        all.extend([format!("{}/file=closed", "/d".repeat(20)), "/new=".to_owned()]);
         all.sort();
         assert_eq!(tree(&three, cell_root(&three).await).await, all);
     });

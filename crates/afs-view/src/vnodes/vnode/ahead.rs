@@ -243,6 +243,8 @@ impl Vnode {
     /// A change is at the server, or came to nothing: it is no longer shown over what the server tells. What is shown of it stays until then.
     pub(crate) fn end_made_here(&self, number: u64) {
         let mut state = self.state();
+        // What was asked for before, and is told afterwards, may be without it.
+        state.changes += 1;
         if let Some((_, effects)) = state.ahead.effects.remove(&number) {
             state.ahead.links -= effects.iter().map(Effect::links).sum::<i32>();
         }

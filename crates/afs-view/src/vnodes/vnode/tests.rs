@@ -455,3 +455,21 @@ fn the_time_of_change_stays_when_data_are_stored_until_there_is_another_change()
         "we have changed its mode in the second of the store"
     );
 }
+
+#[test]
+fn what_a_server_told_before_a_change_of_ours_is_not_shown_after_it() {
+    let world = World::new();
+    let (vnode, responder) = (world.vnodes.get_or_add(FILE), world.responder());
+    let with_two = AfsFetchStatus { link_count: 2, ..status(FILE, 1) };
+    let told = |before: &Snapshot| vnode.note(world.now, (before, &responder), ALICE, &with_two, None);
+    let links = || vnode.last_status().unwrap().link_count;
+    told(&vnode.snapshot());
+    vnode.note_made_here(1, AfsTime(5), vec![Effect::Links(-1)]);
+    told(&vnode.snapshot());
+    assert_eq!(links(), 1, "the server has not removed the name yet");
+    let before = vnode.snapshot();
+    vnode.end_made_here(1);
+    vnode.note_break();
+    told(&before);
+    assert_eq!(links(), 1, "it was asked before, and has answered the removal first");
+}
