@@ -84,6 +84,7 @@ struct State {
     is_promised: bool,
     used: u64,
     sent: Option<SentStore>,
+    written: u32,
     present: RangeSet,
     /// Ranges that are present and take no space: they were never written, and are zeros.
     zeros: RangeSet,
@@ -118,6 +119,7 @@ impl CacheFile {
             is_promised: row.is_promised,
             used: row.used,
             sent: row.sent,
+            written: row.written,
             present: row.present,
             zeros: RangeSet::new(),
             unconfirmed: RangeSet::new(),
@@ -233,6 +235,12 @@ impl CacheFile {
     #[must_use]
     pub fn sent(&self) -> Option<SentStore> {
         read(&self.state).sent
+    }
+
+    /// The time of the last write, in seconds since 1970, as far as a promise or a store has noted it.
+    #[must_use]
+    pub fn written(&self) -> Option<u32> {
+        Some(read(&self.state).written).filter(|written| *written > 0)
     }
 
     /// The number of bytes that are here.
@@ -417,6 +425,7 @@ impl CacheFile {
             is_small: self.file.is_small(),
             used: state.used,
             sent: state.sent,
+            written: state.written,
             present,
         }
     }

@@ -110,6 +110,8 @@ pub(crate) struct FileRow {
     pub(crate) used: u64,
     /// The store that is on its way to the server.
     pub(crate) sent: Option<SentStore>,
+    /// The time of the last write as far as it is known, else 0. While a store is on its way, the time that this sets.
+    pub(crate) written: u32,
     /// The ranges that are there, dirty or not.
     pub(crate) present: RangeSet,
 }
@@ -122,7 +124,7 @@ impl FileRow {
             ranges.truncate(RANGES_MAX);
             ranges.sort_by_key(|r| r.start);
         }
-        let sent = self.sent.unwrap_or(SentStore { length: 0, modified: 0 });
+        let sent = self.sent.unwrap_or(SentStore { length: 0, modified: self.written });
         let holder = self.writer.holder.as_deref();
         let flags = [
             (self.is_lent, LENT),
@@ -174,6 +176,7 @@ impl FileRow {
         let is_sent = f.u8()? != 0;
         let sent = SentStore { length: f.u64()?, modified: f.u32()? };
         row.sent = is_sent.then_some(sent);
+        row.written = sent.modified;
         for _ in 0..f.u32()? {
             let (start, end) = (f.u64()?, f.u64()?);
             if start >= end || end > LENGTH_MAX {
@@ -397,11 +400,14 @@ mod tests {
             is_small: true,
             used: 3,
             sent: Some(SentStore { length: 4, modified: 1_700_000_000 }),
+            written: 1_700_000_000,
             present: [0..5, 7..1 << 40].into_iter().collect(),
         };
         // An older format does not say who the writer was to the cell.
         let older = FileRow { writer: Writer { holder: None, ..row.writer.clone() }, ..row.clone() };
         assert_eq!(FileRow::decode(&older.encode()).unwrap(), older);
+        let unsent = FileRow { sent: None, ..row.clone() };
+        assert_eq!(FileRow::decode(&unsent.encode()).unwrap(), unsent);
         let bytes = row.encode();
         assert_eq!(FileRow::decode(&bytes).unwrap(), row);
         for length in 0..bytes.len() {

@@ -1,5 +1,6 @@
 //! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
 
+mod answers_lost;
 mod data;
 mod deaths;
 mod dns;
@@ -10,6 +11,7 @@ mod names;
 mod names_behind;
 mod names_left;
 mod names_random;
+mod names_two;
 mod offline;
 mod outages;
 mod prefetch;

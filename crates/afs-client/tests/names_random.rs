@@ -21,7 +21,7 @@ use rand::{Rng, SeedableRng};
 
 /// What programs expect to see: an ordinary tree.
 #[derive(Debug, Clone, Default)]
-struct Model {
+pub(crate) struct Model {
     /// The nodes by path; several names may have one file.
     names: BTreeMap<String, usize>,
     nodes: Vec<Node>,
@@ -90,7 +90,7 @@ async fn find(client: &Client, root: Fid, path: &str) -> Fid {
 }
 
 /// A random change, by the client and in the model. `may_wait`: the server is there, so that one that is made there is possible too.
-async fn change(
+pub(crate) async fn change(
     client: &Client,
     root: Fid,
     model: &mut Model,
@@ -221,7 +221,7 @@ async fn change(
     }
 }
 
-async fn check(client: &Client, root: Fid, model: &Model, has_started: bool, what: &str) {
+pub(crate) async fn check(client: &Client, root: Fid, model: &Model, has_started: bool, what: &str) {
     assert_eq!(tree(client, root).await, model.expected(), "{what}");
     for path in model.names.keys() {
         let fid = find(client, root, path).await;

@@ -85,6 +85,7 @@ impl CacheFile {
         {
             let mut state = write(&self.state);
             state.sent = Some(sent);
+            state.written = sent.modified;
             state.is_row_old = true;
         }
         self.submit(Batch::default())

@@ -221,12 +221,12 @@ impl CacheFile {
     }
 
     /// Promises that what is dirty outlasts a loss of power, from the cache's next sync on: the next start stores it then, as after the end
-    /// of a process, and does not put it aside.
+    /// of a process, and does not put it aside. It was written last at this time, in seconds since 1970.
     ///
     /// # Errors
     ///
     /// The disk's.
-    pub fn promise(&self) -> Result<(), CacheError> {
+    pub fn promise(&self, written: u32) -> Result<(), CacheError> {
         let _changing = lock(&self.changing);
         {
             let mut state = write(&self.state);
@@ -234,6 +234,7 @@ impl CacheFile {
                 return Ok(());
             }
             state.is_promised = true;
+            state.written = written;
             state.is_row_old = true;
         }
         let mut batch = Batch::default();
@@ -247,8 +248,8 @@ impl CacheFile {
     /// # Errors
     ///
     /// The disk's.
-    pub fn promise_and_sync(&self) -> Result<(), CacheError> {
-        self.promise()?;
+    pub fn promise_and_sync(&self, written: u32) -> Result<(), CacheError> {
+        self.promise(written)?;
         self.shared.sync()
     }
 

@@ -67,14 +67,14 @@ fn lose_power(
 #[test]
 fn what_was_promised_and_synced_outlasts_a_loss_of_power_at_any_moment() {
     let promised: usize =
-        (0..100).map(|seed| lose_power(seed, config(), |file, _| file.promise_and_sync())).sum();
+        (0..100).map(|seed| lose_power(seed, config(), |file, _| file.promise_and_sync(7))).sum();
     assert!(promised > 50, "only {promised} files were promised");
 }
 
 #[test]
 fn what_was_promised_within_a_second_outlasts_a_loss_of_power_after_it() {
     let config = Config { syncs_each_second: true, ..config() };
-    let promise = |file: &crate::CacheFile, cache: &Cache| file.promise().and_then(|()| cache.maintain());
+    let promise = |file: &crate::CacheFile, cache: &Cache| file.promise(7).and_then(|()| cache.maintain());
     let promised: usize = (0..40).map(|seed| lose_power(seed, config.clone(), promise)).sum();
     assert!(promised > 20, "only {promised} files were promised");
 }
@@ -85,7 +85,7 @@ fn what_was_stored_is_promised_no_longer() {
     let mut random = StdRng::seed_from_u64(1);
     let mut world = World::new(&disk, &mut random).unwrap();
     world.run(&Step::Write(0, 0, b"first".to_vec())).unwrap();
-    world.open(0).unwrap().promise_and_sync().unwrap();
+    world.open(0).unwrap().promise_and_sync(7).unwrap();
     world.run(&Step::Store(0, 9)).unwrap();
     // Of this one nobody was told that it lasts.
     world.run(&Step::Write(0, 0, b"later".to_vec())).unwrap();

@@ -226,6 +226,7 @@ impl Files {
         // Nobody has it open: what is dirty of it was left by the last run, or by a store that did not succeed.
         let dirty = self.cache.dirty_of(key);
         let is_removed = dirty.is_some() && self.journal.removes(fid);
+        let written_at = dirty.as_ref().and_then(|file| file.written()).unwrap_or(self.time().0);
         let data = Arc::new(FileData {
             vnode: Arc::clone(vnode),
             key,
@@ -236,7 +237,7 @@ impl Files {
             fetching: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
             has_turn: AtomicBool::new(false),
-            written_at: AtomicU32::new(self.time().0),
+            written_at: AtomicU32::new(written_at),
             retries_asked: AtomicU32::new(0),
             is_storing_ahead: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),

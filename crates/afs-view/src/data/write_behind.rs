@@ -107,9 +107,10 @@ impl FileData {
 
     async fn promise(&self, mode: WriteBehind) -> Result<(), Error> {
         let Some(file) = self.current() else { return Ok(()) };
+        let written = self.written_at().0;
         let promised = match mode {
-            WriteBehind::Always => rx::blocking::on_a_thread(move || file.promise_and_sync()).await,
-            WriteBehind::Second => file.promise(),
+            WriteBehind::Always => rx::blocking::on_a_thread(move || file.promise_and_sync(written)).await,
+            WriteBehind::Second => file.promise(written),
         };
         promised.map_err(local)
     }
