@@ -141,6 +141,30 @@ fn a_server_that_is_away_holds_up_nothing_that_is_for_another() {
     });
 }
 
+/// After a start nobody knows whether what waits was made already.
+#[test]
+fn an_empty_file_that_others_have_made_is_not_taken_for_the_clients_own() {
+    let world = Cell::new();
+    let disk = SimulatedDisk::new(64 << 20);
+    let one = world.client_with(on_disk(&world, 1, &disk));
+    let root = cut_off_at_root(&world, &one);
+    world.run_with(&one, |one| async move { write_new(&one, root, "file", "ours").await });
+    let two = world.client(3);
+    let theirs = world.run_with(&two, |two| async move {
+        pause(&two, 5).await;
+        two.create(NOBODY, cell_root(&two).await, b"file", 0o640).await.unwrap().fid
+    });
+    let (one, _) = restarted(&world, 2, one, &disk);
+    world.let_in();
+    world.run(async move {
+        pause(&one, 60).await;
+        assert_eq!((one.waiting().changes, one.conflicts().len()), (0, 1));
+        // They write into it, or remove it: it is theirs.
+        assert_eq!(tree(&two, cell_root(&two).await).await, ["/file="]);
+        assert_eq!(two.lookup(NOBODY, cell_root(&two).await, b"file").await.unwrap().fid, theirs);
+    });
+}
+
 /// A store and the removal of the same file cross.
 #[test]
 fn a_file_that_is_removed_while_it_is_stored_is_not_taken_for_one_that_others_have_stored() {

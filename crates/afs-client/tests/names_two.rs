@@ -59,7 +59,9 @@ impl Party {
         if dice < 70 {
             self.files += 1;
             let text = format!("{}{}.", self.name, self.files);
-            let made = client.create_and_open(NOBODY, (parent, name.as_bytes()), 0o640, WRITE, true).await?;
+            // By its mode an empty file is known from the other's.
+            let mode = if self.name == "one" { 0o640 } else { 0o600 };
+            let made = client.create_and_open(NOBODY, (parent, name.as_bytes()), mode, WRITE, true).await?;
             made.1.write(0, Bytes::from(text.clone().into_bytes())).await?;
             made.1.close().await?;
             done.push(format!("made {text}"));
@@ -74,6 +76,8 @@ impl Party {
             return Ok(());
         }
         if dice < 85 {
+            // Within a round trip a rename may replace what the other has just made of the name: so it is one that the other makes nothing of.
+            let name = format!("{}{}", self.name, self.random.random_range(0..6));
             client.rename(NOBODY, (old_parent, old_name.as_bytes()), (parent, name.as_bytes()), true).await?;
             done.push(format!("renamed {text} from shared{old_dir}/{old_name}"));
             self.made.retain(|made| *made != own);
@@ -92,15 +96,18 @@ impl Party {
         let client = self.client.clone();
         let root = cell_root(&client).await;
         let own = find(&client, root, self.name).await.unwrap();
-        let shared = find(&client, root, "shared").await.unwrap();
+        // Where it is cut off, the other may have changed it since it has looked.
+        let shared = find(&client, root, "shared").await.ok();
         client.read_dir(NOBODY, own).await.unwrap();
         let mut done = Vec::new();
         for _ in 0..self.random.random_range(5..30) {
-            let late = client.runtime().sleep_until(client.now() + Duration::from_secs(700));
             let (is_shared, may_wait) = (self.random.random_bool(0.5), !self.is_away);
-            let is_late = if is_shared {
+            // What waits for the server while that is away is given up, before the client loses what it knows: by a store that fails, for one.
+            let patience = Duration::from_secs(if is_shared && self.is_away { 1 } else { 3600 });
+            let late = client.runtime().sleep_until(client.now() + patience);
+            let is_late = if let (true, Some(shared)) = (is_shared, shared) {
                 let shared = pin!(self.share(shared, &mut done));
-                matches!(select(shared, late).await, Either::Right(_))
+                matches!(select(shared, late).await, Either::Right(_)) && may_wait
             } else {
                 let (mut model, mut random) = (self.model.clone(), self.random.clone());
                 let changed = change(&client, own, &mut model, &mut random, (may_wait, &mut done));

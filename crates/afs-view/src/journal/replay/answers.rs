@@ -257,8 +257,8 @@ impl Replay {
         Ok(())
     }
 
-    /// There is something of the name: it is ours if an attempt was not answered and it has nothing that is not here, and a directory will do in
-    /// any case.
+    /// There is something of the name: it is ours if an attempt was not answered, it was made with the same attributes and it has nothing that is
+    /// not here; a directory will do in any case.
     async fn settle_existing(
         &self,
         sending: &Sending,
@@ -287,7 +287,10 @@ impl Replay {
             NewKind::Directory => status.file_type == FileType::DIRECTORY,
             _ if !sending.may_be_done => false,
             NewKind::File => {
+                // One that is empty has nothing but its attributes to tell whose it is: others may be about to write into theirs.
                 status.file_type == FileType::FILE
+                    && status.unix_mode_bits & 0o7777 == asked.unix_mode_bits
+                    && (status.length > 0 || status.client_mod_time == asked.client_mod_time)
                     && self.files.has_all_of(sending.user, (made, real), status.length).await?
             }
             NewKind::Symlink(target) => {
