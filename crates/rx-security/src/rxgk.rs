@@ -40,7 +40,7 @@ pub use combine::{combine_for_server, combine_pair};
 pub use names::AuthName;
 pub use response::{Authenticator, CALLS_MAX, CHALLENGE_LEN, Response};
 pub use server::{Server, ServerOptions};
-pub use token::{Content, Form, MakeError, Token, open, read, seal};
+pub use token::{Combined, Content, Form, Grant, MakeError, Token, open, read, seal};
 
 #[cfg(test)]
 mod tests;
@@ -57,6 +57,9 @@ pub enum Dialect {
 impl Dialect {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Rxgk, Self::Yfs];
+
+    /// That of calls between programs of afar: OpenAFS's codes say more.
+    pub const OURS: Self = Self::Rxgk;
 
     /// Its number.
     pub const fn index(self) -> SecurityIndex {

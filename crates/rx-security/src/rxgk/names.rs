@@ -37,7 +37,7 @@ impl AuthName {
     }
 
     /// The name that a user of AFS has in Kerberos; `cell` stands for the realm of local users.
-    pub(super) fn of_identity(who: &Identity, cell: &str) -> Self {
+    pub fn of_identity(who: &Identity, cell: &str) -> Self {
         let realm = who.realm().unwrap_or(cell).to_uppercase();
         let slash = if who.instance().is_empty() { "" } else { "/" };
         Self::of_principal(&format!("{}{slash}{}@{realm}", who.name(), who.instance()))

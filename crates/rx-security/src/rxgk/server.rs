@@ -29,19 +29,12 @@ pub struct ServerOptions {
     pub realms: LocalRealms,
     /// The rules for names of callers.
     pub names: NameRules,
-    /// The server, for a file server: who has [`AppData`] for another one is refused.
-    pub uuid: Option<Uuid>,
 }
 
 impl ServerOptions {
     /// Returns the demand of encryption; and the realm of the cell's name is the cell's.
     pub fn of_cell(cell: &str) -> Self {
-        Self {
-            min_level: Level::Crypt,
-            realms: LocalRealms::of_cell(cell),
-            names: NameRules::default(),
-            uuid: None,
-        }
+        Self { min_level: Level::Crypt, realms: LocalRealms::of_cell(cell), names: NameRules::default() }
     }
 }
 
@@ -50,6 +43,7 @@ impl ServerOptions {
 pub struct Server {
     shared: Arc<Shared>,
     dialect: Dialect,
+    uuid: Option<Uuid>,
 }
 
 /// Looks for newer keys, and has the server take them.
@@ -70,13 +64,19 @@ impl Server {
     pub fn new(dialect: Dialect, keys: KeySet, options: ServerOptions, clock: Clock, seed: [u8; 32]) -> Self {
         let (keys, look) = (RwLock::new(Arc::new(keys)), OnceLock::new());
         let seeds = Mutex::new(StdRng::from_seed(seed));
-        Self { shared: Arc::new(Shared { keys, look, options, clock, seeds }), dialect }
+        Self { shared: Arc::new(Shared { keys, look, options, clock, seeds }), dialect, uuid: None }
     }
 
     /// The same in a dialect, with the same keys.
     #[must_use]
     pub fn in_dialect(&self, dialect: Dialect) -> Self {
-        Self { shared: Arc::clone(&self.shared), dialect }
+        Self { dialect, ..self.clone() }
+    }
+
+    /// The same for the services of a file server: who has [`AppData`] for another one is refused.
+    #[must_use]
+    pub fn of_file_server(&self, uuid: Uuid) -> Self {
+        Self { uuid: Some(uuid), ..self.clone() }
     }
 
     /// Takes other keys from now on; connections that stand go on.
@@ -182,7 +182,7 @@ impl End {
         }
         if !authenticator.app_data.is_empty() {
             let data = AppData::parse(dialect, authenticator.app_data)?;
-            if options.uuid.is_some_and(|uuid| uuid != data.server) {
+            if self.server.uuid.is_some_and(|uuid| uuid != data.server) {
                 return Err(Fault::SealedIncon);
             }
         }

@@ -391,13 +391,62 @@ fn times_that_mean_nothing_are_not_for_ever() {
     }
 }
 
+/// A negotiation agrees on the secret, and the token for it is as good as any.
+#[test]
+fn a_token_for_a_secret_that_both_have_lets_its_user_in_until_its_end() {
+    for dialect in Dialect::ALL {
+        for kind in ENCTYPES {
+            let secret = Secret::new(kind, &vec![3; kind.key_len().unwrap()]).unwrap();
+            let grant =
+                |name| Grant { secret: secret.clone(), level: Level::Crypt, name, start: NOW, end: LATER };
+            let make = |grant| Token::granted(&keys(), dialect, grant, &mut rng());
+            let who = Identity::parse("user1.admin").unwrap();
+            let token = make(grant(AuthName::of_identity(&who, "lab.test"))).unwrap();
+            assert_eq!(token.secret, secret);
+            let ((end, _), result) = meet(&server(dialect, Level::Crypt), client(&token));
+            assert!(result.is_ok());
+            assert_eq!(end.identity(), Some("user1.admin"));
+            let never = Grant { end: UnixTime::NEVER, ..grant(AuthName::of_principal("a@B")) };
+            assert_eq!(make(never), Err(MakeError::BadTimes));
+        }
+    }
+}
+
+/// The server that makes it and the client whose token it is made of come to the same secret, and who only saw the token on its way
+/// does not.
+#[test]
+fn a_token_for_a_server_is_the_users_and_has_a_secret_of_its_own() {
+    let destination = Uuid::from_bytes([0x84; 16]);
+    for dialect in Dialect::ALL {
+        let own = user(dialect, Level::Crypt, "user1");
+        let content = open(&keys(), dialect, &own.token).unwrap();
+        let form = Form { kind: EncType::AES128, ..form(dialect, Level::Crypt) };
+        let made = Token::for_server(&keys(), form, content, destination, &mut rng()).unwrap();
+        let said = |token: &[u8], level| Combined {
+            token: token.to_vec(),
+            kind: EncType::AES128,
+            level,
+            lifetime: made.lifetime,
+            bytelife: made.bytelife,
+            end: made.end,
+        };
+        assert_eq!(own.combined(destination, said(&made.token, 2)), Ok(Some(made.clone())));
+        assert_ne!(made.secret, own.secret);
+        assert_eq!(made.end, own.end, "it lives no longer");
+        let ((end, _), result) = meet(&server(dialect, Level::Crypt), client(&made));
+        assert!(result.is_ok());
+        assert_eq!(end.identity(), Some("user1"));
+        assert_eq!(own.combined(destination, said(&[], 0)), Ok(None), "that server has no rxgk");
+        assert_eq!(own.combined(destination, said(&made.token, 0)), Err(Fault::BadLevel));
+    }
+}
+
 /// What a cache manager says of itself goes to file servers alone, and to none that is another one than it thinks.
 #[test]
 fn a_cache_manager_names_the_file_server_that_it_means() {
     let (this, other) = (Uuid::from_bytes([1; 16]), Uuid::from_bytes([0xf2; 16]));
     for dialect in Dialect::ALL {
-        let options = ServerOptions { uuid: Some(this), ..ServerOptions::of_cell("lab.test") };
-        let server = Server::new(dialect, keys(), options, Arc::new(|| NOW), [4; 32]);
+        let server = server(dialect, Level::Crypt).of_file_server(this);
         let token = user(dialect, Level::Crypt, "user1");
         let means = |server| {
             let callback = None;

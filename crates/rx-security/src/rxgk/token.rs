@@ -2,12 +2,13 @@
 //! here they are opened, and made from that key.
 
 use super::response::{TOKEN_MAX, opaque, put_opaque};
-use super::{AuthName, Dialect, ENCTYPES, Fault, RxgkTime, Secret, usage};
+use super::{AuthName, Dialect, ENCTYPES, Fault, RxgkTime, Secret, combine_for_server, usage};
 use crate::identity::Identity;
 use crate::keys::{EncType, Key, KeySet, KeyType};
 use crate::time::UnixTime;
 use crate::{Level, kerberos};
 use rand::CryptoRng;
+use rxgen::xdr::Uuid;
 use rxgen::{DecodeError, Decoder, Xdr};
 use std::fmt;
 use zeroize::Zeroizing;
@@ -51,6 +52,38 @@ pub struct Form {
     pub level: Level,
 }
 
+/// What a database server says of the token that it has made for a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Combined {
+    /// The token; empty if the server has no rxgk.
+    pub token: Vec<u8>,
+    /// The enctype of its secret.
+    pub kind: EncType,
+    /// The number of its level.
+    pub level: u32,
+    /// As of [`Token::lifetime`].
+    pub lifetime: u32,
+    /// As of [`Token::bytelife`].
+    pub bytelife: u32,
+    /// The time until which it is good.
+    pub end: RxgkTime,
+}
+
+/// What a token says whose secret both ends have by other means: by a negotiation, or of another token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// K0.
+    pub secret: Secret,
+    /// The level of connections with it.
+    pub level: Level,
+    /// Its user: [`AuthName::of_principal`], [`AuthName::of_identity`].
+    pub name: AuthName,
+    /// The time from which it is good.
+    pub start: UnixTime,
+    /// The time until which it is good.
+    pub end: UnixTime,
+}
+
 /// The reason why no token could be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -85,7 +118,11 @@ impl Token {
     /// # Errors
     /// If there is no key, or no such enctype.
     pub fn of_superuser(keys: &KeySet, form: Form, rng: &mut impl CryptoRng) -> Result<Self, MakeError> {
-        Self::make(keys, form, Vec::new(), (RxgkTime::NONE, RxgkTime::NONE), rng)
+        let Form { dialect, kind, level } = form;
+        let (start, end, names) = (RxgkTime::NONE, RxgkTime::NONE, Vec::new());
+        let (lifetime, bytelife) = (LIFETIME, BYTELIFE);
+        let content = Content { secret: random(kind, rng)?, level, start, lifetime, bytelife, end, names };
+        Self::sealed(keys, dialect, content, rng)
     }
 
     /// A token for anybody. `cell` stands for the realm of local names.
@@ -100,29 +137,80 @@ impl Token {
         (start, end): (UnixTime, UnixTime),
         rng: &mut impl CryptoRng,
     ) -> Result<Self, MakeError> {
+        let Form { dialect, kind, level } = form;
+        let name = AuthName::of_identity(who, cell);
+        Self::granted(keys, dialect, Grant { secret: random(kind, rng)?, level, name, start, end }, rng)
+    }
+
+    /// A token for who has its secret already, sealed with the newest key of the cell.
+    ///
+    /// # Errors
+    /// If there is no key, or it would not end, or before it begins.
+    pub fn granted(
+        keys: &KeySet,
+        dialect: Dialect,
+        Grant { secret, level, name, start, end }: Grant,
+        rng: &mut impl CryptoRng,
+    ) -> Result<Self, MakeError> {
         if start >= end || end == UnixTime::NEVER {
             return Err(MakeError::BadTimes);
         }
-        let names = vec![AuthName::of_identity(who, cell)];
-        Self::make(keys, form, names, (RxgkTime::of(start), RxgkTime::of(end)), rng)
+        let (start, end) = (RxgkTime::of(start), RxgkTime::of(end));
+        let (lifetime, bytelife, names) = (LIFETIME, BYTELIFE, vec![name]);
+        let content = Content { secret, level, start, lifetime, bytelife, end, names };
+        Self::sealed(keys, dialect, content, rng)
     }
 
-    fn make(
+    /// The token for one server of the cell that is made of another token, whose content this is (rxgk notes 5.5): as good for as long, of
+    /// the same user, with a secret of its own.
+    ///
+    /// # Errors
+    /// If there is no key, or no such enctype.
+    pub fn for_server(
         keys: &KeySet,
         Form { dialect, kind, level }: Form,
-        names: Vec<AuthName>,
-        (start, end): (RxgkTime, RxgkTime),
+        user: Content,
+        server: Uuid,
         rng: &mut impl CryptoRng,
     ) -> Result<Self, MakeError> {
-        let mut bytes = Zeroizing::new(vec![0; kind.key_len().ok_or(MakeError::NoEnctype(kind))?]);
-        rng.fill_bytes(&mut bytes);
-        let secret = Secret::new(kind, &bytes).ok_or(MakeError::NoEnctype(kind))?;
-        let content = Content { secret, level, start, lifetime: LIFETIME, bytelife: BYTELIFE, end, names };
+        let secret = combine_for_server(&user.secret, server, kind).ok_or(MakeError::NoEnctype(kind))?;
+        Self::sealed(keys, dialect, Content { secret, level, ..user }, rng)
+    }
+
+    /// The token for one server that a database server has made of this one, by what it says. `None`: that server has no rxgk.
+    ///
+    /// # Errors
+    /// If it is not for an enctype that rxgk has here, or of another level than this one.
+    pub fn combined(&self, server: Uuid, made: Combined) -> Result<Option<Self>, Fault> {
+        let Combined { token, kind, level, lifetime, bytelife, end } = made;
+        if token.is_empty() {
+            return Ok(None);
+        }
+        let secret = combine_for_server(&self.secret, server, kind).ok_or(Fault::BadEtype)?;
+        if level != self.level.number() {
+            return Err(Fault::BadLevel);
+        }
+        let (dialect, level) = (self.dialect, self.level);
+        Ok(Some(Self { dialect, secret, level, lifetime, bytelife, end, token }))
+    }
+
+    fn sealed(
+        keys: &KeySet,
+        dialect: Dialect,
+        content: Content,
+        rng: &mut impl CryptoRng,
+    ) -> Result<Self, MakeError> {
         let key = keys.newest(KeyType::RXGK).ok_or(MakeError::NoKey)?;
         let token = seal(key, dialect, &content, rng).ok_or(MakeError::NoKey)?;
-        let Content { secret, lifetime, bytelife, .. } = content;
+        let Content { secret, level, lifetime, bytelife, end, .. } = content;
         Ok(Self { dialect, secret, level, lifetime, bytelife, end, token })
     }
+}
+
+fn random(kind: EncType, rng: &mut impl CryptoRng) -> Result<Secret, MakeError> {
+    let mut bytes = Zeroizing::new(vec![0; kind.key_len().ok_or(MakeError::NoEnctype(kind))?]);
+    rng.fill_bytes(&mut bytes);
+    Secret::new(kind, &bytes).ok_or(MakeError::NoEnctype(kind))
 }
 
 /// The content of a token, for a server that can open it.
