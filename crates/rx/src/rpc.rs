@@ -121,6 +121,10 @@ impl CallStream for ServerCall {
         self.identity().unwrap_or_default()
     }
 
+    fn class(&self) -> u8 {
+        Self::class(self).0
+    }
+
     fn is_encrypted(&self) -> bool {
         Self::is_encrypted(self)
     }

@@ -51,6 +51,11 @@ pub trait CallStream: Send {
     /// empty string.
     fn security(&self) -> &str;
 
+    /// The number of the connection's security class; 0 for none.
+    fn class(&self) -> u8 {
+        0
+    }
+
     /// True if nobody on the way can read what is said.
     fn is_encrypted(&self) -> bool {
         false
@@ -159,6 +164,11 @@ impl<'a, R: Rpc> ServerCall<'a, R> {
     /// The caller, as the connection's security class has established it; empty when it has none.
     pub fn security(&self) -> &str {
         self.stream.security()
+    }
+
+    /// The number of the connection's security class; 0 for none.
+    pub fn class(&self) -> u8 {
+        self.stream.class()
     }
 
     /// True if nobody on the way can read what is said.

@@ -8,7 +8,7 @@ use crate::config::CallLimits;
 use crate::connection::{Connection, ConnectionKey, DelayedFinalAck, Ended, Role};
 use crate::debug::{NAT_PING, VERSION_REQUEST};
 use crate::ids::ChannelRef;
-use crate::ids::{Channel, ConnectionId, Epoch, ServiceId};
+use crate::ids::{Channel, ConnectionId, Epoch, SecurityIndex, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
 use crate::security::SecurityClass;
@@ -182,6 +182,11 @@ impl Endpoint {
     /// The identity that the peer of a connection has shown, in the notation of the security class.
     pub fn identity(&self, connection: ConnectionHandle) -> Option<&str> {
         self.connection(connection)?.security.identity()
+    }
+
+    /// The security class of a connection.
+    pub fn security_index(&self, connection: ConnectionHandle) -> Option<SecurityIndex> {
+        self.connection(connection).map(|connection| connection.security.index())
     }
 
     /// True if what goes over a connection is encrypted.
