@@ -1,16 +1,20 @@
-//! `afar key`: the keys of a cell in the folder of a server's configuration: what there is, new ones from a keytab, old ones removed. A suite of
-//! our own, in place of OpenAFS's `asetkey` and `bos listkeys`.
+//! `afar key`: the keys of a cell in the folder of a server's configuration: what there is, new ones from a keytab or of chance, old ones removed.
+//! A suite of our own, in place of OpenAFS's `asetkey` and `bos listkeys`.
 //!
 //! Only KeyFileExt is written: keys of an rxkad.keytab beside it are Kerberos's, and `ktutil` changes them. Servers of ours read keys anew within
 //! a second. OpenAFS's look at the time of CellServDB, so that is set too. No key is ever printed.
 
+use crate::calls::Caller;
 use crate::cell::SERVER_FOLDER;
 use crate::classic::{Command, Given, Opt};
 use crate::numbers;
 use crate::printer::{Printer, complain, say};
 use crate::suite::{Suite, Verb};
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
 use rx_security::KeySet;
 use rx_security::keys::{EncType, KEY_FILE, KEY_FILE_EXT, KEYTAB, Key, KeyFileError, KeyType};
+use rx_security::rxgk::ENCTYPES;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -42,6 +46,19 @@ static SUITE: Suite = Suite {
             run: |given| run(given, false, add),
         },
         Verb {
+            command: Command {
+                name: "key new",
+                options: &[
+                    CONFIG,
+                    Opt::single("enctype", "encryption type, default aes256-cts-hmac-sha1-96"),
+                    Opt::single("kvno", "version, default one higher than the newest"),
+                ],
+            },
+            about: "make the cell's next key for rxgk",
+            aliases: &[],
+            run: |given| run(given, false, new),
+        },
+        Verb {
             command: Command { name: "key list", options: &[CONFIG, Opt::flag("json", "write JSON")] },
             about: "list the versions and types of the keys",
             aliases: &["ls"],
@@ -54,9 +71,10 @@ static SUITE: Suite = Suite {
                     Opt::single("kvno", "version of the key").required(),
                     CONFIG,
                     Opt::single("enctype", "only the key of this encryption type"),
+                    Opt::single("type", "rxkad (default) or rxgk"),
                 ],
             },
-            about: "remove a key, when all tickets made with it have expired",
+            about: "remove a key, when all tickets or tokens made with it have expired",
             aliases: &["rm"],
             run: |given| run(given, false, remove),
         },
@@ -104,7 +122,7 @@ fn kind_of(key: &Key) -> (&'static str, String) {
     match key.kind {
         KeyType::RXKAD => ("rxkad", "des-cbc-crc".to_owned()),
         KeyType::RXKAD_KRB5 => ("rxkad_krb5", name(key.subtype)),
-        KeyType(3) => ("rxgk", name(key.subtype)),
+        KeyType::RXGK => ("rxgk", name(key.subtype)),
         KeyType(_) => ("other", key.subtype.to_string()),
     }
 }
@@ -214,14 +232,53 @@ fn add_all(own: &mut KeySet, wanted: &[Key]) -> Result<(), String> {
     Ok(())
 }
 
+/// Makes a key of chance, which Kerberos knows nothing of. Servers seal tokens with the newest at once.
+fn new(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
+    let wanted = given.word("enctype").unwrap_or("aes256-cts-hmac-sha1-96");
+    let kind = ENCTYPES.into_iter().find(|kind| is_named(*kind, wanted));
+    let kind = kind.ok_or_else(|| {
+        let names: Vec<_> = ENCTYPES.iter().filter_map(|kind| kind.name()).collect();
+        format!("rxgk has no encryption type {wanted}: choose one of {}", names.join(", "))
+    })?;
+    let kvno = given.word("kvno").map(numbers::parse_i32).transpose().map_err(|error| error.to_string())?;
+    let seed = Caller::new().and_then(|caller| caller.seed());
+    let seed = Zeroizing::new(seed.map_err(|error| format!("there are no random numbers: {error}"))?);
+    let key = change(&keys.folder, |own| {
+        let newest = own.iter().filter(|key| key.kind == KeyType::RXGK).map(|key| key.kvno).max();
+        let kvno = kvno.unwrap_or(newest.unwrap_or(0).saturating_add(1));
+        if newest.is_some_and(|newest| kvno <= newest) {
+            return Err(format!(
+                "{KEY_FILE_EXT} has a key for rxgk of kvno {}: the next is higher",
+                newest.unwrap_or_default()
+            ));
+        }
+        let mut secret = Zeroizing::new(vec![0; kind.key_len().unwrap_or_default()]);
+        StdRng::from_seed(*seed).fill_bytes(&mut secret);
+        let key = Key::rxgk(kvno, kind, &secret);
+        own.insert(key.clone()).map_err(|error| error.to_string())?;
+        Ok(key)
+    })?;
+    keys.tell("made", &[key]);
+    Ok(())
+}
+
+fn is_named(kind: EncType, name: &str) -> bool {
+    kind.name() == Some(name) || kind.0.to_string() == name
+}
+
 fn remove(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
     let number = |option| given.word(option).map(numbers::parse_i32).transpose();
     let kvno = number("kvno").map_err(|error| error.to_string())?.unwrap_or_default();
     let wanted = given.word("enctype");
+    let is_rxgk = match given.word("type") {
+        None | Some("rxkad") => false,
+        Some("rxgk") => true,
+        Some(other) => return Err(format!("there are no keys of type {other}: rxkad and rxgk")),
+    };
     let gone = change(&keys.folder, |own| {
         let gone: Vec<Key> = own
             .iter()
-            .filter(|key| key.kvno == kvno)
+            .filter(|key| key.kvno == kvno && (key.kind == KeyType::RXGK) == is_rxgk)
             .filter(|key| wanted.is_none_or(|name| kind_of(key).1 == name || key.subtype.to_string() == name))
             .cloned()
             .collect();
@@ -231,7 +288,8 @@ fn remove(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
         for key in &gone {
             own.remove(key.kind, key.kvno, key.subtype);
         }
-        if own.is_empty() {
+        // Without one for rxgk, servers call each other by rxkad again, which is a choice.
+        if !is_rxgk && own.iter().all(|key| key.kind == KeyType::RXGK) {
             return Err(format!(
                 "this is the last key in {KEY_FILE_EXT}, and without it nobody could log in: add another key first"
             ));

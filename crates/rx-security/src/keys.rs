@@ -173,15 +173,18 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    /// True if all keys are for DES, which anybody can break who has seen one ticket (OPENAFS-SA-2013-003).
+    /// True if all keys for rxkad are for DES, which anybody can break who has seen one ticket (OPENAFS-SA-2013-003). A key for rxgk beside
+    /// them makes it no better: servers take tickets of either.
     #[must_use]
     pub fn has_only_des(&self) -> bool {
-        self.keys.iter().all(|key| match key.kind {
-            KeyType::RXKAD => true,
+        let is_des = |key: &Key| match key.kind {
+            KeyType::RXKAD => Some(true),
             // Kerberos's numbers of what it has for DES.
-            KeyType::RXKAD_KRB5 => matches!(key.subtype, 1..=3),
-            _ => false,
-        })
+            KeyType::RXKAD_KRB5 => Some(matches!(key.subtype, 1..=3)),
+            _ => None,
+        };
+        let mut found = self.keys.iter().filter_map(is_des).peekable();
+        found.peek().is_some() && found.all(|is_des| is_des)
     }
 
     /// All keys, in the order in which they came.
@@ -229,6 +232,15 @@ mod tests {
         }
         keys.insert(Key::rxgk(2, EncType::RC4, &[7; 16])).unwrap();
         assert_eq!(keys.newest(KeyType::RXGK).unwrap().subtype, EncType::AES256_SHA384.0);
+    }
+
+    #[test]
+    fn a_key_for_rxgk_does_not_hide_that_tickets_are_of_des() {
+        let rxgk = Key::rxgk(1, EncType::AES256, &[7; 32]);
+        let only = |keys: &[Key]| KeySet::of(keys.iter().cloned()).unwrap().has_only_des();
+        assert!(only(&[Key::rxkad(1, [1; 8]), rxgk.clone()]));
+        assert!(!only(&[Key::rxkad(1, [1; 8]), Key::rxkad_krb5(1, EncType::AES128, &[7; 16]), rxgk.clone()]));
+        assert!(!only(&[rxgk]));
     }
 
     #[test]
