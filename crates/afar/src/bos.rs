@@ -23,7 +23,7 @@ use crate::hosts;
 use crate::login::{LoginOptions, log_in};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
-use afs_admin::Login;
+use afs_admin::{Login, Offers};
 use afs_dns::Service;
 use afs_wire::bos::{Bozo, BozoString};
 use rx::Connection;
@@ -235,10 +235,10 @@ fn open(given: &Given) -> Result<Bos, String> {
     };
     let default = if options.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
     let folder = given.word("config").unwrap_or(default);
-    let mut cell = String::new();
+    let (mut cell, mut databases) = (String::new(), Vec::new());
     if !options.noauth {
         match CellServers::find_anywhere(Path::new(folder), given.word("cell"), Service::Location) {
-            Ok(found) => cell = found.name,
+            Ok(found) => (cell, databases) = (found.name, found.servers),
             Err(CellError::NoFolder) => return Err(format!("can't open cell database ({folder})")),
             Err(CellError::File(error)) => {
                 return Err(format!("can't open cell database ({folder}): {error}"));
@@ -258,6 +258,8 @@ fn open(given: &Given) -> Result<Bos, String> {
     if !login.is_authenticated() && !options.noauth {
         eprintln!("bos: running unauthenticated");
     }
+    let offers = Offers::new(caller.endpoint(), &databases, &login);
+    let login = caller.run(offers.login_for(address)).map_err(|error| error.to_string())?;
     let overseer =
         caller.connect(SocketAddr::from((address, Bozo::PORT)), Bozo::SERVICE_ID, login.security());
     let (printer, json) = (Printer::new("bos"), given.has("json"));

@@ -1,6 +1,7 @@
 //! As whom a command calls servers: with the caller's token, which the client of this machine has; with `-localauth`, as the cell's own
 //! superuser, whose tickets are made from the key in the servers' configuration folder; or as nobody.
 
+use crate::calls::Caller;
 use crate::fs::client::{Client, Clients, Says};
 use crate::fs::errors::Failure;
 use crate::private;
@@ -16,6 +17,7 @@ use rx_security::{KeySet, Level, Token, UnixTime};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// The reason why there is no token to call servers with. The command goes on anonymously, as with OpenAFS's tools.
@@ -104,10 +106,18 @@ pub(crate) fn log_in(
     }
 }
 
+/// The caller in a cell, for questions that anybody may ask: with a token nobody on the way hears them.
+pub(crate) fn caller_or_nobody(caller: &Caller, cell: &str) -> Login {
+    let options = LoginOptions { noauth: false, localauth: false, clear: false };
+    let login = caller.seed().ok().and_then(|seed| log_in(options, Path::new(""), cell, seed).ok());
+    login.unwrap_or_default()
+}
+
 /// The superuser of the cell whose key is in a folder.
 pub(crate) fn superuser(folder: &Path, level: Level, seed: [u8; 32]) -> Result<Login, NoToken> {
     let keys = KeySet::load(folder).map_err(|_| NoToken::None)?;
-    Login::local_superuser(&keys, level, &mut StdRng::from_seed(seed)).map_err(|_| NoToken::None)
+    let clock = Arc::new(|| UnixTime::of(SystemTime::now()));
+    Login::local_superuser(&keys, level, clock, &mut StdRng::from_seed(seed)).map_err(|_| NoToken::None)
 }
 
 /// The caller's tokens that are good, each with its cell and the name of its owner there.

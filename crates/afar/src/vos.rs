@@ -63,7 +63,7 @@ use crate::login::{LoginOptions, log_in};
 use crate::printer::{Printer, complain};
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
-use afs_admin::{Cancel, Error, Login};
+use afs_admin::{Cancel, Error, Login, Offers};
 use afs_dns::Service;
 use afs_wire::ids::PartitionId;
 use jiff::tz::TimeZone;
@@ -73,6 +73,7 @@ use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Runs the suite with the arguments behind its name.
 pub(crate) fn start(args: &[OsString]) -> ExitCode {
@@ -100,8 +101,7 @@ struct Vos {
     printer: Printer,
     caller: Caller,
     vldb: LocationDb,
-    volumes: VolumeServers,
-    login: Login,
+    volumes: Arc<VolumeServers>,
     /// Ctrl-C, as soon as there is something to undo.
     cancel: OnceCell<Cancel>,
     /// Names of machines that were looked up.
@@ -169,8 +169,10 @@ fn open(given: &Given) -> Result<Vos, Stop> {
     Ok(Vos {
         printer: Printer::new("vos").only_json(given.has("json")),
         vldb: LocationDb::new(caller.endpoint(), &cell.servers, &login),
-        volumes: VolumeServers::new(caller.endpoint(), &login),
-        login,
+        volumes: Arc::new(VolumeServers::new(
+            caller.endpoint(),
+            Offers::new(caller.endpoint(), &cell.servers, &login),
+        )),
         caller,
         cancel: OnceCell::new(),
         names: RefCell::default(),

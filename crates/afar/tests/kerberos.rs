@@ -221,7 +221,7 @@ fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
     let key = |words: &[&str]| mounted::afar([&["key"], words, &["-config", &config]].concat());
     let listed = || -> Value { serde_json::from_str(&succeed(key(&["list", "-json"]))).unwrap() };
     let before = listed().as_array().unwrap().len();
-    assert_eq!(before, 2, "one of the cell's first start, and one in rxkad.keytab");
+    assert_eq!(before, 3, "two of the cell's first start, and one in rxkad.keytab");
     let keytab = scene.realm.join("new-keytab");
     scene.kdc.add_service(SERVICE, "aes128-cts", &keytab).unwrap();
     let added = succeed(key(&["add", &keytab.display().to_string()]));
@@ -238,6 +238,15 @@ fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
     assert_eq!(listed().as_array().unwrap().len(), before);
     assert!(fail(key(&["remove", &kvno]), 1).contains("has no such key"));
     assert!(fail(key(&["remove", "1"]), 1).contains("this is the last key"));
+    // Keys for rxgk have versions of their own.
+    assert_eq!(succeed(key(&["new"])), "made rxgk kvno 2 aes256-cts-hmac-sha1-96\n");
+    assert!(fail(key(&["new", "-kvno", "2"]), 1).contains("the next is higher"));
+    assert!(fail(key(&["new", "-enctype", "rc4"]), 1).contains("aes128-cts-hmac-sha256-128"));
+    assert_eq!(
+        succeed(key(&["remove", "1", "-type", "rxgk"])),
+        "removed rxgk kvno 1 aes256-cts-hmac-sha1-96\n"
+    );
+    assert_eq!(listed().as_array().unwrap().len(), before);
     let said = fail(key(&["add", "/nonexistent"]), 1);
     assert!(said.contains("there is no such file"), "{said}");
 }

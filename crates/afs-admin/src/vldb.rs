@@ -281,12 +281,12 @@ impl LocationDb {
         Ok(Registration { uuid: reply.uuid, uniquifier: reply.uniquifier, addresses })
     }
 
-    /// Tells the database where a file server is.
+    /// Tells the database where a file server is, and whether it has rxgk, which is believed only where it is said by rxgk.
     ///
     /// # Errors
     ///
     /// The database's; VL_BADENTRY for more addresses than a call can have.
-    pub async fn register(&self, uuid: Uuid, addresses: &[Ipv4Addr]) -> Result<(), Error> {
+    pub async fn register(&self, uuid: Uuid, addresses: &[Ipv4Addr], has_rxgk: bool) -> Result<(), Error> {
         let addrs: Vec<_> = addresses.iter().copied().map(HostAddr::from).collect();
         let count = addrs.len();
         let too_many = |_| {
@@ -294,7 +294,8 @@ impl LocationDb {
             Error::Local { what, code: VL_BADENTRY }
         };
         let addrs = BulkAddrs::new(addrs).map_err(too_many)?;
-        self.call(vl::RegisterAddrs { uuid, spare1: 0, addrs }).await.map(drop)
+        let spare1 = if has_rxgk { vl::REGISTERS_RXGK } else { 0 };
+        self.call(vl::RegisterAddrs { uuid, spare1, addrs }).await.map(drop)
     }
 
     /// Gives a file server another address.

@@ -25,7 +25,7 @@ use rxgen::{Abort, Interface, Rpc};
 
 use crate::entry::Kind;
 use crate::error::Error;
-use crate::login::Login;
+use crate::offers::Offers;
 
 /// A volume server that sends nothing at all for so long is taken for dead. Half of what OpenAFS's `vos` waits; one that is busy
 /// answers pings meanwhile.
@@ -38,7 +38,7 @@ const BUSY_ATTEMPTS: u64 = 3;
 #[derive(Debug)]
 pub struct VolumeServers {
     endpoint: Endpoint,
-    login: Login,
+    offers: Offers,
     /// Those that were called.
     known: Mutex<BTreeMap<Ipv4Addr, Connection>>,
 }
@@ -94,30 +94,33 @@ pub struct NewClone<'a> {
 }
 
 impl VolumeServers {
-    /// The volume servers, called from this endpoint.
-    pub fn new(endpoint: &Endpoint, login: &Login) -> Self {
-        Self { endpoint: endpoint.clone(), login: login.clone(), known: Mutex::default() }
+    /// The volume servers, called from this endpoint as these offers say.
+    pub fn new(endpoint: &Endpoint, offers: Offers) -> Self {
+        Self { endpoint: endpoint.clone(), offers, known: Mutex::default() }
     }
 
-    fn server(&self, server: Ipv4Addr) -> Connection {
+    async fn server(&self, server: Ipv4Addr) -> Result<Connection, Error> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = known().get(&server) {
+            return Ok(connection.clone());
+        }
+        let login = self.offers.login_for(server).await?;
         let connect = || {
             let address = SocketAddr::from((server, AfsVol::PORT));
-            let service = ServiceId(AfsVol::SERVICE_ID);
-            let connection = self.endpoint.connect(address, service, self.login.security());
+            let connection = self.endpoint.connect(address, ServiceId(AfsVol::SERVICE_ID), login.security());
             connection.set_limits(CallLimits { dead: DEAD_AFTER, ..CallLimits::default() });
             connection
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(server).or_insert_with(connect).clone()
+        Ok(known().entry(server).or_insert_with(connect).clone())
     }
 
     async fn call<R: Rpc>(&self, server: Ipv4Addr, args: R) -> Result<R::Reply, Error> {
-        Ok(self.server(server).rpc(&args).await?)
+        Ok(self.server(server).await?.rpc(&args).await?)
     }
 
     /// Calls again while another transaction has the volume.
     async fn call_patiently<R: Rpc>(&self, server: Ipv4Addr, args: R) -> Result<R::Reply, Error> {
-        let connection = self.server(server);
+        let connection = self.server(server).await?;
         for attempt in 1..BUSY_ATTEMPTS {
             match connection.rpc(&args).await {
                 Err(error) if error.code().0 == VOLSERVOLBUSY.0 => {

@@ -195,8 +195,10 @@ fn an_election_that_does_not_end_is_told_of_after_a_while() {
 
 #[test]
 fn a_server_that_has_another_key_is_passed_over_and_named_when_there_is_no_other() {
-    let login =
-        |secret| Login::local_superuser(&keys(secret), Level::Crypt, &mut StdRng::seed_from_u64(1)).unwrap();
+    let login = |secret| {
+        let clock = Arc::new(|| UnixTime(1));
+        Login::local_superuser(&keys(secret), Level::Crypt, clock, &mut StdRng::seed_from_u64(1)).unwrap()
+    };
     let cell = Cell::with_keys(&[(Answers, keys(2)), (Answers, keys(1))]);
     assert_eq!(cell.ask(&cell.database(&login(1))), Ok(2));
     let error = cell.ask(&cell.database(&login(3))).unwrap_err();

@@ -3,7 +3,7 @@
 //!
 //! A [`Database`] keeps an image of one database in memory, from which everything is read, and a [`store::CellStore`]
 //! under it, in which every change is before anyone is told of it. The services [`vldb::VlService`],
-//! [`ptdb::PtService`] and [`ubik::VoteService`] answer the RPCs.
+//! [`ptdb::PtService`], [`ubik::VoteService`] and [`tokens::TokenService`] answer the RPCs.
 //!
 //! Left to others: sockets and security classes (`rx`), which names callers may have ([`caller::Authority`], which the
 //! server supplies), and where the store lies.
@@ -23,6 +23,7 @@
 //!   [`mod@fill`]. Tests: `cargo test -p afar-interop --test cells databases`.
 //! - What a VL procedure checks and changes: `src/vldb/change.rs`, `src/vldb/servers.rs`, `src/vldb/list.rs`. How
 //!   look-ups find volumes: `src/vldb/index.rs`, `src/vldb/image.rs`.
+//! - Which tokens of rxgk are made, and what is said of which servers have it: [`tokens`].
 //! - What a PR procedure checks and changes: `src/ptdb/change.rs`, `src/ptdb/create.rs`; `src/ptdb/access.rs` says
 //!   which callers may.
 #![forbid(unsafe_code)]
@@ -38,6 +39,7 @@ mod slots;
 pub mod store;
 #[cfg(test)]
 mod testing;
+pub mod tokens;
 pub mod ubik;
 pub mod vldb;
 

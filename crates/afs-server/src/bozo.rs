@@ -24,11 +24,11 @@ use afs_wire::bos::{
 use afs_wire::ids::AfsTime;
 use rx::blocking::on_a_thread;
 use rx_security::keys::KeyType;
-use rx_security::rxkad;
 use rxgen::xdr::{CharVec, XdrString};
 use rxgen::{Abort, Serve, ServerCall};
 
 use crate::authority::{BadUser, CellAuthority, UserChange};
+use crate::classes::Classes;
 use crate::log::Recent;
 use crate::orders::Orders;
 use changes::{BAD_KEY, Requester};
@@ -51,7 +51,7 @@ pub(crate) struct Overseer {
     /// The channel on which the program is told to end.
     pub(crate) orders: Orders,
     /// Has the keys, as they are at the time.
-    pub(crate) rxkad: rxkad::Server,
+    pub(crate) classes: Classes,
     pub(crate) instances: Arc<Instances>,
     pub(crate) salvager: Arc<Salvager>,
     /// The program, whose age is told.
@@ -216,7 +216,7 @@ impl Serve<ListKeys> for Overseer {
             return Err(BZACCESS);
         }
         // Stock overseers know keys of the old kind only, by this procedure.
-        let keys = self.rxkad.keys();
+        let keys = self.classes.keys();
         let mut kvnos: Vec<i32> =
             keys.iter().filter(|key| key.kind == KeyType::RXKAD).map(|key| key.kvno).collect();
         kvnos.sort_unstable();

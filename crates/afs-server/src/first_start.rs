@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::authority::replace;
 
-/// The version of the cell's first key.
+/// The version of the cell's first keys.
 const FIRST_KVNO: i32 = 1;
 
 /// Beside the configuration of a cell whose administrator is not in its protection database yet: the administrator's
@@ -36,8 +36,10 @@ pub(crate) struct NewCell<'a> {
     /// The servers of its databases.
     pub(crate) servers: &'a [Ipv4Addr],
     pub(crate) administrator: &'a str,
-    /// Its key, for AES-256. It is overwritten when the files have it.
+    /// Its key for tickets of rxkad, for AES-256. It is overwritten when the files have it, as is the other one.
     pub(crate) key: Zeroizing<[u8; 32]>,
+    /// Its key for tokens of rxgk.
+    pub(crate) rxgk_key: Zeroizing<[u8; 32]>,
 }
 
 /// Makes the configuration folders of a new cell, `ETC/{ThisCell,CellServDB}` and
@@ -75,8 +77,11 @@ pub(crate) fn make_configuration(etc: &Path, cell: &NewCell<'_>) -> io::Result<b
     }
     write(&new.join("UserList"), &format!("{}\n", cell.administrator))?;
     write(&new.join(PENDING), &format!("{}\n", cell.administrator))?;
-    let keys = KeySet::of([Key::rxkad_krb5(FIRST_KVNO, EncType::AES256, cell.key.as_slice())])
-        .and_then(|keys| keys.save(&new));
+    let keys = KeySet::of([
+        Key::rxkad_krb5(FIRST_KVNO, EncType::AES256, cell.key.as_slice()),
+        Key::rxgk(FIRST_KVNO, EncType::AES256, cell.rxgk_key.as_slice()),
+    ]);
+    let keys = keys.and_then(|keys| keys.save(&new));
     keys.map_err(|error| io::Error::other(error.to_string()))?;
     if server.exists() {
         // Without a ThisCell: what is in it is kept beside the new files. ThisCell comes last, as it says that all is there.
@@ -192,6 +197,7 @@ mod tests {
             servers: &[Ipv4Addr::LOCALHOST],
             administrator: "admin",
             key: Zeroizing::new([key; 32]),
+            rxgk_key: Zeroizing::new([!key; 32]),
         };
         assert!(make_configuration(&etc, &cell(1)).unwrap());
         let folder = ServerFolder::read(&etc.join("server")).unwrap();

@@ -11,11 +11,12 @@ use afs_wire::ids::AfsTime;
 use rx::ServiceConfig;
 use rx_proto::security::ServerSecurity;
 use rx_security::keys::Key;
-use rx_security::{KeySet, UnixTime, rxkad};
+use rx_security::{KeySet, Level, UnixTime, rxkad};
 
 use crate::authority::CellAuthority;
 use crate::bozo::Overseer;
 use crate::bozo::instances::Instances;
+use crate::classes::Classes;
 use crate::config::Role;
 use crate::log::Recent;
 use crate::orders::Orders;
@@ -44,7 +45,7 @@ pub fn overseer(folder: &Path, security: Vec<Arc<dyn ServerSecurity>>) -> Servic
         recent: Recent::default(),
         audit_file: folder.join("audit.log"),
         orders: Orders::default(),
-        rxkad: rxkad::Server::new(keys, options, Arc::new(|| UnixTime(1))),
+        classes: Classes::new(keys, options, Level::Crypt, Arc::new(|| UnixTime(1)), [1; 32]),
         instances: Arc::new(instances),
         salvager: Arc::default(),
         program: PathBuf::from("afar"),

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use rx::Runtime;
 use rx_proto::time::Instant;
+use rx_security::KeySet;
 use rx_security::keys::{KEY_FILE, KEY_FILE_EXT, KEYTAB};
-use rx_security::{KeySet, rxkad};
+
+use crate::classes::Classes;
 
 /// Reads them.
 ///
@@ -58,7 +60,7 @@ fn stamps(folder: &Path) -> [Stamp; 3] {
 pub(crate) struct Watched {
     folder: PathBuf,
     allow_only_des: bool,
-    rxkad: rxkad::Server,
+    classes: Classes,
     seen: Mutex<Seen>,
 }
 
@@ -77,13 +79,13 @@ impl Watched {
     pub(crate) fn new(
         folder: PathBuf,
         allow_only_des: bool,
-        rxkad: rxkad::Server,
+        classes: Classes,
         runtime: &Arc<dyn Runtime>,
     ) -> Arc<Self> {
         let seen = Mutex::new(Seen { stamps: stamps(&folder), failed: None, for_unknown: None });
-        let watched = Arc::new(Self { folder, allow_only_des, rxkad, seen });
+        let watched = Arc::new(Self { folder, allow_only_des, classes, seen });
         let (weak, runtime) = (Arc::downgrade(&watched), Arc::clone(runtime));
-        watched.rxkad.when_key_is_unknown(move || {
+        watched.classes.when_key_is_unknown(move || {
             if let Some(watched) = weak.upgrade() {
                 watched.look_for_unknown(runtime.now());
             }
@@ -124,7 +126,7 @@ impl Watched {
     }
 
     fn try_reload(&self) -> Result<(), String> {
-        self.rxkad.set_keys(load(&self.folder, self.allow_only_des)?);
+        self.classes.set_keys(load(&self.folder, self.allow_only_des)?);
         tracing::info!(folder = %self.folder.display(), "the keys were read anew");
         Ok(())
     }
@@ -202,13 +204,14 @@ mod tests {
         save(&[1]);
         let runtime: Arc<dyn Runtime> = Arc::new(rx::TokioRuntime::current());
         let clock = Arc::new(|| rx_security::UnixTime(0));
-        let options = rxkad::ServerOptions::of_cell("one.test");
-        let rxkad = rxkad::Server::new(load(&folder, false).unwrap(), options, clock);
-        let watched = Watched::new(folder.to_path_buf(), false, rxkad.clone(), &runtime);
+        let options = rx_security::rxkad::ServerOptions::of_cell("one.test");
+        let keys = load(&folder, false).unwrap();
+        let classes = Classes::new(keys, options, rx_security::Level::Crypt, clock, [1; 32]);
+        let watched = Watched::new(folder.to_path_buf(), false, classes.clone(), &runtime);
         let begin = runtime.now();
         let known_at = |later: u32| {
             watched.look_for_unknown(begin + LOOK_AGAIN_AFTER * later / 2);
-            rxkad.keys().iter().count()
+            classes.keys().iter().count()
         };
         save(&[1, 2]);
         assert_eq!(known_at(0), 2, "at once");

@@ -12,6 +12,8 @@
 //!   docs/administration.md is the guide.
 //! - What the first start makes, and how the next one finishes it: [`first_start`].
 //! - Who may administer a server: [`authority`].
+//! - By which security classes callers come: [`classes`]. The keys: [`keys`]. How they get tokens of rxgk, and learn which
+//!   servers have it: `crates/afs-celldb/src/tokens.rs`.
 //! - Answers to `bos`: [`bozo`], [`bozo::instances`] (which roles are stopped), `src/bozo/salvage.rs`. Clients
 //!   learn that a role is stopped by `set_away` in `crates/rx-proto/src/endpoint.rs`.
 //! - How the VLDB learns this server's addresses: [`registration`], [`sysid`].
@@ -27,6 +29,7 @@ mod addresses;
 pub mod audit;
 mod authority;
 mod bozo;
+mod classes;
 pub mod config;
 pub mod databases;
 pub mod exporter;

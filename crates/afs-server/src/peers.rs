@@ -1,18 +1,23 @@
-//! As whom a server calls other servers of its cell: as the cell itself, with a ticket made from the cell's key as it is at that moment.
+//! As whom a server calls other servers of its cell: as the cell itself, with a token made from the cell's key as it is at that moment. It is
+//! one of rxgk if there is a key for that; only to file servers of which the location database says that they have no rxgk it is one of
+//! rxkad.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use afs_admin::Login;
-use afs_volserver::Peers;
+use afs_admin::{Login, Offers};
+use afs_celldb::Database;
+use afs_celldb::vldb::{ServerQuery, Vldb};
+use afs_volserver::{Connecting, Peers};
 use afs_wire::afsvol::AfsVol;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rx::{Connection, Runtime, WeakEndpoint};
+use rx::{Endpoint, Runtime, WeakEndpoint};
 use rx_proto::ids::ServiceId;
-use rx_security::{Level, rxkad};
+use rx_security::{Level, UnixTime};
 use rxgen::Interface;
 
+use crate::classes::Classes;
 use crate::config::Encryption;
 
 /// The cell itself, at this level of protection.
@@ -21,13 +26,24 @@ use crate::config::Encryption;
 ///
 /// There is no randomness, or no key that makes tickets.
 pub(crate) fn cell_login(
-    rxkad: &rxkad::Server,
+    classes: &Classes,
     runtime: &Arc<dyn Runtime>,
     level: Level,
 ) -> Result<Login, String> {
     let seed = runtime.seed().map_err(|error| error.to_string())?;
-    Login::local_superuser(&rxkad.keys(), level, &mut StdRng::from_seed(seed))
+    let wall = Arc::clone(runtime);
+    let clock = Arc::new(move || UnixTime::of(wall.wall_clock()));
+    Login::local_superuser(&classes.keys(), level, clock, &mut StdRng::from_seed(seed))
         .map_err(|error| error.to_string())
+}
+
+/// The source of what is known of other servers.
+#[derive(Debug)]
+pub(crate) enum Locations {
+    /// The location database of this process.
+    Local(Arc<Database<Vldb>>),
+    /// The database servers of the cell.
+    Remote(Vec<Ipv4Addr>),
 }
 
 /// The volume servers of other machines.
@@ -35,20 +51,43 @@ pub(crate) fn cell_login(
 pub(crate) struct VolumePeers {
     /// The volume service's own, which holds this.
     pub(crate) endpoint: WeakEndpoint,
-    pub(crate) rxkad: rxkad::Server,
+    pub(crate) classes: Classes,
+    pub(crate) locations: Locations,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) encryption: Encryption,
 }
 
 impl Peers for VolumePeers {
-    fn connect(&self, to: SocketAddr) -> Result<Connection, String> {
-        self.connect_for(to, true)
+    fn connect(&self, to: SocketAddr, is_encrypted: bool) -> Connecting<'_> {
+        Box::pin(async move {
+            let endpoint = self.endpoint.upgrade().ok_or("this server ends")?;
+            let login = cell_login(&self.classes, &self.runtime, level(self.encryption, is_encrypted))?;
+            let login = self.login_for(&endpoint, login, to).await?;
+            Ok(endpoint.connect(to, ServiceId(AfsVol::SERVICE_ID), login.security()))
+        })
     }
+}
 
-    fn connect_for(&self, to: SocketAddr, is_encrypted: bool) -> Result<Connection, String> {
-        let endpoint = self.endpoint.upgrade().ok_or("this server ends")?;
-        let login = cell_login(&self.rxkad, &self.runtime, level(self.encryption, is_encrypted))?;
-        Ok(endpoint.connect(to, ServiceId(AfsVol::SERVICE_ID), login.security()))
+impl VolumePeers {
+    /// The cell itself, as it calls this server.
+    async fn login_for(&self, endpoint: &Endpoint, login: Login, to: SocketAddr) -> Result<Login, String> {
+        let IpAddr::V4(server) = to.ip() else { return Ok(login) };
+        match &self.locations {
+            Locations::Local(database) => {
+                let by = ServerQuery::Address(server.to_bits());
+                match database.read(|vldb| vldb.registration(by)) {
+                    Ok(known) if !known.has_rxgk && login.rxgk().is_some() => login
+                        .without_rxgk()
+                        .ok_or_else(|| "it has no rxgk, and there is no key for rxkad".to_owned()),
+                    // Of one that nobody knows nothing is known: it gets what is safe.
+                    _ => Ok(login),
+                }
+            }
+            Locations::Remote(servers) => {
+                let login = Offers::new(endpoint, servers, &login).login_for(server).await;
+                login.map_err(|error| error.to_string())
+            }
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Telling the volume location database where this file server is: at the start, and from time to time, since a database may
-//! have been put back to an older state.
+//! Telling the volume location database where this file server is, and whether it has rxgk: at the start, from time to time, since a
+//! database may have been put back to an older state, and soon after it has got a key for rxgk.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,9 @@ use rx::Runtime;
 use rx_security::UnixTime;
 use rxgen::Abort;
 
-/// The time until the next try after one that failed.
+use crate::classes::Classes;
+
+/// The time until the next try after one that failed, and until it is seen that there is rxgk now.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The time after which it is told again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -35,10 +37,12 @@ pub(crate) enum Vl {
 pub(crate) struct Registration {
     pub(crate) uuid: Uuid,
     pub(crate) addresses: Vec<Ipv4Addr>,
+    /// The classes by which it is called.
+    pub(crate) classes: Classes,
 }
 
 impl Vl {
-    async fn register(&self, registration: &Registration) -> Result<(), String> {
+    async fn register(&self, registration: &Registration, has_rxgk: bool) -> Result<(), String> {
         let said = |code: i32| match Abort(code) {
             VL_MULTIPADDR => {
                 "other servers of the VLDB have these addresses: look with 'vos listaddrs -printuuid', and \
@@ -55,11 +59,12 @@ impl Vl {
                 let now = UnixTime::of(SystemTime::now()).0;
                 let bits: Vec<u32> = addresses.iter().copied().map(Ipv4Addr::to_bits).collect();
                 let uuid = registration.uuid.to_bytes();
-                let result: Result<(), VlError> =
-                    database.change(now, move |vldb, rows| vldb.register(uuid, &bits, rows)).await;
+                let result: Result<(), VlError> = database
+                    .change(now, move |vldb, rows| vldb.register(uuid, &bits, Some(has_rxgk), rows))
+                    .await;
                 result.map_err(|error| said(error.code()))
             }
-            Self::Remote(vldb) => match vldb.register(registration.uuid, addresses).await {
+            Self::Remote(vldb) => match vldb.register(registration.uuid, addresses, has_rxgk).await {
                 Ok(()) => Ok(()),
                 Err(Error::Call(error) | Error::Repeated(error)) if error.code().0 > 0 => {
                     Err(said(error.code().0))
@@ -78,31 +83,34 @@ pub(crate) async fn register(
     runtime: &Arc<dyn Runtime>,
     alive: Weak<()>,
 ) {
-    let mut was_told = false;
-    let mut wait = Duration::ZERO;
+    let (mut told, mut next) = (None, runtime.now());
     if matches!(vl, Vl::Local(_)) {
-        wait = tell(&vl, &registration, &mut was_told).await;
+        next += tell(&vl, &registration, &mut told).await;
     }
     let clock = Arc::clone(runtime);
     runtime.spawn(Box::pin(async move {
-        clock.sleep_until(clock.now() + wait).await;
         while alive.strong_count() > 0 {
-            let wait = tell(&vl, &registration, &mut was_told).await;
-            clock.sleep_until(clock.now() + wait).await;
+            let now = clock.now();
+            if now >= next || told.is_some_and(|told| told != registration.classes.has_rxgk()) {
+                next = now + tell(&vl, &registration, &mut told).await;
+            }
+            clock.sleep_until(next.min(clock.now() + RETRY_AFTER)).await;
         }
     }));
 }
 
-/// Registers once; how long to wait until the next time.
-async fn tell(vl: &Vl, registration: &Registration, was_told: &mut bool) -> Duration {
+/// Registers once; how long to wait until the next time. What was told of rxgk, if the database has heard it, is noted.
+async fn tell(vl: &Vl, registration: &Registration, told: &mut Option<bool>) -> Duration {
     let addresses: Vec<String> = registration.addresses.iter().map(Ipv4Addr::to_string).collect();
     let addresses = addresses.join(" ");
-    let result = vl.register(registration).await;
-    let is_news = std::mem::replace(was_told, result.is_ok()) != result.is_ok();
+    let has_rxgk = registration.classes.has_rxgk();
+    let result = vl.register(registration, has_rxgk).await;
+    let now = result.is_ok().then_some(has_rxgk);
+    let is_news = std::mem::replace(told, now) != now;
     match result {
         Ok(()) => {
             if is_news {
-                tracing::info!(addresses, "registered with the volume location database");
+                tracing::info!(addresses, has_rxgk, "registered with the volume location database");
             }
             AGAIN_AFTER
         }

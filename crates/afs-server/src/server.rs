@@ -144,7 +144,7 @@ impl Server {
             let (file_server, open) = assembly.serve_files(ptdb.clone(), vldb.clone(), &alive).await?;
             file = Some((file_server.clone(), Memory::new(config)));
             if has(Role::Vol) {
-                volume_service = Some(assembly.serve_volumes(&open, file_server));
+                volume_service = Some(assembly.serve_volumes(&open, file_server, vldb.clone())?);
             }
             partitions = Some(open);
         }
@@ -157,10 +157,10 @@ impl Server {
             });
             assembly.serve_bos(recent, &orders, instances);
         }
-        let Assembly { endpoints, rxkad, folder, runtime, .. } = assembly;
+        let Assembly { endpoints, classes, folder, runtime, .. } = assembly;
         let (cell, started) = (folder.cell.to_string(), runtime.now());
         endpoints.values().for_each(|endpoint| endpoint.set_starting(false));
-        let keys = keys::Watched::new(folder.path, config.security.allow_only_des, rxkad, &runtime);
+        let keys = keys::Watched::new(folder.path, config.security.allow_only_des, classes, &runtime);
         runtime.spawn(Box::pin(keys::watch(Arc::downgrade(&keys), Arc::clone(&runtime))));
         Ok(Self {
             endpoints,

@@ -24,4 +24,6 @@ pub mod transactions;
 
 pub use dump::{Lost, write as write_dump};
 pub use partitions::Partitions;
-pub use service::{Authority, Config, OF_VOLUMES, ORDERS, Peers, Unchecked, VolumeService, Watcher};
+pub use service::{
+    Authority, Config, Connecting, OF_VOLUMES, ORDERS, Peers, Unchecked, VolumeService, Watcher,
+};

@@ -14,7 +14,7 @@ mod unserved;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -105,23 +105,13 @@ pub trait Watcher: Send + Sync + 'static {
 
 /// The other volume servers, as volumes are sent to them.
 pub trait Peers: Send + Sync + 'static {
-    /// The volume service at an address, called as by the cell itself. Nothing is sent yet.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be called: there is no key.
-    fn connect(&self, to: SocketAddr) -> Result<Connection, String>;
-
-    /// The same, on behalf of a caller whose own connection is encrypted or not.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::connect`].
-    fn connect_for(&self, to: SocketAddr, is_encrypted: bool) -> Result<Connection, String> {
-        let _ = is_encrypted;
-        self.connect(to)
-    }
+    /// The volume service at an address, called as by the cell itself on behalf of a caller whose own connection is encrypted or not. Nothing
+    /// is sent to it yet. An error says why it cannot be called: there is no key.
+    fn connect(&self, to: SocketAddr, is_encrypted: bool) -> Connecting<'_>;
 }
+
+/// A connection that is made.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Connection, String>> + Send + 'a>>;
 
 /// The reason why a volume was not checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! * [`keys`]: the keys of a cell, from OpenAFS's KeyFileExt, KeyFile and rxkad.keytab;
 //! * [`ticket`]: tickets, as a server opens them and as they are made from a key ([`ticket::local_superuser`]);
 //! * [`rxkad`]: the class, [`rxkad::Client`] and [`rxkad::Server`];
-//! * [`rxgk`]: the class, [`rxgk::Client`] and [`rxgk::Server`], and its tokens. No program uses it yet;
+//! * [`rxgk`]: the class, [`rxgk::Client`] and [`rxgk::Server`], and its tokens;
 //! * [`gss`]: Kerberos's GSS-API mechanism, with which a client is to get such a token. No program uses it yet;
 //! * [`identity`]: who a caller is, as service code reads it from `ServerCall::identity`.
 //!

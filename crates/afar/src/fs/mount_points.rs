@@ -10,9 +10,9 @@ use super::{FAILURE, Fs, Target};
 use crate::calls::Caller;
 use crate::classic::Given;
 use crate::codes::Code;
+use crate::login::caller_or_nobody;
 use crate::output::{harmless, text_of};
 use crate::printer::{complain, say};
-use afs_admin::Login;
 use afs_admin::vldb::LocationDb;
 use afs_wire::control::{self, KnownCell, Place};
 use afs_wire::ids;
@@ -159,7 +159,8 @@ fn try_make(fs: &Fs, given: &Given) -> Result<(), u8> {
 fn is_unknown(cell: &KnownCell, volume: &str) -> bool {
     let Ok(caller) = Caller::new() else { return false };
     let machines: Vec<_> = cell.servers.iter().map(|server| server.ip()).collect();
-    let database = LocationDb::new(caller.endpoint(), &machines, &Login::anonymous());
+    let login = caller_or_nobody(&caller, &cell.name.to_string());
+    let database = LocationDb::new(caller.endpoint(), &machines, &login);
     matches!(caller.wait(database.entry_by_name(volume)), Err(Code::VL_NOENT))
 }
 

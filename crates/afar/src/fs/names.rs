@@ -4,7 +4,7 @@
 
 use super::Served;
 use crate::calls::Caller;
-use afs_admin::Login;
+use crate::login::caller_or_nobody;
 use afs_admin::ptdb::ProtectionDb;
 use afs_wire::control;
 use afs_wire::ids::ViceId;
@@ -50,10 +50,12 @@ impl<'a> Directory<'a> {
 
 fn open(served: &Served) -> Option<(Caller, ProtectionDb)> {
     let name = served.place.cell.clone();
+    let cell = name.to_string();
     let servers = served.client.call(&control::FindCell { name }).ok()?.cell.servers;
     let caller = Caller::new().ok()?;
     let machines: Vec<_> = servers.iter().map(|server| server.ip()).collect();
-    let database = ProtectionDb::new(caller.endpoint(), &machines, &Login::anonymous());
+    let login = caller_or_nobody(&caller, &cell);
+    let database = ProtectionDb::new(caller.endpoint(), &machines, &login);
     Some((caller, database))
 }
 

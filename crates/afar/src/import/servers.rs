@@ -120,6 +120,7 @@ fn add_registered(
         uuid: server.uuid.to_bytes(),
         uniquifier: server.uniquifier as u32,
         addresses: server.addresses.iter().map(|address| address.to_bits()).collect(),
+        has_rxgk: false,
     });
 }
 

@@ -6,7 +6,7 @@ use afs_admin::entry::{Kind, NAME_MAX};
 use afs_admin::ptdb::ProtectionDb;
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
-use afs_admin::{Cancel, Login};
+use afs_admin::{Cancel, Login, Offers};
 use afs_wire::Errno;
 use afs_wire::abort::VL_NOENT;
 use afs_wire::directory::Directory;
@@ -18,14 +18,17 @@ use afs_wire::rxafs::{
 };
 use afs_wire::rxafscb::Rxafscb;
 use afs_wire::status::{AfsStoreStatus, StoreMask};
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rx::{Endpoint, EndpointConfig, Peer, PeerLimits, RpcError, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
-use rx_proto::security::Null;
-use rx_security::{Identity, KeySet, Level, UnixTime, rxkad, ticket};
+use rx_proto::security::{Null, SecurityClass};
+use rx_security::keys::{EncType, KeyType};
+use rx_security::rxgk::{Dialect, Form};
+use rx_security::time::Clock;
+use rx_security::{Identity, KeySet, Level, UnixTime, rxgk, rxkad, ticket};
 use rxgen::{Abort, Interface, Rpc};
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -87,23 +90,22 @@ impl CellMaker {
         seed: [u8; 32],
     ) -> Result<Self, String> {
         let mut random = StdRng::from_seed(seed);
-        let superuser = Login::local_superuser(keys, Level::Crypt, &mut random);
+        let clock: Clock = Arc::new(|| UnixTime::of(SystemTime::now()));
+        let superuser = Login::local_superuser(keys, Level::Crypt, Arc::clone(&clock), &mut random);
         let superuser = superuser.map_err(|error| error.to_string())?;
         let who = Identity::parse(ADMINISTRATOR).expect("a good name");
         let now = SystemTime::now();
         let times = (UnixTime::of(now - TICKET_LIFE), UnixTime::of(now + TICKET_LIFE));
-        let administrator =
-            ticket::for_user(keys, &who, cell, times, &mut random).map_err(|error| error.to_string())?;
+        let security = administrator(keys, &who, cell, times, clock, &mut random)?;
         let endpoint = Endpoint::bind(SocketAddr::from((from, 0)), EndpointConfig::default())
             .map_err(|error| format!("no free port at {from}: {error}"))?;
         refuse_callbacks(&endpoint);
         let to = SocketAddr::from((address, Rxafs::PORT));
-        let security = rxkad::Client::factory(administrator, Level::Crypt);
         let files = endpoint.peer(to, ServiceId(Rxafs::SERVICE_ID), PeerLimits::default(), security);
         Ok(Self {
             locations: LocationDb::new(&endpoint, &[address], &superuser),
             users: ProtectionDb::new(&endpoint, &[address], &superuser),
-            volumes: VolumeServers::new(&endpoint, &superuser),
+            volumes: VolumeServers::new(&endpoint, Offers::all(&superuser)),
             files,
             cell: cell.to_owned(),
             address,
@@ -291,6 +293,25 @@ impl CellMaker {
         }
         self.ask(&StoreStatus { fid, status }, &doing).await.map(drop)
     }
+}
+
+/// Makes the security of connections of a user of the cell: of rxgk, if there is a key for that.
+fn administrator(
+    keys: &KeySet,
+    who: &Identity,
+    cell: &str,
+    times: (UnixTime, UnixTime),
+    clock: Clock,
+    random: &mut StdRng,
+) -> Result<Box<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync>, String> {
+    let Some(key) = keys.newest(KeyType::RXGK) else {
+        let ticket = ticket::for_user(keys, who, cell, times, random).map_err(|error| error.to_string())?;
+        return Ok(Box::new(rxkad::Client::factory(ticket, Level::Crypt)));
+    };
+    let form = Form { dialect: Dialect::OURS, kind: EncType(key.subtype), level: Level::Crypt };
+    let token = rxgk::Token::of_user(keys, form, who, cell, times, random);
+    let token = token.map_err(|error| error.to_string())?;
+    Ok(Box::new(rxgk::Client::factory(token, clock, random.random())))
 }
 
 /// The volume of a user: its name may have [`NAME_MAX`] bytes.

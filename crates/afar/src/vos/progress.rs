@@ -3,11 +3,11 @@
 
 use super::Vos;
 use crate::progress::bar;
-use afs_admin::volumes::VolumeServers;
 use afs_wire::afsvol::PACKET_BYTES;
 use indicatif::ProgressBar;
 use std::io::{self, IsTerminal};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -36,7 +36,7 @@ impl Vos {
     pub(super) fn progress_of_sending(&self, server: Ipv4Addr, volume: u32, bytes: Option<u64>) -> Progress {
         let mut progress = self.progress(bytes);
         if self.has_bar() {
-            let servers = VolumeServers::new(self.caller.endpoint(), &self.login);
+            let servers = Arc::clone(&self.volumes);
             let bar = progress.bar.clone();
             progress.task = Some(self.caller.beside(async move {
                 loop {

@@ -21,7 +21,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         })?;
         addresses.push(address);
     }
-    vos.wait(vos.vldb.register(uuid, &addresses)).map_err(|code| {
+    vos.wait(vos.vldb.register(uuid, &addresses, false)).map_err(|code| {
         if code.0 == VL_MULTIPADDR.0 {
             complain!(
                 vos.printer,

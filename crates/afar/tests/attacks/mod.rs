@@ -106,6 +106,7 @@ fn nobody_on_the_way_reads_what_users_read_and_write() {
     const AGAIN: &[u8] = b"what nobody else is to hear";
     require!(can_mount());
     let cell = Cell::new("attack-way");
+    mounted::forget_rxgk(&cell.folder);
     let proxy = Proxy::start(own_address(), cell.address, 1);
     proxy.look_for(TEXT);
     config_by_way_of(&cell, &proxy);
@@ -142,6 +143,7 @@ fn nobody_on_the_way_reads_what_users_read_and_write() {
 fn a_server_that_wants_calls_encrypted_is_served_and_one_who_does_not_encrypt_is_told_how() {
     require!(can_mount());
     let mut cell = Cell::new("attack-level");
+    mounted::forget_rxgk(&cell.folder);
     let (state, config) = (cell.folder.join("state"), cell.folder.join("server.toml"));
     let text = format!(
         "[server]\nstate = \"{}\"\nbind = \"{}\"\ncell = \"afar.local\"\n[security]\nmin_level = \"crypt\"\n",

@@ -117,6 +117,13 @@ pub(crate) fn succeed(command: Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Takes the key for rxgk of a cell away that has its state there, so that all speak rxkad from now on.
+pub(crate) fn forget_rxgk(folder: &Folder) {
+    let mut command = afar(["key", "remove", "1", "-type", "rxgk", "-config"]);
+    command.arg(folder.join("state/etc/server"));
+    succeed(command);
+}
+
 /// Starts `afar up`, mounted in the folder's `mnt`.
 pub(crate) fn start_up(folder: &Folder, address: Ipv4Addr) -> Process {
     let mount = folder.join("mnt");

@@ -58,7 +58,7 @@ impl VolumeServers {
     ) -> Result<u64, StreamError> {
         let Transaction { server, id: from_trans } = transaction;
         let Wanted { since: from_date, omits_directories } = wanted;
-        let call = self.server(server).call().await;
+        let call = self.server(server).await?.call().await;
         if omits_directories {
             let order = afsvol::DumpV2 { from_trans, from_date, flags: DumpFlags::OMIT_DIRS };
             receive(call.map_err(failed::<afsvol::DumpV2>)?, &order, sink).await
@@ -112,7 +112,7 @@ impl VolumeServers {
     pub async fn arrived(&self, transaction: Transaction) -> Result<Vec<Arrival>, StreamError> {
         let Transaction { server, id: trans } = transaction;
         let order = afsvol::GetArrived { trans, flags: ArrivedFlags::WITH_DATA };
-        let call = self.server(server).call().await.map_err(failed::<afsvol::GetArrived>)?;
+        let call = self.server(server).await?.call().await.map_err(failed::<afsvol::GetArrived>)?;
         let (mut arrivals, mut rest) = (Vec::new(), Vec::new());
         let take = |bytes: &[u8]| {
             rest.extend_from_slice(bytes);
@@ -150,7 +150,7 @@ impl VolumeServers {
         order: &R,
         mut source: impl FnMut() -> io::Result<Bytes>,
     ) -> Result<(), StreamError> {
-        let call = self.server(transaction.server).call().await;
+        let call = self.server(transaction.server).await?.call().await;
         let mut call = call.map_err(failed::<R>)?;
         call.send_request(order).await.map_err(Error::from)?;
         loop {

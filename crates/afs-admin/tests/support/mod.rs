@@ -8,7 +8,7 @@ use std::time::Duration;
 use afs_admin::entry::Entry;
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
-use afs_admin::{Cancel, Login};
+use afs_admin::{Cancel, Login, Offers};
 use afs_sim::Sim;
 use afs_wire::abort::{UNOQUORUM, VL_IO, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
@@ -193,7 +193,7 @@ impl Script {
         let caller = bind(&sim, Ipv4Addr::new(10, 0, 0, 2), 4000);
         let result = sim.block_on(async move {
             let vldb = LocationDb::new(&caller, &[SERVER], &Login::anonymous());
-            let volumes = VolumeServers::new(&caller, &Login::anonymous());
+            let volumes = VolumeServers::new(&caller, Offers::all(&Login::anonymous()));
             operation(vldb, volumes).await
         });
         let asked = self.asked.lock().unwrap().clone();

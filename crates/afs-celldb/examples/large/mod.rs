@@ -15,6 +15,7 @@ pub(crate) fn volumes() -> VldbContents {
         uuid: [n + 1; 16],
         uniquifier: 1,
         addresses: vec![0x0a00_0000 + u32::from(n), 0x0a01_0000 + u32::from(n)],
+        has_rxgk: false,
     };
     let site =
         |n: u32, flags| Site { server: ServerNumber((n % u32::from(SERVERS)) as u8), partition: 0, flags };

@@ -63,7 +63,7 @@ fn a_vldb_of_openafs_is_read_as_its_own_tools_show_it() {
             "col.4982 [536870933, 536870934, 536870935] 1000 0 10.89.0.9/0:4",
         ]
     );
-    let Server::Registered { uuid, uniquifier, addresses } = &contents.servers[1] else {
+    let Server::Registered { uuid, uniquifier, addresses, .. } = &contents.servers[1] else {
         panic!("{:?}", contents.servers[1])
     };
     assert_eq!((uuid[..4].to_vec(), *uniquifier), (vec![0x00, 0x13, 0xe3, 0x5e], 1));
@@ -363,8 +363,12 @@ fn whatever_a_file_has_what_is_read_can_be_written() {
 
 #[test]
 fn more_than_a_file_can_have_is_refused() {
-    let registered =
-        |n: u8| Server::Registered { uuid: [n + 1; 16], uniquifier: 1, addresses: vec![n.into()] };
+    let registered = |n: u8| Server::Registered {
+        uuid: [n + 1; 16],
+        uniquifier: 1,
+        addresses: vec![n.into()],
+        has_rxgk: false,
+    };
     let mut contents =
         VldbContents { max_volume_id: 0, servers: (0..252).map(registered).collect(), entries: vec![] };
     let (again, _) = read_vldb(&write_vldb(&contents, 1).unwrap(), None).unwrap();

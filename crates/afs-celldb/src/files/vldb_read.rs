@@ -257,7 +257,7 @@ impl Reader<'_> {
                 addresses.push(address);
             }
         }
-        Some(Server::Registered { uuid, uniquifier, addresses })
+        Some(Server::Registered { uuid, uniquifier, addresses, has_rxgk: false })
     }
 
     /// The entries, but for those that are none.

@@ -70,7 +70,7 @@ fn put_servers(image: &mut Image, servers: &[Server], blocks: u32) {
         let word = match server {
             Server::Free { .. } => 0,
             Server::Address(address) => *address,
-            Server::Registered { uuid, uniquifier, addresses } => {
+            Server::Registered { uuid, uniquifier, addresses, has_rxgk: _ } => {
                 let (block, slot) = (registered / (layout::SLOTS - 1), registered % (layout::SLOTS - 1) + 1);
                 registered += 1;
                 let at = block_at(block) + slot * layout::SLOT_BYTES;

@@ -179,6 +179,8 @@ pub enum Server {
         uniquifier: u32,
         /// Addresses, at most 15, and none twice. Others may have taken all of them away.
         addresses: Vec<u32>,
+        /// True if it has said, by rxgk, that it takes calls by rxgk with tokens of the cell-wide key. Files of OpenAFS's do not have it.
+        has_rxgk: bool,
     },
 }
 
@@ -215,8 +217,9 @@ impl Server {
                 row.push(1);
                 row.put_u32(*address);
             }
-            Self::Registered { uuid, uniquifier, addresses } => {
-                row.push(2);
+            Self::Registered { uuid, uniquifier, addresses, has_rxgk } => {
+                // Older releases do not know 3, so nothing is 3 before a cell has a key for rxgk, which they cannot make.
+                row.push(if *has_rxgk { 3 } else { 2 });
                 row.put_u32(*uniquifier);
                 row.extend_from_slice(uuid);
                 addresses.iter().for_each(|address| row.put_u32(*address));
@@ -235,7 +238,7 @@ impl Server {
         let server = match kind {
             0 => Self::Free { uniquifier: number },
             1 => Self::Address(number),
-            2 => {
+            2 | 3 => {
                 let mut uuid = [0; 16];
                 uuid.copy_from_slice(fields.bytes(16)?);
                 let count = (row.len() - 22) / 4;
@@ -243,7 +246,7 @@ impl Server {
                     return Err(BadRow("it has too many addresses"));
                 }
                 let addresses = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
-                Self::Registered { uuid, uniquifier: number, addresses }
+                Self::Registered { uuid, uniquifier: number, addresses, has_rxgk: kind == 3 }
             }
             _ => return Err(BadRow("it is no kind of server that this program knows")),
         };
@@ -323,12 +326,16 @@ mod tests {
 
     #[test]
     fn servers_and_the_header_are_the_same_after_their_rows() {
-        let registered = |addresses| Server::Registered { uuid: [7; 16], uniquifier: 3, addresses };
+        let registered = |addresses| {
+            let has_rxgk = addresses == [1];
+            Server::Registered { uuid: [7; 16], uniquifier: 3, addresses, has_rxgk }
+        };
         for server in [
             Server::NONE,
             Server::Free { uniquifier: 8 },
             Server::Address(0x0a58_0001),
             registered(vec![]),
+            registered(vec![1]),
             registered((1..=15).collect()),
         ] {
             assert_eq!(Server::parse(&server.to_row()), Ok(server));
@@ -344,7 +351,8 @@ mod tests {
         for length in (0..entry.len()).filter(|length| !(entry.len() - length).is_multiple_of(3)) {
             assert!(EntryRow::parse(&entry[..length]).is_err(), "{length} bytes");
         }
-        let server = Server::Registered { uuid: [7; 16], uniquifier: 3, addresses: vec![1] }.to_row();
+        let server =
+            Server::Registered { uuid: [7; 16], uniquifier: 3, addresses: vec![1], has_rxgk: false }.to_row();
         for length in (0..server.len()).filter(|length| *length != 22) {
             assert!(Server::parse(&server[..length]).is_err(), "{length} bytes");
         }

@@ -29,6 +29,8 @@ pub struct Registration {
     pub uniquifier: u32,
     /// Its addresses.
     pub addresses: Vec<u32>,
+    /// True if it takes calls by rxgk with tokens of the cell-wide key.
+    pub has_rxgk: bool,
 }
 
 /// A server that a registration takes addresses from.
@@ -39,13 +41,20 @@ struct Overlap {
 }
 
 impl Vldb {
-    /// Registers a file server under its addresses (RegisterAddrs). Those in excess of 15 are left out.
+    /// Registers a file server under its addresses (RegisterAddrs). Those in excess of 15 are left out. Who says it by rxgk says whether the
+    /// server has rxgk; of others that is not believed, and stays as it was.
     ///
     /// # Errors
     ///
     /// If there is no address, if other servers have them so that it is not clear which of those this is, or if no
     /// server more can be known.
-    pub fn register(&self, uuid: ServerUuid, addresses: &[u32], rows: &mut Rows) -> Result<(), VlError> {
+    pub fn register(
+        &self,
+        uuid: ServerUuid,
+        addresses: &[u32],
+        rxgk: Option<bool>,
+        rows: &mut Rows,
+    ) -> Result<(), VlError> {
         let mut own = Vec::new();
         for address in addresses.iter().filter(|address| **address != 0) {
             if !own.contains(address) && own.len() < MAX_ADDRESSES {
@@ -74,25 +83,31 @@ impl Vldb {
             Some(number) => number,
             None => self.free_server().ok_or(VlError::SitesFull)?,
         };
-        let before = match self.server(number) {
-            Server::Registered { uuid: old, addresses, .. } if *old == uuid && *addresses == own => {
+        let (before, had_rxgk) = match self.server(number) {
+            Server::Registered { uuid: old, addresses, has_rxgk, .. }
+                if *old == uuid && *addresses == own && rxgk.is_none_or(|rxgk| rxgk == *has_rxgk) =>
+            {
                 return Ok(());
             }
-            Server::Registered { uniquifier, .. } | Server::Free { uniquifier } => *uniquifier,
-            Server::Address(_) => 0,
+            Server::Registered { uniquifier, has_rxgk, .. } => (*uniquifier, *has_rxgk),
+            Server::Free { uniquifier } => (*uniquifier, false),
+            Server::Address(_) => (0, false),
         };
         for overlap in overlaps.iter().filter(|overlap| overlap.number != number) {
-            if let Server::Registered { uuid, uniquifier, addresses } = self.server(overlap.number) {
+            if let Server::Registered { uuid, uniquifier, addresses, has_rxgk } = self.server(overlap.number)
+            {
                 let left = addresses.iter().copied().filter(|address| !own.contains(address)).collect();
                 let changed = Server::Registered {
                     uuid: *uuid,
                     uniquifier: uniquifier.wrapping_add(1),
                     addresses: left,
+                    has_rxgk: *has_rxgk,
                 };
                 rows.put(server_key(overlap.number), changed.to_row());
             }
         }
-        let server = Server::Registered { uuid, uniquifier: before.wrapping_add(1), addresses: own };
+        let (uniquifier, has_rxgk) = (before.wrapping_add(1), rxgk.unwrap_or(had_rxgk));
+        let server = Server::Registered { uuid, uniquifier, addresses: own, has_rxgk };
         rows.put(server_key(number), server.to_row());
         Ok(())
     }
@@ -150,8 +165,9 @@ impl Vldb {
             ServerQuery::Uuid(uuid) => self.number_of(uuid),
         };
         match number.map(|number| self.server(number)) {
-            Some(Server::Registered { uuid, uniquifier, addresses }) if *uuid != [0; 16] => {
-                Ok(Registration { uuid: *uuid, uniquifier: *uniquifier, addresses: addresses.clone() })
+            Some(Server::Registered { uuid, uniquifier, addresses, has_rxgk }) if *uuid != [0; 16] => {
+                let (addresses, has_rxgk) = (addresses.clone(), *has_rxgk);
+                Ok(Registration { uuid: *uuid, uniquifier: *uniquifier, addresses, has_rxgk })
             }
             _ => Err(VlError::NoEntry),
         }

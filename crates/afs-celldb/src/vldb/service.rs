@@ -33,6 +33,9 @@ const COUNTED_OPCODES: usize = 50;
 /// The version of stock servers' databases in which servers may have several addresses.
 const FILE_VERSION: i32 = 4;
 
+/// The classes of rxgk, in both dialects.
+const RXGK: [u8; 2] = [4, 6];
+
 /// The callers who may list entries (`-restricted_query`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestrictedQuery {
@@ -470,7 +473,10 @@ serves! {
     change RegisterAddrs(self, call, args) {
         let addresses: Vec<u32> = args.addrs.iter().map(|address| address.0).collect();
         let uuid = args.uuid.to_bytes();
-        self.change(call, &args.uuid, move |vldb, rows| vldb.register(uuid, &addresses, rows)).await?;
+        // Servers of ours say that they have it, by it. Who says nothing by it, as 'vos setaddrs', has it forgotten.
+        let rxgk = RXGK.contains(&call.class()).then_some(args.spare1 == REGISTERS_RXGK);
+        let planned = move |vldb: &Vldb, rows: &mut Rows| vldb.register(uuid, &addresses, rxgk, rows);
+        self.change(call, &args.uuid, planned).await?;
         Ok(reply::RegisterAddrs {})
     }
     look GetAddrsU(self, _call, args) {

@@ -105,7 +105,7 @@ fn some_change(random: &mut Random) -> impl Fn(&Vldb, &mut Rows) -> Result<(), V
         4 => vldb.update(id, kind, &update, 0, rows),
         5 => vldb.lock(id, kind, 0x10, 5, rows),
         6 => vldb.unlock(id, kind, 7, rows),
-        7 => vldb.register(uuid, &addresses, rows),
+        7 => vldb.register(uuid, &addresses, None, rows),
         _ => vldb.change_address(if id % 2 == 0 { u32::MAX } else { addresses[0] }, addresses[1], rows),
     }
 }
@@ -264,7 +264,7 @@ fn a_server_that_registers_keeps_its_number_and_its_counter_goes_up() {
     let vldb = open(&Arc::new(MemoryStore::new()));
     let register = |uuid: u8, addresses: &[u32]| {
         let addresses = addresses.to_vec();
-        change(&vldb, move |vldb, rows| vldb.register([uuid; 16], &addresses, rows))
+        change(&vldb, move |vldb, rows| vldb.register([uuid; 16], &addresses, None, rows))
     };
     let known =
         |query| vldb.read(|vldb| vldb.registration(query)).map(|known| (known.uniquifier, known.addresses));
@@ -289,14 +289,36 @@ fn a_server_that_registers_keeps_its_number_and_its_counter_goes_up() {
     assert_eq!(known(ServerQuery::Uuid([2; 16])), Ok((2, vec![6])), "a counter is not used twice");
 }
 
+/// Somebody who can break rxkad must not be able to make clients go back to it.
+#[test]
+fn a_server_that_has_rxgk_has_it_until_somebody_says_by_rxgk_that_it_has_not() {
+    let vldb = open(&Arc::new(MemoryStore::new()));
+    let register = |uuid: u8, addresses: &[u32], rxgk| {
+        let addresses = addresses.to_vec();
+        change(&vldb, move |vldb, rows| vldb.register([uuid; 16], &addresses, rxgk, rows)).unwrap();
+    };
+    let has = |address| vldb.read(|vldb| vldb.registration(ServerQuery::Address(address))).unwrap().has_rxgk;
+    register(1, &[5], None);
+    assert!(!has(5), "nobody has said it");
+    register(1, &[5], Some(true));
+    assert!(has(5));
+    register(1, &[5], None);
+    register(1, &[5, 6], None);
+    assert!(has(6), "said by rxkad, it changes nothing");
+    register(2, &[5, 6], None);
+    assert!(has(6), "not as another server at its addresses either");
+    register(2, &[5, 6], Some(false));
+    assert!(!has(6));
+}
+
 #[test]
 fn at_most_255_servers_are_known() {
     let vldb = open(&Arc::new(MemoryStore::new()));
     for number in 0..255u32 {
         let uuid = std::array::from_fn(|index| if index == 0 { number as u8 } else { 7 });
-        change(&vldb, |vldb, rows| vldb.register(uuid, &[1000 + number], rows)).unwrap();
+        change(&vldb, |vldb, rows| vldb.register(uuid, &[1000 + number], None, rows)).unwrap();
     }
-    assert_eq!(change(&vldb, |vldb, rows| vldb.register([9; 16], &[5], rows)), Err(VlError::SitesFull));
+    assert_eq!(change(&vldb, |vldb, rows| vldb.register([9; 16], &[5], None, rows)), Err(VlError::SitesFull));
     let one_more = change(&vldb, |vldb, rows| vldb.create(&new_entry("a", 5), rows));
     assert_eq!(one_more, Err(VlError::BadServer));
     assert_eq!(vldb.read(|vldb| vldb.addresses().len()), 255);

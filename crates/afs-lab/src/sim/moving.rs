@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use afs_fileserver::FileServer;
 use afs_sim::Sim;
-use afs_volserver::{Authority, Config, Partitions, Peers, VolumeService, Watcher};
+use afs_volserver::{Authority, Config, Connecting, Partitions, Peers, VolumeService, Watcher};
 use afs_wire::afsvol::{
     AfsVol, AttachFlags, Clone as CloneVolume, CreateVolume, DeleteVolume, DestServer, EndTrans, Forward,
     GetStatus, ReClone, RestoreCookie, SetFlags, SetForwarding, TransCreate, VolumeFlags,
@@ -51,9 +51,11 @@ impl Watcher for ClientsAreTold {
 struct Anonymous(WeakEndpoint);
 
 impl Peers for Anonymous {
-    fn connect(&self, to: SocketAddr) -> Result<Connection, String> {
-        let endpoint = self.0.upgrade().ok_or("it ends")?;
-        Ok(endpoint.connect(to, ServiceId(AfsVol::SERVICE_ID), Box::new(Null)))
+    fn connect(&self, to: SocketAddr, _is_encrypted: bool) -> Connecting<'_> {
+        let endpoint = self.0.upgrade().ok_or_else(|| "it ends".to_owned());
+        let service = ServiceId(AfsVol::SERVICE_ID);
+        let connected = endpoint.map(|endpoint| endpoint.connect(to, service, Box::new(Null)));
+        Box::pin(std::future::ready(connected))
     }
 }
 

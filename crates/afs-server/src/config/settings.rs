@@ -211,6 +211,8 @@ settings! {
     section Security as SecurityFile in "security" {
         /// The lowest security level that an authenticated client may use: "clear", "auth" or "crypt".
         min_level: Level = Level::Clear;
+        /// The same for clients that come with rxgk. The level is in their tokens: a client cannot choose a lower one.
+        rxgk_min_level: Level = Level::Crypt;
         /// Whether user.admin and user/admin may be the same user (OpenAFS's -allow-dotted-principals).
         allow_dotted_principals: bool = false;
         /// Whether the server starts if all of its keys are DES keys. An attacker who has seen one ticket can find such a key within hours, and can then act as any user.

@@ -12,6 +12,7 @@ use afs_admin::vldb::LocationDb;
 use afs_admin::{DatabaseServers, Login};
 use afs_celldb::ptdb::{Administrator, PtError, PtService, Ptdb, Rules};
 use afs_celldb::store::CellStore;
+use afs_celldb::tokens::TokenService;
 use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service, was_changed_by};
@@ -23,10 +24,11 @@ use afs_volume::disk::FolderDisk;
 use afs_wire::bos::Bozo;
 use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::pt::Pr;
+use afs_wire::rxgk::Rxgk;
 use afs_wire::ubik::vote::Vote;
 use afs_wire::vl::Vl as VlInterface;
 use rx::{BoxFuture, Endpoint, EndpointConfig, Runtime, SocketOptions};
-use rx_proto::security::{Null, ServerSecurity};
+use rx_proto::security::ServerSecurity;
 use rx_security::identity::LocalRealms;
 use rx_security::ticket::NameRules;
 use rx_security::{UnixTime, rxkad};
@@ -36,6 +38,7 @@ use crate::addresses;
 use crate::authority::CellAuthority;
 use crate::bozo::Overseer;
 use crate::bozo::instances::Instances;
+use crate::classes::Classes;
 use crate::config::{Config, Level, Query, Role, Sync, Volumes};
 use crate::databases;
 use crate::first_start::{
@@ -62,7 +65,7 @@ pub(super) struct Assembly<'a> {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) folder: ServerFolder,
     pub(super) authority: Arc<CellAuthority>,
-    pub(super) rxkad: rxkad::Server,
+    pub(super) classes: Classes,
     /// The addresses to tell others.
     pub(super) addresses: Vec<Ipv4Addr>,
     pub(super) endpoints: BTreeMap<Role, Endpoint>,
@@ -98,7 +101,13 @@ impl<'a> Assembly<'a> {
             let servers =
                 if config.databases.servers.is_empty() { &addresses[..1] } else { &config.databases.servers };
             let administrator = &config.server.administrator;
-            let cell = NewCell { name, servers, administrator, key: Zeroizing::new(chance()?) };
+            let cell = NewCell {
+                name,
+                servers,
+                administrator,
+                key: Zeroizing::new(chance()?),
+                rxgk_key: Zeroizing::new(chance()?),
+            };
             if make_configuration(&state.join("etc"), &cell).map_err(in_state)? {
                 tracing::info!(cell = config.server.cell, administrator, "a new cell was made");
             }
@@ -116,22 +125,25 @@ impl<'a> Assembly<'a> {
         let mut local = folder.realms.clone();
         local.realms.extend(config.security.realms.iter().cloned());
         let authority = Arc::new(CellAuthority::new(folder.cell.clone(), local.clone(), &path));
-        let min_level = match config.security.min_level {
+        let level = |level| match level {
             Level::Clear => rx_security::Level::Clear,
             Level::Auth => rx_security::Level::Auth,
             Level::Crypt => rx_security::Level::Crypt,
         };
+        let [min_level, rxgk_min_level] =
+            [config.security.min_level, config.security.rxgk_min_level].map(level);
         let realms =
             LocalRealms::of_cell(folder.cell.as_str()).with_realms(&local.realms).without(&local.excluded);
         let names = NameRules { allow_dotted: config.security.allow_dotted_principals };
         let options = rxkad::ServerOptions { min_level, realms, names };
-        let rxkad = rxkad::Server::new(keys, options, Arc::new(|| UnixTime(seconds())));
+        let clock = Arc::new(|| UnixTime(seconds()));
+        let classes = Classes::new(keys, options, rxgk_min_level, clock, chance()?);
         let endpoints = BTreeMap::new();
-        Ok(Self { config, runtime, folder, authority, rxkad, addresses, endpoints })
+        Ok(Self { config, runtime, folder, authority, classes, addresses, endpoints })
     }
 
     fn security(&self) -> Vec<Arc<dyn ServerSecurity>> {
-        vec![Arc::new(Null), Arc::new(self.rxkad.clone())]
+        self.classes.offered()
     }
 
     fn clock() -> Clock {
@@ -176,10 +188,12 @@ impl<'a> Assembly<'a> {
 
     /// Makes logins with the newest key there is then: an older one may have been removed.
     fn logins(&self) -> Result<impl Fn() -> Login + Clone + Send + std::marker::Sync + use<>, StartError> {
-        let first = cell_login(&self.rxkad, &self.runtime, rx_security::Level::Crypt)
+        let first = cell_login(&self.classes, &self.runtime, rx_security::Level::Crypt)
             .map_err(|error| StartError::Folder(format!("{}: {error}", self.folder.path.display())))?;
-        let (rxkad, runtime) = (self.rxkad.clone(), Arc::clone(&self.runtime));
-        Ok(move || cell_login(&rxkad, &runtime, rx_security::Level::Crypt).unwrap_or_else(|_| first.clone()))
+        let (classes, runtime) = (self.classes.clone(), Arc::clone(&self.runtime));
+        Ok(move || {
+            cell_login(&classes, &runtime, rx_security::Level::Crypt).unwrap_or_else(|_| first.clone())
+        })
     }
 
     /// The addresses of the cell's databases.
@@ -296,6 +310,10 @@ impl<'a> Assembly<'a> {
         let endpoint = self.endpoint(Role::Vl);
         endpoint.add_service(rx_service::<Vote, _>(self.vote(&database), self.security()));
         endpoint.add_service(rx_service::<VlInterface, _>(service, self.security()));
+        let (classes, runtime) = (self.classes.clone(), Arc::clone(&self.runtime));
+        let (keys, clock) = (Arc::new(move || classes.keys()), Arc::new(|| UnixTime(seconds())));
+        let tokens = Arc::new(TokenService::new(Arc::clone(&database), keys, clock, runtime));
+        endpoint.add_service(rx_service::<Rxgk, _>(tokens, self.security()));
         Ok(database)
     }
 
@@ -365,16 +383,22 @@ impl<'a> Assembly<'a> {
         file.clock = WallClock::system();
         let served = Arc::new(vice::Served(partitions.clone()));
         let file_server = FileServer::new(file, endpoint, served, protection).map_err(failed)?;
-        endpoint.add_service(file_server.service(self.security()));
+        endpoint.add_service(file_server.service(self.classes.offered_by_file_server(uuid)));
 
-        let registration = Registration { uuid, addresses: self.addresses.clone() };
+        let classes = self.classes.clone();
+        let registration = Registration { uuid, addresses: self.addresses.clone(), classes };
         register(vl, registration, &self.runtime, Arc::downgrade(alive)).await;
         let runtime = Arc::clone(&self.runtime);
         self.runtime.spawn(Box::pin(health::watch(partitions.clone(), runtime, Arc::downgrade(alive))));
         Ok((file_server, partitions))
     }
 
-    pub(super) fn serve_volumes(&self, partitions: &Partitions, file_server: FileServer) -> VolumeService {
+    pub(super) fn serve_volumes(
+        &self,
+        partitions: &Partitions,
+        file_server: FileServer,
+        vldb: Option<Arc<Database<Vldb>>>,
+    ) -> Result<VolumeService, StartError> {
         let mut config = afs_volserver::Config::new(|| AfsTime(seconds()));
         config.is_restricted = self.config.vol.restricted_query == Query::Admin;
         config.idle_limit = Duration::from_secs(self.config.vol.idle_transaction_seconds.into());
@@ -382,14 +406,18 @@ impl<'a> Assembly<'a> {
         let watcher = Arc::new(ClientsAreTold(file_server));
         let peers = Arc::new(VolumePeers {
             endpoint: self.endpoint(Role::Vol).downgrade(),
-            rxkad: self.rxkad.clone(),
+            locations: match vldb {
+                Some(database) => crate::peers::Locations::Local(database),
+                None => crate::peers::Locations::Remote(self.database_servers()?),
+            },
+            classes: self.classes.clone(),
             runtime: Arc::clone(&self.runtime),
             encryption: self.config.vol.encryption,
         });
         let runtime = Arc::clone(&self.runtime);
         let service = VolumeService::new(partitions.clone(), authority, watcher, peers, runtime, config);
         self.endpoint(Role::Vol).add_service(service.config(self.security()));
-        service
+        Ok(service)
     }
 
     /// Makes the instances. Those that were stopped when the process last ran are stopped again.
@@ -416,7 +444,7 @@ impl<'a> Assembly<'a> {
             recent,
             audit_file: self.config.audit_file(),
             orders: orders.clone(),
-            rxkad: self.rxkad.clone(),
+            classes: self.classes.clone(),
             instances,
             salvager: Arc::default(),
             program,

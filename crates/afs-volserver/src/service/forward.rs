@@ -121,7 +121,7 @@ impl VolumeService {
     async fn end_there(&self, to: &[Replica]) {
         let ended = to.iter().map(async |replica| {
             let at = address_of(*replica);
-            let ended = match self.shared.peers.connect(at) {
+            let ended = match self.shared.peers.connect(at, true).await {
                 Ok(connection) => connection.rpc(&EndTrans { trans: replica.trans }).await.map(drop),
                 Err(why) => return tracing::warn!(to = %at, why, "a transaction was not ended"),
             };
@@ -164,9 +164,9 @@ async fn send(
 ) -> Result<Vec<i32>, Abort> {
     // Also of what has changed a replica may have a part. The second dump of a move goes into what the first has brought, which is whole.
     let may_have_some = from.0 == 0 || cookie.kind == VolumeType::READ_ONLY;
-    let connected = to.iter().map(|replica| {
-        let destination = Destination::new(&*in_use.shared.peers, *replica, from, is_encrypted);
-        connect(destination, replica.trans, may_have_some)
+    let connected = to.iter().map(async |replica| {
+        let destination = Destination::new(&*in_use.shared.peers, *replica, from, is_encrypted).await;
+        connect(destination, replica.trans, may_have_some).await
     });
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     for (index, (destination, arrived)) in join_all(connected).await.into_iter().enumerate() {
@@ -289,7 +289,7 @@ struct Destination {
 }
 
 impl Destination {
-    fn new(peers: &dyn Peers, to: Replica, from: AfsTime, is_encrypted: bool) -> Self {
+    async fn new(peers: &dyn Peers, to: Replica, from: AfsTime, is_encrypted: bool) -> Self {
         let at = address_of(to);
         let flags = if from.0 == 0 { RestoreFlags::NONE } else { RestoreFlags::INCREMENTAL };
         let (connection, call) = (None, None);
@@ -299,7 +299,7 @@ impl Destination {
             destination.fail(codes::EINVAL.0, &"it has no such port");
             return destination;
         }
-        match peers.connect_for(destination.at, is_encrypted) {
+        match peers.connect(destination.at, is_encrypted).await {
             Ok(connection) => destination.connection = Some(connection),
             Err(why) => destination.fail(codes::ENOTCONN.0, &why),
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afs_lab::real::folder::Folder;
-use afs_volserver::{Authority, Config, Partitions, Peers, VolumeService, Watcher};
+use afs_volserver::{Authority, Config, Connecting, Partitions, Peers, VolumeService, Watcher};
 use afs_volume::{Partition, VolumeState};
 use afs_wire::afsvol::{
     AttachFlags, CreateVolume, DestServer, EndTrans, ListOneVolume, SetFlags, TransCreate, VolintInfo,
@@ -56,9 +56,10 @@ impl Watcher for Changed {
 struct Anonymous(WeakEndpoint);
 
 impl Peers for Anonymous {
-    fn connect(&self, to: SocketAddr) -> Result<Connection, String> {
-        let endpoint = self.0.upgrade().ok_or("it ends")?;
-        Ok(endpoint.connect(to, ServiceId(4), Box::new(Null)))
+    fn connect(&self, to: SocketAddr, _is_encrypted: bool) -> Connecting<'_> {
+        let endpoint = self.0.upgrade().ok_or_else(|| "it ends".to_owned());
+        let connected = endpoint.map(|endpoint| endpoint.connect(to, ServiceId(4), Box::new(Null)));
+        Box::pin(std::future::ready(connected))
     }
 }
 

@@ -4,6 +4,8 @@ use crate::ids::{HostAddr, PartitionId, VolumeId, VolumeType};
 use rxgen::xdr::{CharVec, Uuid, XdrArray, XdrList, XdrString};
 use rxgen::{interface, wire_struct};
 
+/// What a file server sends in `RegisterAddrs` that takes calls by rxgk with tokens of the cell-wide key.
+pub const REGISTERS_RXGK: i32 = 1;
 /// Bytes of a name in an entry, with the NUL.
 pub const VL_MAXNAMELEN: usize = 65;
 /// Sites in an entry of the oldest form.
@@ -385,7 +387,7 @@ interface! {
         524 UpdateEntryByName (name: VlName, update: VldbUpdateEntry, release: ReleaseType);
         /// An entry with UUIDs, by name.
         527 GetEntryByNameU (name: VlName) -> (entry: UvldbEntry);
-        /// A file server says which addresses it has.
+        /// A file server says which addresses it has. Of ours, `spare1` is [`REGISTERS_RXGK`] if it has rxgk; others send 0, and nobody else reads it.
         532 RegisterAddrs (uuid: Uuid, spare1: i32, addrs: BulkAddrs);
         /// The addresses of a server.
         533 GetAddrsU (by: ListAddrByAttributes)

@@ -18,7 +18,7 @@ use afs_celldb::store::{CellStore, Transaction};
 use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service};
-use afs_volserver::{Partitions, Peers, VolumeService, Watcher};
+use afs_volserver::{Connecting, Partitions, Peers, VolumeService, Watcher};
 use afs_volume::{NewClone, Partition, VolumeKind};
 use afs_wire::afsvol::AfsVol;
 use afs_wire::bos::Bozo;
@@ -387,8 +387,8 @@ impl afs_volserver::Authority for Names {
 struct NobodyIsThere;
 
 impl Peers for NobodyIsThere {
-    fn connect(&self, _to: SocketAddr) -> Result<Connection, String> {
-        Err("nobody is there".to_owned())
+    fn connect(&self, _to: SocketAddr, _is_encrypted: bool) -> Connecting<'_> {
+        Box::pin(std::future::ready(Err("nobody is there".to_owned())))
     }
 }
 
