@@ -49,6 +49,7 @@ mod restore;
 mod rights;
 mod rounds;
 mod rxdebug;
+mod rxgk;
 mod server;
 mod systemd;
 mod together;

@@ -17,6 +17,7 @@ mod outages;
 mod prefetch;
 mod replicas;
 mod rounds;
+mod rxgk;
 mod servers;
 mod statuses;
 mod stores;

@@ -15,6 +15,7 @@ use crate::connections::Connections;
 use crate::dns::DnsCells;
 use crate::liveness::{Liveness, Probe};
 use crate::location::Locations;
+use crate::offers::Offers;
 use crate::remote::Calls;
 use crate::table::Servers;
 use crate::told::Told;
@@ -82,6 +83,7 @@ impl Calls {
             volumes,
             told,
             waiting: Waiting::default(),
+            offers: Offers::default(),
             closing,
             runtime,
         }

@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rx::{Endpoint, Peer, PeerLimits};
 use rx_proto::ids::ServiceId;
-use rx_security::Token;
 use rxgen::Interface;
 
-use crate::users::{IdentityIndex, Users};
+use crate::users::{IdentityIndex, Shown, Users};
 
 /// Sets of connections that are kept; with more, the one not used for longest is given up, and made again when it is needed. Far above
 /// what the users of a machine need at once.
@@ -21,6 +22,8 @@ const SETS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 pub struct Connections {
     endpoint: Endpoint,
     users: Arc<Users>,
+    /// The source of the chance that encryption needs.
+    seeds: Mutex<StdRng>,
     sets: Mutex<Sets>,
 }
 
@@ -29,14 +32,14 @@ type Sets = LruCache<(SocketAddr, ServiceId, IdentityIndex), Set>;
 /// The connections of an identity to a service of a server, and what all of them show.
 #[derive(Debug)]
 struct Set {
-    shown: Option<Arc<Token>>,
+    shown: Option<Shown>,
     peer: Peer,
 }
 
 impl Set {
-    fn shows(&self, token: Option<&Arc<Token>>) -> bool {
-        match (&self.shown, token) {
-            (Some(ours), Some(token)) => Arc::ptr_eq(ours, token),
+    fn shows(&self, shown: Option<&Shown>) -> bool {
+        match (&self.shown, shown) {
+            (Some(ours), Some(shown)) => ours.is_same(shown),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         }
@@ -45,7 +48,9 @@ impl Set {
 
 impl Connections {
     pub(crate) fn new(endpoint: Endpoint, users: Arc<Users>) -> Self {
-        Self { endpoint, users, sets: Mutex::new(LruCache::new(SETS_MAX)) }
+        let seed = endpoint.runtime().seed().expect("there were random numbers when its port was opened");
+        let (seeds, sets) = (StdRng::from_seed(seed), LruCache::new(SETS_MAX));
+        Self { endpoint, users, seeds: Mutex::new(seeds), sets: Mutex::new(sets) }
     }
 
     /// A service of a server as nobody calls it.
@@ -59,17 +64,17 @@ impl Connections {
         &self,
         server: SocketAddr,
         who: IdentityIndex,
-        token: Option<&Arc<Token>>,
+        shown: Option<&Shown>,
     ) -> Peer {
         let service = ServiceId(I::SERVICE_ID);
         let mut sets = self.lock();
-        if let Some(set) = sets.get(&(server, service, who)).filter(|set| set.shows(token)) {
+        if let Some(set) = sets.get(&(server, service, who)).filter(|set| set.shows(shown)) {
             return set.peer.clone();
         }
-        let (users, shown) = (Arc::clone(&self.users), token.cloned());
-        let security = move || users.security(shown.as_ref());
+        let seed = self.seeds.lock().unwrap_or_else(PoisonError::into_inner).random();
+        let security = self.users.security(shown, seed);
         let peer = self.endpoint.peer(server, service, PeerLimits::default(), security);
-        sets.put((server, service, who), Set { shown: token.cloned(), peer: peer.clone() });
+        sets.put((server, service, who), Set { shown: shown.cloned(), peer: peer.clone() });
         peer
     }
 

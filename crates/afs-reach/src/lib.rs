@@ -15,6 +15,7 @@
 //! - Which server is asked next: [`table`], [`ranking`] (how far a server is), [`releases`] (which release of a volume is read),
 //!   [`liveness`] (which servers are down), [`waiting`] (how many operations wait for them). Tests:
 //!   `crates/afs-client/tests/{outages,replicas}.rs`, `crates/afs-client/tests/whole_cell/`.
+//! - Which security class a file server is called with: [`offers`].
 //! - How tokens come, go and end: [`users`], `src/users/changes.rs`, `src/users/ends.rs`; over a restart: [`users::kept`],
 //!   `crates/afs-client/src/client/kept.rs`. Which PAGs there are: [`pags`], docs/decisions/0007-pags.md.
 //! - What fids, users and PAGs are: [`fid`].
@@ -30,6 +31,7 @@ pub mod error;
 pub mod fid;
 pub mod liveness;
 pub mod location;
+mod offers;
 pub mod pags;
 pub mod ranking;
 pub mod releases;

@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::fid::CellIndex;
 use crate::remote::{Asked, Calls, Failure, QUICK_ANSWER_TIMEOUT, call_once};
 use crate::table::{Server, ServerKind, Servers};
-use crate::users::{IdentityIndex, Purpose};
+use crate::users::Purpose;
 
 /// The time for which an entry is used without asking again. A volume that moves is found at once by what its old server says; this is
 /// for replicas that are added.
@@ -539,8 +539,9 @@ impl Calls {
         let refreshed = self.dns.refreshed(cell).await;
         let cell = refreshed.as_deref().unwrap_or(cell);
         let asked = Asked::Servers(&cell.location_servers);
-        let asking = self.ask(asked, IdentityIndex::NOBODY, Purpose::Read, |attempt| {
-            let peer = self.connections.to::<Vl>(attempt.socket);
+        let who = self.users.anybody_with_rxgk(cell.index);
+        let asking = self.ask(asked, who, Purpose::Read, |attempt| {
+            let peer = self.connections.showing::<Vl>(attempt.socket, who, attempt.shown.as_ref());
             let args = &args;
             async move { call_once(&peer, args, QUICK_ANSWER_TIMEOUT).await }
         });

@@ -17,7 +17,6 @@ use rx::{CallError, ClientCall, Peer, RpcError, Runtime};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
 use rx_proto::time::Instant;
-use rx_security::Token;
 use rxgen::{Abort, Rpc};
 
 use crate::cells::Cells;
@@ -28,9 +27,10 @@ use crate::error::Error;
 use crate::fid::{CellIndex, Fid};
 use crate::liveness::Liveness;
 use crate::location::Locations;
+use crate::offers::Offers;
 use crate::table::{Address, Responder, Server, Servers};
 use crate::told::Told;
-use crate::users::{IdentityIndex, NoToken, Purpose, Users};
+use crate::users::{IdentityIndex, NoToken, Purpose, Shown, Users};
 use crate::volumes::Volumes;
 use crate::wait;
 use crate::waiting::{Waiting, Why};
@@ -117,8 +117,8 @@ fn purpose_of<R: Rpc>() -> Purpose {
 pub struct Attempt {
     /// The address of the server.
     pub socket: SocketAddr,
-    /// The token that is shown to the server.
-    pub shown: Option<Arc<Token>>,
+    /// What is shown to the server.
+    pub shown: Option<Shown>,
     /// The limits of its calls in place of their connection's, if another server is asked soon.
     limits: Option<CallLimits>,
 }
@@ -255,6 +255,8 @@ pub struct Calls {
     pub(crate) told: Arc<dyn Told>,
     /// The operations that wait.
     pub waiting: Waiting,
+    /// What database servers say that file servers have.
+    pub(crate) offers: Offers,
     /// The flag that the client ends.
     pub closing: Closing,
 }
@@ -324,6 +326,10 @@ impl Calls {
                             let error = Error::NoToken { cell: cell.unwrap_or_default() };
                             return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
                         }
+                    };
+                    let shown = match shown {
+                        Some(own) => Some(self.shown_to(server, address.socket, who, own).await),
+                        None => None,
                     };
                     let (socket, showing) = (address.socket, shown.clone());
                     match attempt(Attempt { socket, shown: showing, limits }).await {
@@ -500,7 +506,7 @@ impl Calls {
         &self,
         server: &Arc<Server>,
         address: &Arc<Address>,
-        (who, shown): (IdentityIndex, Option<&Arc<Token>>),
+        (who, shown): (IdentityIndex, Option<&Shown>),
         error: &RpcError,
     ) -> Verdict {
         let mut verdict = verdict(error);

@@ -25,7 +25,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::Runtime;
 use rx_proto::security::{Null, SecurityClass};
-use rx_security::{Identity, KeySet, Level, Token, UnixTime, rxkad, ticket};
+use rx_security::keys::{EncType, KeyType};
+use rx_security::rxgk::{Dialect, Form};
+use rx_security::{Identity, KeySet, Level, Token, UnixTime, rxgk, rxkad, ticket};
 use tokio::sync::Notify;
 
 use crate::error::Error;
@@ -130,6 +132,25 @@ pub enum Purpose {
     Change,
 }
 
+/// What an identity shows to servers. Of the two tokens, that of rxgk is shown if there is one.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub(crate) token: Arc<Token>,
+    pub(crate) rxgk: Option<Arc<rxgk::Token>>,
+}
+
+impl Shown {
+    /// True if it is the very same, and not only equal.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let is_same = match (&self.rxgk, &other.rxgk) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        is_same && Arc::ptr_eq(&self.token, &other.token)
+    }
+}
+
 /// An identity has no token to show that is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoToken;
@@ -148,7 +169,7 @@ struct Login {
     source: Source,
     /// The owner, as it is noted of what they write.
     noted: Arc<str>,
-    token: Mutex<Arc<Token>>,
+    shown: Mutex<Shown>,
     /// A server has refused it: nobody to readers until there is another one.
     is_refused: AtomicBool,
     /// Its end has been warned of.
@@ -307,9 +328,9 @@ impl Users {
         keys: &Arc<KeySet>,
         name: &str,
     ) -> Result<(), Error> {
-        let token = self.make_token(keys, name, cell_name)?;
+        let shown = self.make_tokens(keys, name, cell_name)?;
         let source = Source::Key(Arc::clone(keys), name.to_owned());
-        self.identities_mut().set(user, Login::new((cell, cell_name), source, token));
+        self.identities_mut().set(user, Login::new((cell, cell_name), source, shown));
         Ok(())
     }
 
@@ -415,7 +436,7 @@ impl Users {
     /// # Errors
     ///
     /// For a change, when a server has refused the token, or the user has thrown it away since the operation began.
-    pub(crate) fn shown(&self, who: IdentityIndex, purpose: Purpose) -> Result<Option<Arc<Token>>, NoToken> {
+    pub(crate) fn shown(&self, who: IdentityIndex, purpose: Purpose) -> Result<Option<Shown>, NoToken> {
         let login = self.login(who).filter(|login| !login.is_refused.load(Ordering::Acquire));
         let Some(login) = login else {
             return if who == IdentityIndex::NOBODY || purpose == Purpose::Read {
@@ -428,25 +449,49 @@ impl Users {
         if login.token().end < now.plus(TICKET_REST) {
             self.renew(&login);
         }
-        Ok(Some(login.token()))
+        Ok(Some(login.shown()))
     }
 
-    /// The security of one more connection that shows a token, or nothing.
-    pub(crate) fn security(&self, shown: Option<&Arc<Token>>) -> Box<dyn SecurityClass> {
-        match shown {
-            Some(token) => Box::new(rxkad::Client::new(Arc::clone(token), self.level())),
-            None => Box::new(Null),
+    /// Returns who in a cell has a token of rxgk that is good, whoever it is: the database servers tell everybody the same, and tell it to
+    /// whom they can tell it in secret.
+    pub(crate) fn anybody_with_rxgk(&self, cell: CellIndex) -> IdentityIndex {
+        let now = UnixTime::of(self.runtime.wall_clock());
+        let identities = self.identities();
+        let is_good = |login: &Login| {
+            login.cell == cell
+                && login.shown().rxgk.is_some()
+                && !login.is_refused.load(Ordering::Relaxed)
+                && !login.has_ended(now)
+        };
+        let good = identities.logins.iter().filter(|(_, login)| is_good(login));
+        // The first who came: the order of a table is chance.
+        good.map(|(who, _)| *who).min().unwrap_or(IdentityIndex::NOBODY)
+    }
+
+    /// Makes the security of connections that show this, or nothing. The seed is of good randomness.
+    pub(crate) fn security(
+        self: &Arc<Self>,
+        shown: Option<&Shown>,
+        seed: [u8; 32],
+    ) -> Box<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync> {
+        let Some(Shown { token, rxgk }) = shown else { return Box::new(|| Box::new(Null)) };
+        if let Some(rxgk) = rxgk {
+            let runtime = Arc::clone(&self.runtime);
+            let clock = Arc::new(move || UnixTime::of(runtime.wall_clock()));
+            return Box::new(rxgk::Client::factory((**rxgk).clone(), clock, seed));
         }
+        let (users, token) = (Arc::clone(self), Arc::clone(token));
+        Box::new(move || Box::new(rxkad::Client::new(Arc::clone(&token), users.level())))
     }
 
     /// A server has refused a ticket. The next connection shows a new one if tickets are made here; else the ticket's
     /// owner reads as nobody until the next login, and changes nothing. Where it is not the identity's any more, nothing comes of it:
     /// `shown` is what the call had shown. Returns whether trying again makes sense.
-    pub(crate) fn refused(&self, who: IdentityIndex, shown: Option<&Arc<Token>>) -> bool {
+    pub(crate) fn refused(&self, who: IdentityIndex, shown: Option<&Shown>) -> bool {
         let (Some(login), Some(shown)) = (self.login(who), shown) else { return false };
         // Until the end no other token comes.
         let _identities = self.identities();
-        if !Arc::ptr_eq(&login.token(), shown) {
+        if !Arc::ptr_eq(&login.token(), &shown.token) {
             return true;
         }
         let renewed = self.renew(&login);
@@ -474,9 +519,9 @@ impl Users {
 
     fn renew(&self, login: &Login) -> bool {
         let Source::Key(keys, name) = &login.source else { return false };
-        match self.make_token(keys, name, &login.cell_name) {
-            Ok(token) => {
-                *login.token.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
+        match self.make_tokens(keys, name, &login.cell_name) {
+            Ok(shown) => {
+                *login.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
                 true
             }
             Err(error) => {
@@ -490,21 +535,26 @@ impl Users {
         self.identities().logins.get(&who).map(Arc::clone)
     }
 
-    fn make_token(&self, keys: &KeySet, name: &str, cell: &str) -> Result<Token, Error> {
+    fn make_tokens(&self, keys: &KeySet, name: &str, cell: &str) -> Result<Shown, Error> {
         let invalid =
             |why: String| Error::Invalid { what: format!("making a ticket for {name} of {cell}: {why}") };
         let who = Identity::parse(name).ok_or_else(|| invalid("not a user's name".to_owned()))?;
         let seed = self.runtime.seed().map_err(|error| Error::local("getting random numbers", error))?;
         let now = self.runtime.wall_clock();
         let times = (UnixTime::of(now - TICKET_AGE), UnixTime::of(now + TICKET_LIFE));
-        ticket::for_user(keys, &who, cell, times, &mut StdRng::from_seed(seed))
-            .map_err(|error| invalid(error.to_string()))
+        let random = &mut StdRng::from_seed(seed);
+        let token = ticket::for_user(keys, &who, cell, times, random);
+        let token = Arc::new(token.map_err(|error| invalid(error.to_string()))?);
+        let Some(key) = keys.newest(KeyType::RXGK) else { return Ok(Shown { token, rxgk: None }) };
+        let form = Form { dialect: Dialect::OURS, kind: EncType(key.subtype), level: Level::Crypt };
+        let rxgk = rxgk::Token::of_user(keys, form, &who, cell, times, random);
+        Ok(Shown { token, rxgk: Some(Arc::new(rxgk.map_err(|error| invalid(error.to_string()))?)) })
     }
 }
 
 impl Login {
-    fn new((cell, cell_name): (CellIndex, &str), source: Source, token: Token) -> Self {
-        let token = Mutex::new(Arc::new(token));
+    fn new((cell, cell_name): (CellIndex, &str), source: Source, shown: Shown) -> Self {
+        let shown = Mutex::new(shown);
         let [is_refused, is_warned, is_end_told] = [false; 3].map(AtomicBool::new);
         let noted = match &source {
             Source::Key(_, name) => Holder { name: name.clone(), id: None }.noted(),
@@ -515,7 +565,7 @@ impl Login {
             cell_name: cell_name.to_owned(),
             source,
             noted,
-            token,
+            shown,
             is_refused,
             is_warned,
             is_end_told,
@@ -528,8 +578,12 @@ impl Login {
         matches!(self.source, Source::Given(_)) && is_over()
     }
 
+    fn shown(&self) -> Shown {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn token(&self) -> Arc<Token> {
-        Arc::clone(&self.token.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shown().token
     }
 }
 

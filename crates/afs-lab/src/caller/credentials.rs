@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rx::{Runtime, TokioRuntime};
 use rx_proto::security::{Null, SecurityClass};
+use rx_security::keys::EncType;
+use rx_security::rxgk::{self, Dialect, Form};
 use rx_security::rxkad::Client;
 use rx_security::{Identity, KeySet, Level, Token, UnixTime, ticket};
 
@@ -25,7 +27,12 @@ pub enum Credentials {
     Anonymous,
     /// The user of this token, by rxkad at this level.
     Token(Arc<Token>, Level),
+    /// The user of a token of rxgk.
+    Rxgk(Maker),
 }
+
+/// Makes the security of one more connection.
+type Maker = Arc<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync>;
 
 impl Credentials {
     /// The holder of the cell's key, as `-localauth` is: a superuser to all servers but the file server, which knows no such
@@ -37,6 +44,35 @@ impl Credentials {
     pub fn superuser(keys: &KeySet) -> Result<Self, Error> {
         let token = ticket::local_superuser(keys, &mut random()?).map_err(Error::Ticket)?;
         Ok(Self::Token(Arc::new(token), Level::Crypt))
+    }
+
+    /// The holder of the cell's key by rxgk, encrypted.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such key. Must be called in a tokio runtime.
+    pub fn superuser_by_rxgk(keys: &KeySet, dialect: Dialect) -> Result<Self, Error> {
+        let token = rxgk::Token::of_superuser(keys, form(dialect), &mut random()?);
+        Self::by_rxgk(token.map_err(|error| Error::Unsayable(error.to_string()))?)
+    }
+
+    /// A user of the cell by rxgk, encrypted.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such key, or the name is none. Must be called in a tokio runtime.
+    pub fn user_by_rxgk(name: &str, cell: &str, keys: &KeySet, dialect: Dialect) -> Result<Self, Error> {
+        let now = SystemTime::now();
+        let times = (UnixTime::of(now - TICKET_AGE), UnixTime::of(now + TICKET_LIFE));
+        let who =
+            Identity::parse(name).ok_or_else(|| Error::Unsayable(format!("{name:?} as a user's name")))?;
+        let token = rxgk::Token::of_user(keys, form(dialect), &who, cell, times, &mut random()?);
+        Self::by_rxgk(token.map_err(|error| Error::Unsayable(error.to_string()))?)
+    }
+
+    fn by_rxgk(token: rxgk::Token) -> Result<Self, Error> {
+        let clock = Arc::new(|| UnixTime::of(SystemTime::now()));
+        Ok(Self::Rxgk(Arc::new(rxgk::Client::factory(token, clock, random()?.random()))))
     }
 
     /// A user of the cell, `name` or `name.instance`, as if the cell's Kerberos had been asked; the level is clear.
@@ -67,12 +103,13 @@ impl Credentials {
         Ok(Self::Token(Arc::new(token), Level::Clear))
     }
 
-    /// The same with another level; for nobody there is none.
+    /// The same with another level; for nobody there is none, and for rxgk the token has it.
     #[must_use]
     pub fn at(self, level: Level) -> Self {
         match self {
             Self::Anonymous => Self::Anonymous,
             Self::Token(token, _) => Self::Token(token, level),
+            Self::Rxgk(maker) => Self::Rxgk(maker),
         }
     }
 
@@ -80,8 +117,13 @@ impl Credentials {
         match self {
             Self::Anonymous => Box::new(Null),
             Self::Token(token, level) => Box::new(Client::new(Arc::clone(token), *level)),
+            Self::Rxgk(maker) => maker(),
         }
     }
+}
+
+fn form(dialect: Dialect) -> Form {
+    Form { dialect, kind: EncType::AES256, level: Level::Crypt }
 }
 
 fn random() -> Result<StdRng, Error> {

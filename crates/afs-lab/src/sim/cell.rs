@@ -17,11 +17,15 @@ use afs_wire::Uuid;
 use afs_wire::ids::{HostAddr, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::vl::{self, SiteFlags};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use rx::{Endpoint, Runtime};
 use rx_proto::ids::ServiceId;
-use rx_proto::security::Null;
-use rx_security::keys::{EncType, Key};
-use rx_security::{KeySet, UnixTime, rxkad};
+use rx_proto::security::{Null, ServerSecurity};
+use rx_security::keys::{EncType, Key, KeyType};
+use rx_security::rxgk::{Dialect, Form};
+use rx_security::time::Clock;
+use rx_security::{KeySet, Level, UnixTime, rxgk, rxkad};
 use rxgen::Interface;
 use rxgen::xdr::XdrArray;
 
@@ -76,6 +80,18 @@ pub struct Site {
     pub(super) running: Option<(FileServer, Endpoint)>,
 }
 
+/// The security classes of servers with these keys: nobody, and users with tickets and tokens made from them.
+pub(super) fn classes(sim: &Sim, keys: &KeySet, file_server: Option<Uuid>) -> Vec<Arc<dyn ServerSecurity>> {
+    let sim = sim.clone();
+    let clock: Clock = Arc::new(move || UnixTime(seconds(&sim)));
+    let options = rxkad::ServerOptions::of_cell(CELL);
+    let rxkad = rxkad::Server::new(keys.clone(), options, Arc::clone(&clock));
+    let options = rxgk::ServerOptions::of_cell(CELL);
+    let rxgk = rxgk::Server::new(Dialect::OURS, keys.clone(), options, clock, [3; 32]);
+    let rxgk = file_server.map_or(rxgk.clone(), |uuid| rxgk.of_file_server(uuid));
+    vec![Arc::new(Null), Arc::new(rxkad), Arc::new(rxgk)]
+}
+
 /// The cell.
 pub struct Cell {
     /// The network and the time.
@@ -101,6 +117,9 @@ impl Drop for Cell {
 
 /// What the folders of a cell are in that has none of the machine's.
 const NOWHERE: &str = "/nowhere";
+
+/// The environment variable that has all cells be such with a key for rxgk.
+const RXGK: &str = "AFAR_SIM_RXGK";
 
 /// Bytes of the disk on which a file server has its list of promises.
 pub const STATE_BYTES: u64 = 1 << 20;
@@ -140,13 +159,29 @@ impl Cell {
         disk_of: impl Fn(u8) -> Option<SimulatedDisk>,
         databases: Option<SimulatedDisk>,
     ) -> Self {
+        Self::with_keys(count, disk_of, databases, std::env::var_os(RXGK).is_some())
+    }
+
+    /// A cell with so many file servers, whose users come by rxgk or by rxkad.
+    pub fn with_rxgk(count: u8, has_rxgk: bool) -> Self {
+        Self::with_keys(count, |_| None, None, has_rxgk)
+    }
+
+    fn with_keys(
+        count: u8,
+        disk_of: impl Fn(u8) -> Option<SimulatedDisk>,
+        databases: Option<SimulatedDisk>,
+        has_rxgk: bool,
+    ) -> Self {
         let sim = Sim::new(Duration::from_millis(5));
         // Names of files are in messages, which are the same in each run of a cell that has only simulated disks.
         let folder = (0..count).any(|number| disk_of(number).is_none()).then(|| Folder::new("client"));
-        let keys = KeySet::of([Key::rxkad_krb5(1, EncType::AES256, &[7; 32])]).unwrap();
+        let rxgk = has_rxgk.then(|| Key::rxgk(1, EncType::AES256, &[9; 32]));
+        let rxkad = Key::rxkad_krb5(1, EncType::AES256, &[7; 32]);
+        let keys = KeySet::of([rxkad].into_iter().chain(rxgk)).unwrap();
         let setup = bind(&sim, socket(200, 7001));
         let has_people = databases.is_some();
-        let databases = Databases::new(&sim, databases);
+        let databases = Databases::new(&sim, databases, keys.clone());
         if has_people {
             databases.make_people(&setup);
         }
@@ -170,8 +205,28 @@ impl Cell {
             let IpAddr::V4(ip) = site.address.ip() else { unreachable!("made of IPv4 above") };
             let (uuid, addrs) = (site.uuid, XdrArray::new(vec![HostAddr::from(ip)]).unwrap());
             cell.ask_location(vl::RegisterAddrs { uuid, spare1: 0, addrs });
+            if cell.keys.newest(KeyType::RXGK).is_some() {
+                cell.set_rxgk(number.into(), true);
+            }
         }
         cell
+    }
+
+    /// Has the VLDB say that a site has rxgk, or has not, as the site says it by rxgk.
+    pub fn set_rxgk(&self, number: usize, has_rxgk: bool) {
+        let site = &self.sites[number];
+        let IpAddr::V4(ip) = site.address.ip() else { unreachable!("made of IPv4 above") };
+        let (uuid, addrs) = (site.uuid, XdrArray::new(vec![HostAddr::from(ip)]).unwrap());
+        let spare1 = if has_rxgk { vl::REGISTERS_RXGK } else { 0 };
+        let form = Form { dialect: Dialect::OURS, kind: EncType::AES256, level: Level::Crypt };
+        let token = rxgk::Token::of_superuser(&self.keys, form, &mut StdRng::seed_from_u64(1)).unwrap();
+        let sim = self.sim.clone();
+        let clock = Arc::new(move || UnixTime(seconds(&sim)));
+        let security = rxgk::Client::factory(token, clock, [number as u8; 32])();
+        let to = SocketAddr::from((LOCATION, 7003));
+        let connection = self.setup.connect(to, ServiceId(vl::Vl::SERVICE_ID), security);
+        let args = vl::RegisterAddrs { uuid, spare1, addrs };
+        self.sim.block_on(async move { connection.rpc(&args).await }).unwrap();
     }
 
     /// Starts the file server of a site.
@@ -196,9 +251,7 @@ impl Cell {
                 return Err(error);
             }
         };
-        let options = rxkad::ServerOptions::of_cell(CELL);
-        let rxkad = rxkad::Server::new(keys, options, Arc::new(move || UnixTime(seconds(&sim))));
-        endpoint.add_service(server.service(vec![Arc::new(Null), Arc::new(rxkad)]));
+        endpoint.add_service(server.service(classes(&sim, &keys, Some(site.uuid))));
         site.running = Some((server, endpoint));
         Ok(())
     }

@@ -9,6 +9,7 @@ use afs_celldb::ptdb::{PtService, Ptdb, Rules};
 use afs_celldb::store::embedded::EmbeddedStore;
 use afs_celldb::store::memory::MemoryStore;
 use afs_celldb::store::{CellStore, StoreError};
+use afs_celldb::tokens::TokenService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, OpenError, rx_service};
 use afs_fileserver::{Answer, Membership, Protection, ProtectionError};
@@ -17,14 +18,16 @@ use afs_store::Backend;
 use afs_volume::disk::{Disk, SimulatedDisk};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{self, GetCPS, NameToID};
+use afs_wire::rxgk::Rxgk;
 use afs_wire::vl;
 use rx::{Connection, Endpoint};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
+use rx_security::{KeySet, UnixTime};
 use rxgen::Interface;
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 
-use super::cell::{ALICE_ID, BOB_ID, LOCATION};
+use super::cell::{ALICE_ID, BOB_ID, LOCATION, classes};
 use super::{bind, seconds};
 
 const VL_PORT: u16 = 7003;
@@ -40,13 +43,15 @@ pub struct Databases {
     sim: Sim,
     /// The disk. If there is none, there are only locations, in memory.
     disk: Option<SimulatedDisk>,
+    /// The keys that they have; without any, nobody comes otherwise than as nobody.
+    keys: KeySet,
     running: Vec<Endpoint>,
 }
 
 impl Databases {
-    /// A server of empty databases, which runs.
-    pub fn new(sim: &Sim, disk: Option<SimulatedDisk>) -> Self {
-        let mut databases = Self { sim: sim.clone(), disk, running: Vec::new() };
+    /// A server of empty databases, which runs. It makes tokens with these keys, if there is one for rxgk among them.
+    pub fn new(sim: &Sim, disk: Option<SimulatedDisk>, keys: KeySet) -> Self {
+        let mut databases = Self { sim: sim.clone(), disk, keys, running: Vec::new() };
         if let Some(disk) = &databases.disk {
             disk.create(FILE).unwrap();
             disk.sync_folder("").unwrap();
@@ -85,9 +90,18 @@ impl Databases {
         let clock: Clock = Arc::new(move || seconds(&sim));
         let bind = |port| bind(&self.sim, SocketAddr::from((LOCATION, port)));
         let vldb: Arc<Database<Vldb>> = open(Arc::clone(&store)).unwrap();
-        let vl = VlService::new(vldb, Arc::new(NoAuth), Arc::clone(&clock), RestrictedQuery::AnyUser);
         let location = bind(VL_PORT);
-        location.add_service(rx_service::<vl::Vl, _>(Arc::new(vl), vec![Arc::new(Null)]));
+        let (keys, wall) = (Arc::new(self.keys.clone()), self.sim.clone());
+        let tokens = TokenService::new(
+            Arc::clone(&vldb),
+            Arc::new(move || Arc::clone(&keys)),
+            Arc::new(move || UnixTime(seconds(&wall))),
+            Arc::new(self.sim.clone()),
+        );
+        let vl = VlService::new(vldb, Arc::new(NoAuth), Arc::clone(&clock), RestrictedQuery::AnyUser);
+        let security = classes(&self.sim, &self.keys, None);
+        location.add_service(rx_service::<vl::Vl, _>(Arc::new(vl), security.clone()));
+        location.add_service(rx_service::<Rxgk, _>(Arc::new(tokens), security));
         self.running = vec![location];
         if self.has_people() {
             let ptdb: Arc<Database<Ptdb>> = open(store).unwrap();

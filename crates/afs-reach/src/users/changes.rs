@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rx_security::{Token, UnixTime};
 
 use super::kept::{Kept, KeptToken};
-use super::{Holder, Identities, IdentityIndex, LoggedIn, Login, PER_USER_MAX, Source, Users};
+use super::{Holder, Identities, IdentityIndex, LoggedIn, Login, PER_USER_MAX, Shown, Source, Users};
 use crate::fid::{CellIndex, User};
 
 impl Users {
@@ -105,7 +105,8 @@ impl Users {
             if *login.token() == token && !is_forced && !is_refused {
                 return LoggedIn::Before;
             }
-            *login.token.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
+            *login.shown.lock().unwrap_or_else(PoisonError::into_inner) =
+                Shown { token: Arc::new(token), rxgk: None };
             login.is_refused.store(false, Ordering::Release);
             login.is_warned.store(false, Ordering::Relaxed);
             login.is_end_told.store(false, Ordering::Relaxed);
@@ -114,9 +115,9 @@ impl Users {
         if who.is_none() && identities.count_of(user.uid) >= PER_USER_MAX {
             return LoggedIn::TooMany;
         }
-        LoggedIn::Anew(
-            identities.set(user, Login::new((cell, cell_name), Source::Given(Mutex::new(holder)), token)),
-        )
+        let (source, shown) =
+            (Source::Given(Mutex::new(holder)), Shown { token: Arc::new(token), rxgk: None });
+        LoggedIn::Anew(identities.set(user, Login::new((cell, cell_name), source, shown)))
     }
 
     /// Takes a user's token for a cell away, or those for all cells if none is named. Returns how many there were, and the identities

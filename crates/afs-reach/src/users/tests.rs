@@ -14,6 +14,10 @@ fn users() -> Users {
     Users::new(Arc::new(rx::TokioRuntime::current()), Level::Crypt)
 }
 
+fn token_of(users: &Users, name: &str) -> Token {
+    Token::clone(&users.make_tokens(&keys(), name, CELL.1).unwrap().token)
+}
+
 fn holder(name: &str) -> Holder {
     Holder { name: name.to_owned(), id: None }
 }
@@ -40,7 +44,7 @@ async fn in_a_session_without_a_token_the_ticket_from_the_cells_key_stays_good()
     assert_eq!(users.tokens(inside), users.tokens(outside));
     assert_eq!(users.noted_name(inside, CELL.0), users.noted_name(outside, CELL.0));
     // A token of the session's comes before it, and is of no other session.
-    let token = users.make_token(&keys(), "bob", CELL.1).unwrap();
+    let token = token_of(&users, "bob");
     users.log_in(inside, CELL, holder("bob"), token.clone(), false);
     assert_ne!(users.who(inside, CELL.0), by_key);
     assert_eq!(users.tokens(inside)[0].holder, holder("bob"));
@@ -76,7 +80,7 @@ async fn what_one_session_has_written_waits_after_another_has_thrown_its_token_a
     let users = users();
     let session = |number| User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(number)) };
     let log_in = |user, name| {
-        let token = users.make_token(&keys(), name, CELL.1).unwrap();
+        let token = token_of(&users, name);
         users.log_in(user, CELL, holder(name), token, false);
     };
     let waits = |name: &str| users.waits_for_login((1, Some(&name.into())), CELL.0);
@@ -98,11 +102,11 @@ async fn what_one_session_has_written_waits_after_another_has_thrown_its_token_a
 
 #[tokio::test]
 async fn a_given_token_that_is_refused_makes_its_owner_nobody_until_the_next() {
-    let users = users();
-    let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+    let users = Arc::new(users());
+    let token = token_of(&users, "alice");
     assert_eq!(users.log_in(User::of(1), CELL, holder("alice"), token.clone(), false), LoggedIn::Anew(None));
     let who = users.who(User::of(1), CELL.0);
-    let index = |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref()).index().0);
+    let index = |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref(), [1; 32])().index().0);
     let both = || [Purpose::Read, Purpose::Change].map(index);
     assert_eq!(both(), [Ok(2), Ok(2)]);
     let shown = users.shown(who, Purpose::Change).unwrap();
@@ -117,14 +121,15 @@ async fn a_given_token_that_is_refused_makes_its_owner_nobody_until_the_next() {
 #[tokio::test]
 async fn a_late_refusal_of_the_last_token_leaves_the_new_one_good() {
     let users = users();
-    let token = || users.make_token(&keys(), "alice", CELL.1).unwrap();
+    let token = || token_of(&users, "alice");
     users.log_in(User::of(1), CELL, holder("alice"), token(), false);
     let who = users.who(User::of(1), CELL.0);
     let first = users.shown(who, Purpose::Change).unwrap();
+    let is_first = |shown: &Shown| first.as_ref().is_some_and(|first| first.is_same(shown));
     users.log_in(User::of(1), CELL, holder("alice"), token(), false);
     assert!(users.refused(who, first.as_ref()), "the call is made again");
     let second = users.shown(who, Purpose::Change).expect("nobody has refused it");
-    assert_ne!(first, second);
+    assert!(!second.as_ref().is_some_and(is_first));
     assert!(!users.has_ended(users.who(User::of(1), CELL.0)));
     users.refused(who, second.as_ref());
     assert!(users.shown(who, Purpose::Change).is_err());
@@ -133,7 +138,7 @@ async fn a_late_refusal_of_the_last_token_leaves_the_new_one_good() {
 #[tokio::test]
 async fn a_newer_token_of_the_same_person_is_the_same_identity_and_of_another_person_is_not() {
     let users = users();
-    let token = |name| users.make_token(&keys(), name, CELL.1).unwrap();
+    let token = |name| token_of(&users, name);
     let (first, second) = (token("alice"), token("alice"));
     let log_in = |name, token: &Token, is_forced| {
         users.log_in(User::of(1), CELL, holder(name), token.clone(), is_forced)
@@ -156,7 +161,7 @@ async fn a_newer_token_of_the_same_person_is_the_same_identity_and_of_another_pe
 #[tokio::test]
 async fn the_end_of_a_token_is_warned_of_once_and_waited_for_after() {
     let users = users();
-    let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+    let token = token_of(&users, "alice");
     let end = token.end;
     let at = |before: u32| UnixTime(end.0 - before);
     users.log_in(User::of(1), CELL, holder("alice"), token.clone(), false);
@@ -177,7 +182,7 @@ async fn the_end_of_a_token_is_warned_of_once_and_waited_for_after() {
 #[tokio::test]
 async fn the_end_of_a_token_is_told_once_and_once_more_of_the_next() {
     let users = users();
-    let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+    let token = token_of(&users, "alice");
     let (end, after) = (token.end, UnixTime(token.end.0 + 1));
     let log_in = || users.log_in(User::of(1), CELL, holder("alice"), token.clone(), true);
     log_in();
@@ -196,7 +201,7 @@ async fn the_end_of_a_token_is_told_once_and_once_more_of_the_next() {
 async fn a_refusal_is_told_of_also_when_the_end_was_told_before() {
     let users = users();
     let now = UnixTime::of(users.runtime.wall_clock());
-    let token = Token { end: UnixTime(now.0 - 1), ..users.make_token(&keys(), "alice", CELL.1).unwrap() };
+    let token = Token { end: UnixTime(now.0 - 1), ..token_of(&users, "alice") };
     users.log_in(User::of(1), CELL, holder("alice"), token, false);
     let who = users.who(User::of(1), CELL.0);
     assert_eq!([now, now].map(|now| users.ended(now).len()), [1, 0]);
@@ -209,7 +214,7 @@ async fn a_refusal_is_told_of_also_when_the_end_was_told_before() {
 #[tokio::test]
 async fn one_user_does_not_fill_the_memory_with_tokens_of_many_pags() {
     let users = users();
-    let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+    let token = token_of(&users, "alice");
     let log_in = |user| users.log_in(user, CELL, holder("alice"), token.clone(), true);
     let session = |number| User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(number)) };
     assert_eq!(log_in(User::of(1)), LoggedIn::Anew(None));
@@ -226,7 +231,7 @@ async fn one_user_does_not_fill_the_memory_with_tokens_of_many_pags() {
 #[tokio::test]
 async fn tokens_that_are_replaced_for_years_take_no_more_room() {
     let users = users();
-    let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+    let token = token_of(&users, "alice");
     for turn in 0..1000 {
         users.log_in(User::of(1), CELL, holder(&format!("user{turn}")), token.clone(), false);
     }

@@ -16,7 +16,6 @@ use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
 use bytes::Bytes;
 use rx::{CallError, ClientCall, Peer, RpcError};
 use rx_proto::time::Instant;
-use rx_security::Token;
 use rxgen::Rpc;
 
 use crate::vnodes::attributes::Statuses;
@@ -26,7 +25,7 @@ use afs_reach::fid::{Fid, User};
 use afs_reach::releases::ReleaseSeen;
 use afs_reach::remote::{ANSWER_TIMEOUT, Asked, Breaks, is_silence};
 use afs_reach::table::Responder;
-use afs_reach::users::{IdentityIndex, Purpose};
+use afs_reach::users::{IdentityIndex, Purpose, Shown};
 
 /// Bytes given to the transport at once in a store, as it asks for.
 pub const STORE_PIECE_BYTES: usize = 128 << 10;
@@ -38,7 +37,7 @@ pub const STORE_PIECE_BYTES: usize = 128 << 10;
 pub struct Fetch {
     statuses: Arc<Statuses>,
     who: IdentityIndex,
-    shown: Option<Arc<Token>>,
+    shown: Option<Shown>,
     vnode: Arc<Vnode>,
     before: Snapshot,
     responder: Responder,
@@ -159,7 +158,7 @@ struct Broken {
     is_hasty: bool,
     began: Instant,
     who: IdentityIndex,
-    shown: Option<Arc<Token>>,
+    shown: Option<Shown>,
     vnode: Arc<Vnode>,
 }
 
