@@ -13,7 +13,9 @@ use crate::suite::{Suite, Verb};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use rx_security::KeySet;
-use rx_security::keys::{EncType, KEY_FILE, KEY_FILE_EXT, KEYTAB, Key, KeyFileError, KeyType};
+use rx_security::keys::{
+    EncType, KEY_FILE, KEY_FILE_EXT, KEYTAB, Key, KeyFileError, KeyType, NEGOTIATION_KEYTAB,
+};
 use rx_security::rxgk::ENCTYPES;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -122,6 +124,7 @@ fn kind_of(key: &Key) -> (&'static str, String) {
     match key.kind {
         KeyType::RXKAD => ("rxkad", "des-cbc-crc".to_owned()),
         KeyType::RXKAD_KRB5 => ("rxkad_krb5", name(key.subtype)),
+        KeyType::NEGOTIATION => ("afs-rxgk", name(key.subtype)),
         KeyType::RXGK => ("rxgk", name(key.subtype)),
         KeyType(_) => ("other", key.subtype.to_string()),
     }
@@ -161,10 +164,11 @@ impl Keys<'_> {
 }
 
 fn list(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
-    let files: [(&str, Parse); 3] = [
+    let files: [(&str, Parse); 4] = [
         (KEY_FILE_EXT, KeySet::parse_key_file_ext),
         (KEY_FILE, KeySet::parse_key_file),
         (KEYTAB, KeySet::parse_keytab),
+        (NEGOTIATION_KEYTAB, KeySet::parse_negotiation_keytab),
     ];
     let mut told: Vec<Value> = Vec::new();
     for (name, parse) in files {

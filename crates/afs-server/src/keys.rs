@@ -11,7 +11,7 @@ use std::time::Duration;
 use rx::Runtime;
 use rx_proto::time::Instant;
 use rx_security::KeySet;
-use rx_security::keys::{KEY_FILE, KEY_FILE_EXT, KEYTAB};
+use rx_security::keys::{KEY_FILE, KEY_FILE_EXT, KEYTAB, NEGOTIATION_KEYTAB};
 
 use crate::classes::Classes;
 
@@ -49,8 +49,11 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// owner or mode may be readable now.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
-fn stamps(folder: &Path) -> [Stamp; 3] {
-    [KEY_FILE_EXT, KEY_FILE, KEYTAB].map(|name| {
+/// The files of keys.
+const FILES: [&str; 4] = [KEY_FILE_EXT, KEY_FILE, KEYTAB, NEGOTIATION_KEYTAB];
+
+fn stamps(folder: &Path) -> [Stamp; FILES.len()] {
+    FILES.map(|name| {
         let status = fs::metadata(folder.join(name)).ok()?;
         Some((status.ino(), status.len(), status.ctime(), status.ctime_nsec()))
     })
@@ -66,7 +69,7 @@ pub(crate) struct Watched {
 
 /// The last look at the files.
 struct Seen {
-    stamps: [Stamp; 3],
+    stamps: [Stamp; FILES.len()],
     /// The reason why they could not be read.
     failed: Option<String>,
     /// The time of the last look for a ticket for another key.
@@ -143,7 +146,7 @@ pub(crate) async fn watch(watched: Weak<Watched>, runtime: Arc<dyn Runtime>) {
 
 /// Takes from those who are neither owner nor of the group what they may do with the files of keys. A group is there on purpose.
 fn close_files(folder: &Path) {
-    for name in [KEY_FILE_EXT, KEY_FILE, KEYTAB] {
+    for name in FILES {
         let file = folder.join(name);
         let close = || {
             let mode = fs::metadata(&file)?.permissions().mode() & 0o7777;

@@ -8,7 +8,7 @@ use crate::rxgk::ENCTYPES;
 use std::fmt;
 use zeroize::Zeroizing;
 
-pub use files::{KEY_FILE, KEY_FILE_EXT, KEYTAB, KeyFileError};
+pub use files::{KEY_FILE, KEY_FILE_EXT, KEYTAB, KeyFileError, NEGOTIATION_KEYTAB};
 
 /// Most keys that a set takes: a cell has one or two, and some while they are exchanged.
 pub const KEYS_MAX: usize = 1024;
@@ -26,6 +26,9 @@ impl KeyType {
     pub const RXKAD_KRB5: Self = Self(2);
     /// A key for rxgk; the subtype is its [`EncType`].
     pub const RXGK: Self = Self(3);
+    /// A Kerberos 5 key of the service with which tokens of rxgk are negotiated; the subtype is its [`EncType`]. The number is ours, and in no
+    /// file.
+    pub const NEGOTIATION: Self = Self(-1);
 }
 
 macro_rules! enctypes {
@@ -148,7 +151,7 @@ impl KeySet {
     pub fn insert(&mut self, key: Key) -> Result<(), KeyFileError> {
         let wanted = match key.kind {
             KeyType::RXKAD => Some(8),
-            KeyType::RXKAD_KRB5 | KeyType::RXGK => EncType(key.subtype).key_len(),
+            KeyType::RXKAD_KRB5 | KeyType::RXGK | KeyType::NEGOTIATION => EncType(key.subtype).key_len(),
             _ => None,
         };
         if key.secret.len() > KEY_LEN_MAX || wanted.is_some_and(|len| len != key.secret.len()) {

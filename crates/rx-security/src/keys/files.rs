@@ -15,6 +15,8 @@ pub const KEY_FILE_EXT: &str = "KeyFileExt";
 pub const KEY_FILE: &str = "KeyFile";
 /// Kerberos keys in Kerberos's own format.
 pub const KEYTAB: &str = "rxkad.keytab";
+/// The keys of the service with which tokens of rxgk are negotiated, in the same format.
+pub const NEGOTIATION_KEYTAB: &str = "rxgk.keytab";
 
 /// Longest file that is read, in bytes: far beyond [`KEYS_MAX`] keys.
 const FILE_MAX: u64 = 1 << 20;
@@ -89,14 +91,15 @@ impl std::error::Error for KeyFileError {
 }
 
 impl KeySet {
-    /// Reads the keys of a server configuration folder: of [`KEY_FILE_EXT`], [`KEY_FILE`] and [`KEYTAB`] those that are there.
+    /// Reads the keys of a server configuration folder: of [`KEY_FILE_EXT`], [`KEY_FILE`], [`KEYTAB`] and [`NEGOTIATION_KEYTAB`] those that are there.
     /// What several have, the first of these decides.
     ///
     /// # Errors
     /// If a file that is there cannot be read or is damaged, or there is no key at all.
     pub fn load(folder: &Path) -> Result<Self, KeyFileError> {
         type Parse = fn(&[u8]) -> Result<KeySet, KeyFileError>;
-        let files: [(&str, Parse); 3] = [
+        let files: [(&str, Parse); 4] = [
+            (NEGOTIATION_KEYTAB, keytab::parse_negotiation),
             (KEYTAB, keytab::parse),
             (KEY_FILE, Self::parse_key_file),
             (KEY_FILE_EXT, Self::parse_key_file_ext),
@@ -155,9 +158,10 @@ impl KeySet {
         Ok(keys)
     }
 
-    /// Writes a KeyFileExt: all keys but the DES ones, which are in the KeyFile.
+    /// Writes a KeyFileExt: all keys but the DES ones, which are in the KeyFile, and those that are in a keytab only.
     pub fn to_key_file_ext(&self) -> Zeroizing<Vec<u8>> {
-        let keys: Vec<&Key> = self.keys.iter().filter(|key| key.kind != KeyType::RXKAD).collect();
+        let is_elsewhere = |key: &&Key| [KeyType::RXKAD, KeyType::NEGOTIATION].contains(&key.kind);
+        let keys: Vec<&Key> = self.keys.iter().filter(|key| !is_elsewhere(key)).collect();
         let len = 4 + keys.iter().map(|key| 20 + key.secret.len()).sum::<usize>();
         // With room for all, so that it is not moved and leaves no copy behind.
         let mut out = Zeroizing::new(Vec::with_capacity(len));
@@ -177,6 +181,14 @@ impl KeySet {
     /// If it is damaged.
     pub fn parse_keytab(bytes: &[u8]) -> Result<Self, KeyFileError> {
         keytab::parse(bytes)
+    }
+
+    /// Reads the keytab of the service with which tokens of rxgk are negotiated. Other entries are passed over.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn parse_negotiation_keytab(bytes: &[u8]) -> Result<Self, KeyFileError> {
+        keytab::parse_negotiation(bytes)
     }
 
     /// Reads a KeyFile.

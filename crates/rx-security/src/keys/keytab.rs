@@ -1,14 +1,45 @@
-//! rxkad.keytab: a Kerberos keytab of format 0x0502. Only the keys of AFS's service principals are taken from it (Security
-//! notes 3.4).
+//! rxkad.keytab and rxgk.keytab: Kerberos keytabs of format 0x0502. Only the keys of AFS's service principals are taken from them (Security
+//! notes 3.4, rxgk notes 7.1).
 
 use super::files::take;
-use super::{EncType, Key, KeyFileError, KeySet};
+use super::{EncType, Key, KeyFileError, KeySet, KeyType};
+use crate::rxgk::ENCTYPES;
 
 /// The first two bytes.
 const FORMAT: [u8; 2] = [5, 2];
 
+/// A key with its principal, without the realm.
+struct Entry<'a> {
+    names: Vec<&'a [u8]>,
+    kvno: i32,
+    kind: EncType,
+    secret: &'a [u8],
+}
+
 /// Reads a keytab. Entries that are not for AFS, and kinds of keys that nothing here can use, are passed over.
 pub(super) fn parse(bytes: &[u8]) -> Result<KeySet, KeyFileError> {
+    parse_entries(bytes, |entry| {
+        let is_ours = matches!(&entry.names[..], [b"afs"] | [b"afs", _]);
+        is_ours.then(|| match entry.kind {
+            EncType::DES_CBC_CRC | EncType::DES_CBC_MD5 => Key::rxkad(entry.kvno, array(entry.secret)),
+            kind => Key::rxkad_krb5(entry.kvno, kind, entry.secret),
+        })
+    })
+}
+
+/// The same of the service with which tokens of rxgk are negotiated.
+pub(super) fn parse_negotiation(bytes: &[u8]) -> Result<KeySet, KeyFileError> {
+    parse_entries(bytes, |entry| {
+        let is_ours = matches!(&entry.names[..], [b"afs-rxgk", cell] if cell.starts_with(b"_afs."))
+            && ENCTYPES.contains(&entry.kind);
+        is_ours.then(|| Key {
+            kind: KeyType::NEGOTIATION,
+            ..Key::rxkad_krb5(entry.kvno, entry.kind, entry.secret)
+        })
+    })
+}
+
+fn parse_entries(bytes: &[u8], key_of: impl Fn(Entry<'_>) -> Option<Key>) -> Result<KeySet, KeyFileError> {
     let mut rest =
         bytes.strip_prefix(&FORMAT).ok_or(KeyFileError::BadFile { what: "no keytab of format 5.2" })?;
     let mut keys = KeySet::new();
@@ -19,7 +50,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<KeySet, KeyFileError> {
         match len {
             0 => break,
             1.. => {
-                if let Some(key) = parse_entry(entry)? {
+                if let Some(key) = parse_entry(entry)?.and_then(&key_of) {
                     keys.insert(key)?;
                 }
             }
@@ -29,17 +60,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<KeySet, KeyFileError> {
     Ok(keys)
 }
 
-fn parse_entry(mut entry: &[u8]) -> Result<Option<Key>, KeyFileError> {
+/// An entry of a kind whose keys have such a length.
+fn parse_entry(mut entry: &[u8]) -> Result<Option<Entry<'_>>, KeyFileError> {
     let rest = &mut entry;
     let components = u16::from_be_bytes(array(take(rest, 2)?));
     counted(rest)?; // the realm
-    let mut service: &[u8] = b"";
-    for i in 0..components {
-        let name = counted(rest)?;
-        if i == 0 {
-            service = name;
-        }
-    }
+    let names = (0..components).map(|_| counted(rest)).collect::<Result<Vec<_>, _>>()?;
     take(rest, 4 + 4)?; // the kind of name, the time
     let short_kvno = take(rest, 1)?[0];
     let kind = EncType(i32::from(u16::from_be_bytes(array(take(rest, 2)?))));
@@ -47,13 +73,7 @@ fn parse_entry(mut entry: &[u8]) -> Result<Option<Key>, KeyFileError> {
     // Newer keytabs say the version again, in 32 bits; 0 there is none.
     let kvno = rest.first_chunk().map_or(0, |bytes| i32::from_be_bytes(*bytes));
     let kvno = if kvno == 0 { i32::from(short_kvno) } else { kvno };
-    if service != b"afs" || !(1..=2).contains(&components) || kind.key_len() != Some(secret.len()) {
-        return Ok(None);
-    }
-    Ok(Some(match kind {
-        EncType::DES_CBC_CRC | EncType::DES_CBC_MD5 => Key::rxkad(kvno, array(secret)),
-        _ => Key::rxkad_krb5(kvno, kind, secret),
-    }))
+    Ok((kind.key_len() == Some(secret.len())).then_some(Entry { names, kvno, kind, secret }))
 }
 
 fn counted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], KeyFileError> {
@@ -104,6 +124,20 @@ mod tests {
         assert!(keys.get(KeyType::RXKAD_KRB5, 257, 17).is_some());
         assert!(keys.get(KeyType::RXKAD, 2, 0).is_some());
         assert_eq!(parse(b"\x05\x02\0\0\0\0rest").unwrap(), KeySet::new());
+    }
+
+    #[test]
+    fn keys_of_the_negotiation_are_for_nothing_else() {
+        let mut file = FORMAT.to_vec();
+        file.extend(entry(&["afs", "lab.test"], 4, None, EncType::AES256, &[4; 32]));
+        file.extend(entry(&["afs-rxgk", "_afs.lab.test"], 3, None, EncType::AES256, &[5; 32]));
+        file.extend(entry(&["afs-rxgk", "_afs.lab.test"], 3, None, EncType::RC4, &[6; 16]));
+        file.extend(entry(&["afs-rxgk", "server"], 3, None, EncType::AES128, &[7; 16]));
+        let keys = parse_negotiation(&file).unwrap();
+        assert_eq!(keys.iter().count(), 1);
+        assert_eq!(keys.get(KeyType::NEGOTIATION, 3, 18).unwrap().secret[..], [5; 32]);
+        assert_eq!(keys.to_key_file_ext()[..], [0; 4], "it stays in its keytab");
+        assert_eq!(parse(&file).unwrap().iter().count(), 1);
     }
 
     #[test]
