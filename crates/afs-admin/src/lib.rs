@@ -40,6 +40,7 @@ mod doubt;
 pub mod entry;
 mod error;
 mod login;
+pub mod negotiation;
 pub mod offers;
 pub mod ptdb;
 pub mod release;

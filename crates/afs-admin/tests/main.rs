@@ -7,6 +7,7 @@ mod failover;
 mod interrupted;
 mod listing;
 mod restore;
+mod rxgk;
 mod shadow;
 mod sites;
 mod support;

@@ -6,7 +6,7 @@
 //! * [`ticket`]: tickets, as a server opens them and as they are made from a key ([`ticket::local_superuser`]);
 //! * [`rxkad`]: the class, [`rxkad::Client`] and [`rxkad::Server`];
 //! * [`rxgk`]: the class, [`rxgk::Client`] and [`rxgk::Server`], and its tokens;
-//! * [`gss`]: Kerberos's GSS-API mechanism, with which a client is to get such a token. No program uses it yet;
+//! * [`gss`]: Kerberos's GSS-API mechanism, with which a client gets such a token;
 //! * [`identity`]: who a caller is, as service code reads it from `ServerCall::identity`.
 //!
 //! Left to others: tokens of users (they come from a Kerberos client), lists of superusers, and what a caller may do. Facts are

@@ -36,7 +36,7 @@ use zeroize::Zeroizing;
 pub use appdata::{AppData, Callback};
 pub use client::Client;
 pub use codes::Fault;
-pub use combine::{combine_for_server, combine_pair};
+pub use combine::combine_for_server;
 pub use names::AuthName;
 pub use response::{Authenticator, CALLS_MAX, CHALLENGE_LEN, Response};
 pub use server::{Server, ServerOptions};

@@ -100,9 +100,6 @@ interface! {
         1 GSSNegotiate (client_start: RxgkStartParams, input_token_buffer: RxgkData, opaque_in: RxgkData)
           -> (output_token_buffer: RxgkData, opaque_out: RxgkData, gss_major_status: u32, gss_minor_status: u32,
               rxgk_info: RxgkData);
-        /// A token of two.
-        2 CombineTokens (token0: RxgkData, token1: RxgkData, options: RxgkCombineOptions)
-          -> (new_token: RxgkData, info: RxgkTokenInfo);
         /// A token for one file server, of a user's and perhaps a cache manager's. An empty one says that the server has no rxgk.
         3 AFSCombineTokens (user_tok: RxgkData, cm_tok: RxgkData, options: RxgkCombineOptions, destination: Uuid)
           -> (new_token: RxgkData, token_info: RxgkTokenInfo);

@@ -1,5 +1,5 @@
-//! K0 of tokens that are made of others (rxgk notes 5.5): of a user's token for one server, and of two tokens. Who holds the tokens computes
-//! the same as the server that makes the new one.
+//! K0 of the token that is made of a user's token for one server (rxgk notes 5.5). Who holds the user's computes the same as the server that
+//! makes the new one.
 
 use super::{ENCTYPES, Secret};
 use crate::kerberos::{Counter, prf_plus};
@@ -14,14 +14,6 @@ pub fn combine_for_server(user: &Secret, server: Uuid, kind: EncType) -> Option<
     server.encode(&mut pepper);
     kind.0.encode(&mut pepper);
     stretched(user, &pepper, kind).and_then(|bytes| Secret::new(kind, &bytes))
-}
-
-/// The secret of the token that is made of two (KRB-FX-CF2 of RFC 6113 5.1). `None` for an enctype that rxgk does not have here.
-pub fn combine_pair(first: &Secret, second: &Secret, kind: EncType) -> Option<Secret> {
-    let mut bytes = stretched(first, b"AFS", kind)?;
-    let other = stretched(second, b"rxgk", kind)?;
-    bytes.iter_mut().zip(other.iter()).for_each(|(a, b)| *a ^= b);
-    Secret::new(kind, &bytes)
 }
 
 fn stretched(secret: &Secret, pepper: &[u8], kind: EncType) -> Option<Zeroizing<Vec<u8>>> {
@@ -92,17 +84,5 @@ mod tests {
             }
         }
         assert_eq!(combine_for_server(&counted(EncType::AES128), server, EncType::RC4), None);
-    }
-
-    #[test]
-    fn the_secret_of_two_is_that_of_rfc_6113() {
-        for (kind, want) in [
-            (EncType::AES128, "9a879c3cfc82d989f1df0b1e441b3440"),
-            (EncType::AES256, "4a1b97fd20888a19b624a8ecb4217fd8d66646fa01198728fa506ffa86eb0e6e"),
-        ] {
-            let len = kind.key_len().unwrap() as u8;
-            let second = Secret::new(kind, &(len..2 * len).collect::<Vec<u8>>()).unwrap();
-            assert_eq!(combine_pair(&counted(kind), &second, kind).unwrap().bytes(), bytes(want));
-        }
     }
 }
