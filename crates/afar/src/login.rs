@@ -6,6 +6,7 @@ use crate::fs::client::{Client, Clients, Says};
 use crate::fs::errors::Failure;
 use crate::private;
 use afs_admin::Login;
+use afs_client::users::kept::taken_rxgk;
 use afs_config::{Superuser, UserList};
 use afs_wire::Errno;
 use afs_wire::control::{self, GivenToken};
@@ -13,7 +14,8 @@ use afs_wire::ids::Name;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx_security::ticket::SessionKey;
-use rx_security::{KeySet, Level, Token, UnixTime};
+use rx_security::time::Clock;
+use rx_security::{KeySet, Level, Token, UnixTime, rxgk};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -98,7 +100,13 @@ pub(crate) fn log_in(
         let (clients, mut refusal) = (clients(), None);
         for client in clients.of_one_session() {
             match token_for(client, cell) {
-                Ok((_, token)) => return Ok(Login::with_token(token, level)),
+                Ok((_, token)) => {
+                    let login = Login::with_token(token, level);
+                    return Ok(match rxgk_for(client, cell) {
+                        Some(rxgk) => login.and_rxgk(rxgk, clock(), seed),
+                        None => login,
+                    });
+                }
                 Err(why) => refusal = refusal.or(Some(why)),
             }
         }
@@ -116,8 +124,7 @@ pub(crate) fn caller_or_nobody(caller: &Caller, cell: &str) -> Login {
 /// The superuser of the cell whose key is in a folder.
 pub(crate) fn superuser(folder: &Path, level: Level, seed: [u8; 32]) -> Result<Login, NoToken> {
     let keys = KeySet::load(folder).map_err(|_| NoToken::None)?;
-    let clock = Arc::new(|| UnixTime::of(SystemTime::now()));
-    Login::local_superuser(&keys, level, clock, &mut StdRng::from_seed(seed)).map_err(|_| NoToken::None)
+    Login::local_superuser(&keys, level, clock(), &mut StdRng::from_seed(seed)).map_err(|_| NoToken::None)
 }
 
 /// The caller's tokens that are good, each with its cell and the name of its owner there.
@@ -156,6 +163,23 @@ fn token_for(client: &Client, cell: &str) -> Result<(String, Token), NoToken> {
         return Err(NoToken::Ended { cell: cell.to_owned() });
     }
     Ok((holder, token))
+}
+
+/// The caller's token of rxgk for a cell; an older client has none.
+fn rxgk_for(client: &Client, cell: &str) -> Option<rxgk::Token> {
+    let cell = Name::try_from(cell).ok()?;
+    let given = client.call(&control::GetRxgk { cell }).ok()?.token;
+    taken_rxgk(&given).filter(|token| !token.end.has_passed(UnixTime::of(SystemTime::now())))
+}
+
+/// True if a client has a token of rxgk for a cell, or had one that has ended.
+pub(crate) fn has_rxgk(client: &Client, cell: &str) -> bool {
+    let cell = Name::try_from(cell);
+    cell.is_ok_and(|cell| client.call(&control::GetRxgk { cell }).is_ok())
+}
+
+fn clock() -> Clock {
+    Arc::new(|| UnixTime::of(SystemTime::now()))
 }
 
 fn token_of(given: &GivenToken) -> Token {

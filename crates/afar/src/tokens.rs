@@ -10,9 +10,12 @@ use crate::fs::errors::Failure;
 use crate::output::{self, harmless};
 use crate::printer::{Printer, complain, say};
 use afs_wire::control::{self, HeldToken};
-use afs_wire::ids::ViceId;
+use afs_wire::ids::{AfsTime, ViceId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use rx_security::Level;
+use rx_security::keys::EncType;
+use rx_security::rxgk::RxgkTime;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -41,14 +44,21 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         (Ok(_), Ok(tokens)) => tokens,
     };
     let now = Timestamp::now().as_second();
+    let rxgk: Vec<_> = tokens.iter().map(|token| rxgk_of(&clients, token)).collect();
     if given.has("json") {
-        let told: Value = tokens.iter().map(|token| as_json(token, now)).collect();
+        let told = tokens.iter().zip(&rxgk);
+        let told: Value = told.map(|(token, rxgk)| as_json(token, rxgk.as_ref(), now)).collect();
         printer.say_json(&told);
         return ExitCode::from(printer.finish(status));
     }
     say!(printer, "\nTokens held by the Cache Manager:\n\n");
     let zone = TimeZone::system();
-    tokens.iter().for_each(|token| printer.say(&line(token, now, &zone)));
+    for (token, rxgk) in tokens.iter().zip(&rxgk) {
+        printer.say(&line(token, "rxkad", now, &zone));
+        if let Some(rxgk) = rxgk {
+            printer.say(&rxgk.line(token, now, &zone));
+        }
+    }
     say!(printer, "   --End of list--\n");
     // An older client does not tell.
     let told = clients.all().iter().filter_map(|client| client.call(&control::GetUnstored {}).ok());
@@ -70,6 +80,41 @@ fn ask(clients: &Clients) -> Result<Vec<HeldToken>, Failure> {
     Ok(tokens)
 }
 
+/// What there is to tell of a token of rxgk.
+struct Rxgk {
+    enctype: i32,
+    level: Option<Level>,
+    expires: AfsTime,
+}
+
+/// The caller's token of rxgk beside another one. An older client has none.
+fn rxgk_of(clients: &Clients, token: &HeldToken) -> Option<Rxgk> {
+    let question = control::GetRxgk { cell: token.cell.clone() };
+    let given = clients.of_one_session().find_map(|client| client.call(&question).ok())?.token;
+    let seconds = given.expiration / RxgkTime::SECOND;
+    Some(Rxgk {
+        enctype: given.enctype,
+        level: Level::of_number(given.level),
+        expires: AfsTime(u32::try_from(seconds).unwrap_or(u32::MAX)),
+    })
+}
+
+impl Rxgk {
+    fn enctype(&self) -> String {
+        EncType(self.enctype).name().map_or_else(|| self.enctype.to_string(), str::to_owned)
+    }
+
+    fn level(&self) -> String {
+        self.level.map_or_else(|| "unknown".to_owned(), |level| level.to_string())
+    }
+
+    /// A line like that of the other token, with level and enctype.
+    fn line(&self, token: &HeldToken, now: i64, zone: &TimeZone) -> String {
+        let told = line(&HeldToken { expires: self.expires, ..token.clone() }, "rxgk", now, zone);
+        format!("{} ({}, {})\n", told.trim_end(), self.level(), self.enctype())
+    }
+}
+
 /// Tells of data that are written and not stored, because their writer has no token meanwhile.
 fn waiting(files: u32, bytes: u64) -> String {
     let s = if files == 1 { "" } else { "s" };
@@ -78,13 +123,15 @@ fn waiting(files: u32, bytes: u64) -> String {
     )
 }
 
-fn line(token: &HeldToken, now: i64, zone: &TimeZone) -> String {
+fn line(token: &HeldToken, class: &str, now: i64, zone: &TimeZone) -> String {
     let (holder, cell) = (harmless(&token.holder.to_string()), harmless(&token.cell.to_string()));
     let whose = match holder.as_str() {
-        "" => "rxkad Tokens".to_owned(),
-        id if id.starts_with("AFS ID") => format!("User's ({id}) rxkad tokens"),
-        id if id.starts_with("Unix UID") => "RxkadTokens".to_owned(),
-        name => format!("User {name}'s rxkad tokens"),
+        "" => format!("{class} Tokens"),
+        id if id.starts_with("AFS ID") => format!("User's ({id}) {class} tokens"),
+        id if id.starts_with("Unix UID") => {
+            format!("{}Tokens", if class == "rxkad" { "Rxkad" } else { "Rxgk" })
+        }
+        name => format!("User {name}'s {class} tokens"),
     };
     let expires = i64::from(token.expires.0);
     let end = match Timestamp::from_second(expires) {
@@ -96,7 +143,7 @@ fn line(token: &HeldToken, now: i64, zone: &TimeZone) -> String {
     format!("{whose} for {cell} {end}\n")
 }
 
-fn as_json(token: &HeldToken, now: i64) -> Value {
+fn as_json(token: &HeldToken, rxgk: Option<&Rxgk>, now: i64) -> Value {
     let id = (token.id != ViceId::ANONYMOUS).then_some(token.id.0);
     json!({
         "cell": token.cell.to_string(),
@@ -104,13 +151,16 @@ fn as_json(token: &HeldToken, now: i64) -> Value {
         "id": id,
         "expires": token.expires.0,
         "is_expired": i64::from(token.expires.0) <= now,
+        "rxgk": rxgk.map(|rxgk| {
+            json!({ "level": rxgk.level(), "enctype": rxgk.enctype(), "expires": rxgk.expires.0 })
+        }),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afs_wire::ids::{AfsTime, Name};
+    use afs_wire::ids::Name;
 
     #[test]
     fn what_waits_is_told_with_what_to_do() {
@@ -139,7 +189,12 @@ mod tests {
                 id: ViceId(1000),
                 expires: AfsTime(expires),
             };
-            assert_eq!(line(&token, 1_000_000_000, &TimeZone::UTC), text);
+            assert_eq!(line(&token, "rxkad", 1_000_000_000, &TimeZone::UTC), text);
+            if holder == "AFS ID 1000" {
+                let rxgk = Rxgk { enctype: 18, level: Some(Level::Crypt), expires: AfsTime(expires) };
+                let want = "User's (AFS ID 1000) rxgk tokens for lab.test [Expires Nov 21 16:25] (crypt, aes256-cts-hmac-sha1-96)\n";
+                assert_eq!(rxgk.line(&token, 1_000_000_000, &TimeZone::UTC), want);
+            }
         }
     }
 }

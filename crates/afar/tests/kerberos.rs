@@ -104,6 +104,40 @@ fn tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart
     }
 }
 
+/// A realm that has the service for rxgk: nothing of the user's goes by rxkad then, whatever is said of encryption.
+#[test]
+fn aklog_gets_a_token_of_rxgk_where_the_realm_has_the_service_for_it() {
+    let Some(scene) = Scene::new() else { return };
+    scene.private_folder(ALICE);
+    let keytab = scene.cell.folder.join("state/etc/server/rxgk.keytab");
+    scene.kdc.add_service("afs-rxgk/_afs.afar.local", "aes256-cts-hmac-sha1-96", &keytab).unwrap();
+    scene.kinit(ALICE);
+    // The servers read the keytab within a second.
+    until!(scene.afar(ALICE, &["aklog"]).output().unwrap().status.success(), "no token of rxgk");
+    let told = scene.run(ALICE, &["tokens"]);
+    assert!(
+        told.contains("rxgk tokens for afar.local") && told.contains("(crypt, aes256-cts-hmac-sha1-96)"),
+        "{told}"
+    );
+    assert_eq!(scene.tokens(ALICE)[0]["rxgk"]["level"], "crypt");
+    // The mount is root's.
+    let mut clear = mounted::afar(["fs", "setcrypt", "off"]);
+    scene.means(&mut clear, "mnt");
+    succeed(clear);
+    let capture = crate::rxgk::Capture::begin();
+    assert!(scene.can(ALICE, WRITE));
+    assert!(scene.can(ALICE, "echo 'planted: what nobody reads' > \"$1/scratch/alice/planted-by-alice\""));
+    assert_eq!(capture.end(&["planted: what nobody reads", "planted-by-alice"]), [""; 0]);
+    // Once there was one there has to be one, until the user says otherwise.
+    scene.kdc.admin("delprinc -force afs-rxgk/_afs.afar.local").unwrap();
+    scene.kinit(ALICE);
+    let refused = fail(scene.afar(ALICE, &["aklog"]), 4);
+    assert!(refused.contains("no token of rxgk") && refused.contains("unlog"), "{refused}");
+    scene.run(ALICE, &["unlog"]);
+    scene.run(ALICE, &["aklog"]);
+    assert!(!scene.run(ALICE, &["tokens"]).contains("rxgk"));
+}
+
 #[test]
 fn heimdals_tickets_are_as_good_as_mits() {
     let programs = match kdc::heimdal_available() {

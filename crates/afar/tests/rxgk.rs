@@ -70,7 +70,7 @@ async fn who_comes_by_rxgk_may_do_what_they_may_do_by_rxkad() {
 }
 
 /// All packets of this network namespace, from when it is begun.
-struct Capture {
+pub(crate) struct Capture {
     ends: Arc<AtomicBool>,
     packets: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
@@ -80,7 +80,7 @@ struct Capture {
 const PACKET_MAX: usize = 128 << 10;
 
 impl Capture {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         // In network byte order: every protocol.
         let all = Protocol::from_raw(u32::from(3_u16.to_be()).try_into().unwrap());
         let socket: OwnedFd = socket(AddressFamily::PACKET, SocketType::RAW, Some(all)).unwrap();
@@ -108,7 +108,7 @@ impl Capture {
     }
 
     /// Which of these are in what went over the network. Each packet comes twice on the loopback interface, out and in.
-    fn end(mut self, wanted: &[&str]) -> Vec<String> {
+    pub(crate) fn end(mut self, wanted: &[&str]) -> Vec<String> {
         self.ends.store(true, Ordering::Relaxed);
         self.reader.take().unwrap().join().unwrap();
         let packets = self.packets.lock().unwrap();

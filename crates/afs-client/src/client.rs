@@ -22,7 +22,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::time::Instant;
-use rx_security::Token;
+use rx_security::{Token, rxgk};
 
 use crate::config::Config;
 use afs_reach::error::Error;
@@ -284,6 +284,22 @@ impl Client {
     /// A user's token for the cell of exactly this name, and who the user is there. It has the session's key: it is for this user alone.
     pub fn held_token(&self, user: User, cell: &str) -> Option<(Holder, Arc<Token>)> {
         self.inner.users.held(user, self.inner.cells.named(cell)?.index)
+    }
+
+    /// The same of rxgk.
+    pub fn held_rxgk(&self, user: User, cell: &str) -> Option<Arc<rxgk::Token>> {
+        self.inner.users.held_rxgk(user, self.inner.cells.named(cell)?.index)
+    }
+
+    /// Gives a user a token of rxgk, beside the one that the user has for the cell. Returns whether the user has one.
+    pub fn log_in_by_rxgk(&self, user: User, cell: &str, token: rxgk::Token) -> bool {
+        let cell = self.inner.cells.named(cell);
+        let who = cell.and_then(|cell| {
+            // Where volumes are was asked by who could be lied to.
+            self.inner.locations.forget_all();
+            self.inner.users.log_in_by_rxgk(user, cell.index, token)
+        });
+        who.inspect(|who| self.forget_identity(*who)).is_some()
     }
 
     /// Makes a PAG for a user, and gives it a number that no other has. A process is in it that has this group.

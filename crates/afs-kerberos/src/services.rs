@@ -60,6 +60,11 @@ impl fmt::Display for Service {
     }
 }
 
+/// The service with which a cell's tokens of rxgk are negotiated, in a realm (rxgk notes 7.1).
+pub fn negotiation(cell: &str, realm: &str) -> String {
+    format!("afs-rxgk/_afs.{cell}@{realm}")
+}
+
 impl Search<'_> {
     /// The services to ask for, in order, until one is there. None twice.
     pub fn services(&self) -> Vec<Service> {

@@ -430,6 +430,13 @@ impl Users {
         Some((holder, login.token()))
     }
 
+    /// A user's token of rxgk for a cell with its secret, for this user alone.
+    pub fn held_rxgk(&self, user: User, cell: CellIndex) -> Option<Arc<rxgk::Token>> {
+        // One that is made here is good for a while then.
+        self.held(user, cell)?;
+        self.login(self.who(user, cell))?.shown().rxgk
+    }
+
     /// Returns what an identity's next call shows to a server: a token, or nothing. A ticket that is made here and about to end is
     /// replaced. One that has ended by the clock here is shown: servers have the say.
     ///

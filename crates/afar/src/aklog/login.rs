@@ -5,16 +5,22 @@ use super::status;
 use crate::calls::Caller;
 use crate::fs::client::{Client, Clients};
 use crate::fs::errors::{ENOSPC, Failure};
+use crate::login::has_rxgk;
 use crate::output::harmless;
 use crate::printer::{Printer, complain, say};
-use afs_admin::Login as DatabaseLogin;
+use afs_admin::negotiation::{Ticket as Shown, negotiate};
 use afs_admin::ptdb::ProtectionDb;
+use afs_admin::{DatabaseServers, Login as DatabaseLogin};
+use afs_client::users::kept::given_rxgk;
 use afs_kerberos::services::{self, Search, Service, codes};
 use afs_kerberos::{Cache, Error, Kerberos, Principal, Ticket};
 use afs_wire::control;
 use afs_wire::ids::{AfsTime, Name, ViceId};
+use afs_wire::rxgk::Rxgk;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rx_security::keys::EncType;
+use rx_security::rxgk::{self, Secret};
 use rx_security::{Identity, KeySet, Level, Token, UnixTime, ticket};
 use rxgen::xdr::Opaque;
 use std::path::Path;
@@ -187,8 +193,51 @@ impl Login<'_> {
         // The cell's realm is that of the ticket: a referral may have led there.
         let realm = Principal::parse(&ticket.server).map(|server| server.realm).unwrap_or_default();
         let is_foreign = user.as_ref().is_some_and(|user| user.is_foreign_to(&realm));
+        let rxgk = self.rxgk(cell, cache, &realm)?;
         let name = user.and_then(|user| user.name_in_cell(&realm));
-        self.set(cell, name.as_deref(), is_foreign, token)
+        self.set(cell, name.as_deref(), is_foreign, (token, rxgk))
+    }
+
+    /// A token of rxgk, if there is a ticket for the service that the database servers negotiate one with. Once a client has had one, there has
+    /// to be one: that a realm has no such service can be said by anybody on the way.
+    fn rxgk(&self, cell: &KnownCell, cache: &Cache<'_>, realm: &str) -> Result<Option<rxgk::Token>, Refusal> {
+        let service = services::negotiation(&cell.name, realm);
+        self.debug(&format!("Getting tickets: {service}"));
+        let failed = |why: &str| {
+            let (program, cell) = (self.program, &cell.name);
+            complain!(self.printer, "{program}: no token of rxgk for {cell}: {}\n", harmless(why));
+            Refusal(status::KERBEROS)
+        };
+        let ticket = match cache.ticket(&service) {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                // What a client makes itself is another matter.
+                let name = Name::new(cell.name.as_str());
+                let had_one = |client: &Client| {
+                    has_rxgk(client, &cell.name)
+                        && name.as_ref().is_ok_and(|name| !makes_tickets(client, name))
+                };
+                if self.clients.all().iter().any(had_one) {
+                    return Err(failed(&format!(
+                        "{}; you had one before, and 'unlog' forgets that the cell has rxgk",
+                        error.text
+                    )));
+                }
+                return Ok(None);
+            }
+        };
+        let caller = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
+        let (seed, caller) = caller.map_err(|error| failed(&error.to_string()))?;
+        let session = Secret::new(EncType(ticket.key_kind), &ticket.key);
+        let session = session.ok_or_else(|| failed("the ticket's session key is of no use to rxgk"))?;
+        let (principal, realm) = ticket.client.rsplit_once('@').unwrap_or((&ticket.client, ""));
+        let servers =
+            DatabaseServers::new::<Rxgk>(caller.endpoint(), &cell.servers, &DatabaseLogin::anonymous());
+        let shown = Shown { bytes: &ticket.bytes, session, principal, realm };
+        let now = UnixTime::of(SystemTime::now());
+        let mut random = StdRng::from_seed(seed);
+        let token = caller.run(negotiate(&servers, shown, now, &mut random));
+        token.map(Some).map_err(|error| failed(&error.to_string()))
     }
 
     /// Makes a token from the cell's key, and sets it.
@@ -200,7 +249,7 @@ impl Login<'_> {
         })?;
         let realm = if key.who.realm.is_empty() { String::new() } else { cell.name.to_uppercase() };
         let name = key.who.name_in_cell(&realm);
-        self.set(cell, name.as_deref(), false, token)
+        self.set(cell, name.as_deref(), false, (token, None))
     }
 
     /// The first ticket that there is for a cell's servers.
@@ -266,7 +315,7 @@ impl Login<'_> {
         cell: &KnownCell,
         name: Option<&str>,
         is_foreign: bool,
-        token: Token,
+        tokens: (Token, Option<rxgk::Token>),
     ) -> Result<(), Refusal> {
         let database = if self.asks_database { Caller::new().ok() } else { None };
         let database = database.as_ref().zip(name);
@@ -279,19 +328,25 @@ impl Login<'_> {
         }
         let told = name.unwrap_or_default();
         self.debug(&format!("Setting tokens. {told} @ {}", cell.name));
-        let is_new = self.give(cell, told, id.unwrap_or(ViceId::ANONYMOUS), &token)?;
+        let is_new = self.give(cell, told, id.unwrap_or(ViceId::ANONYMOUS), &tokens)?;
         self.set_cells.push(cell.name.clone());
         if !is_new {
             self.debug("Identical tokens already exist; skipping.");
         }
         if let (Some((caller, name)), true, Some(ViceId::ANONYMOUS)) = (database, is_foreign, id) {
-            self.enter(caller, cell, name, &token)?;
+            self.enter(caller, cell, name, &tokens)?;
         }
         Ok(())
     }
 
     /// Gives each client that knows the cell a token. Returns whether the one that has told of the cell has not had this token before.
-    fn give(&self, cell: &KnownCell, name: &str, id: ViceId, token: &Token) -> Result<bool, Refusal> {
+    fn give(
+        &self,
+        cell: &KnownCell,
+        name: &str,
+        id: ViceId,
+        (token, rxgk): &(Token, Option<rxgk::Token>),
+    ) -> Result<bool, Refusal> {
         let failed = |why: &str| {
             let program = self.program;
             complain!(
@@ -315,11 +370,15 @@ impl Login<'_> {
             end: AfsTime(token.end.0),
             ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
         };
-        let set = control::SetToken { token: given, is_forced: self.is_forced };
-        let set_here = || client.call(&set).map_err(|failure| failed(&reason(&failure)));
+        let rxgk = rxgk.as_ref().map(|rxgk| given_rxgk(&cell.name, rxgk)).transpose().map_err(too_long)?;
+        let set = Set {
+            token: control::SetToken { token: given, is_forced: self.is_forced },
+            rxgk: rxgk.map(|token| control::SetRxgk { token }),
+        };
+        let set_here = || set.give_to(client).map_err(|failure| failed(&reason(&failure)));
         // An administrator's mount keeps its ticket from the cell's key, unless its user means just this mount.
-        let mut is_new = match client.is_here() || !makes_tickets(client, &set.token.cell) {
-            true => Some(set_here()?.is_new),
+        let mut is_new = match client.is_here() || !makes_tickets(client, &set.token.token.cell) {
+            true => Some(set_here()?),
             false => None,
         };
         for other in self.clients.all().iter().filter(|other| !std::ptr::eq(*other, client)) {
@@ -342,20 +401,26 @@ impl Login<'_> {
         match is_new {
             Some(is_new) => Ok(is_new),
             // There is no other that knows the cell.
-            None => Ok(set_here()?.is_new),
+            None => set_here(),
         }
     }
 
     /// Enters a user of another realm in the protection database, which such users may do themselves.
-    fn enter(&self, caller: &Caller, cell: &KnownCell, name: &str, token: &Token) -> Result<(), Refusal> {
-        let owner = DatabaseLogin::with_token(token.clone(), Level::Auth);
+    fn enter(
+        &self,
+        caller: &Caller,
+        cell: &KnownCell,
+        name: &str,
+        tokens: &(Token, Option<rxgk::Token>),
+    ) -> Result<(), Refusal> {
+        let owner = DatabaseLogin::with_token(tokens.0.clone(), Level::Auth);
         let database = ProtectionDb::new(caller.endpoint(), &cell.protection, &owner);
         match caller.wait(database.create_user(name, None)) {
             Ok(id) => {
                 let cell_name = &cell.name;
                 say!(self.printer, "created cross-cell entry for {name} (Id {id}) at {cell_name}\n");
                 // So that `tokens` tells the number.
-                self.give(cell, name, id, token).map(drop)
+                self.give(cell, name, id, tokens).map(drop)
             }
             Err(code) => {
                 let (program, cell) = (self.program, &cell.name);
@@ -370,6 +435,23 @@ impl Login<'_> {
     }
 }
 
+/// What a client is given.
+struct Set {
+    token: control::SetToken,
+    rxgk: Option<control::SetRxgk>,
+}
+
+impl Set {
+    /// Gives it to a client. Returns whether the token was new to it.
+    fn give_to(&self, client: &Client) -> Result<bool, Failure> {
+        let is_new = client.call(&self.token)?.is_new;
+        if let Some(rxgk) = &self.rxgk {
+            client.call(rxgk)?;
+        }
+        Ok(is_new)
+    }
+}
+
 /// True if a client makes the caller's tickets for a cell itself, from the cell's key.
 fn makes_tickets(client: &Client, cell: &Name) -> bool {
     client.call(&control::GetCaller { cell: cell.clone() }).is_ok_and(|caller| caller.is_made_here)
@@ -377,8 +459,8 @@ fn makes_tickets(client: &Client, cell: &Name) -> bool {
 
 /// Gives another client of this machine a token too: if it knows the same cell, and does not make the user's tickets itself. A cell of the same name
 /// at other servers is another one, and a token of the user's for that would be lost. Returns whether it was new to the client, if it is for it.
-fn give_another(client: &Client, cell: &KnownCell, set: &control::SetToken) -> Result<Option<bool>, String> {
-    let name = &set.token.cell;
+fn give_another(client: &Client, cell: &KnownCell, set: &Set) -> Result<Option<bool>, String> {
+    let name = &set.token.token.cell;
     let known = match client.call(&control::FindCell { name: name.clone() }) {
         Ok(found) => found.cell,
         Err(Failure::Errno(_)) => return Ok(None),
@@ -389,7 +471,7 @@ fn give_another(client: &Client, cell: &KnownCell, set: &control::SetToken) -> R
     if !is_same || makes_tickets(client, name) {
         return Ok(None);
     }
-    client.call(set).map(|reply| Some(reply.is_new)).map_err(|failure| reason(&failure))
+    set.give_to(client).map(Some).map_err(|failure| reason(&failure))
 }
 
 /// The reason why a client does not take a token.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rx_security::{Token, UnixTime};
+use rx_security::{Token, UnixTime, rxgk};
 
 use super::kept::{Kept, KeptToken};
 use super::{Holder, Identities, IdentityIndex, LoggedIn, Login, PER_USER_MAX, Shown, Source, Users};
@@ -45,7 +45,7 @@ impl Users {
                 return;
             };
             let holder = holder.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            kept.put(user, &login.cell_name, &holder, &login.token());
+            kept.put(user, &login.cell_name, &holder, &login.shown());
         }
     }
 
@@ -63,7 +63,29 @@ impl Users {
         if !is_kept || self.who(kept.user, cell) != IdentityIndex::NOBODY {
             return None;
         }
-        Some(self.give(kept.user, (cell, cell_name), kept.holder.clone(), kept.token.clone(), false))
+        let given = self.give(kept.user, (cell, cell_name), kept.holder.clone(), kept.token.clone(), false);
+        if let Some(rxgk) = &kept.rxgk {
+            self.add_rxgk(kept.user, cell, rxgk.clone());
+        }
+        Some(given)
+    }
+
+    /// Gives a user a token of rxgk, beside the one that somebody has given the user for the cell. Returns the identity that has it; `None` if
+    /// there is no such token.
+    pub fn log_in_by_rxgk(&self, user: User, cell: CellIndex, token: rxgk::Token) -> Option<IdentityIndex> {
+        let mut kept = self.kept();
+        let who = self.add_rxgk(user, cell, token)?;
+        self.keep_token(&mut kept, user, cell);
+        Some(who)
+    }
+
+    fn add_rxgk(&self, user: User, cell: CellIndex, token: rxgk::Token) -> Option<IdentityIndex> {
+        let identities = self.identities();
+        let who = *identities.who.get(&(user, cell))?;
+        let login = identities.logins.get(&who).filter(|login| matches!(login.source, Source::Given(_)))?;
+        login.shown.lock().unwrap_or_else(PoisonError::into_inner).rxgk = Some(Arc::new(token));
+        login.is_refused.store(false, Ordering::Release);
+        Some(who)
     }
 
     /// Gives a user a token. With `is_forced` it counts as another one even if it is the one that the user has.
@@ -105,8 +127,8 @@ impl Users {
             if *login.token() == token && !is_forced && !is_refused {
                 return LoggedIn::Before;
             }
-            *login.shown.lock().unwrap_or_else(PoisonError::into_inner) =
-                Shown { token: Arc::new(token), rxgk: None };
+            // That of rxgk stays until another one comes: between the two, nothing goes by rxkad.
+            login.shown.lock().unwrap_or_else(PoisonError::into_inner).token = Arc::new(token);
             login.is_refused.store(false, Ordering::Release);
             login.is_warned.store(false, Ordering::Relaxed);
             login.is_end_told.store(false, Ordering::Relaxed);

@@ -12,22 +12,24 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use afs_config::CellName;
-use afs_wire::control::{GivenToken, SessionKey, TICKET_MAX};
+use afs_wire::control::{GivenRxgk, GivenToken, RXGK_TOKEN_MAX, RxgkSecret, SessionKey, TICKET_MAX};
 use afs_wire::ids::{AfsTime, Name, ViceId};
+use rx_security::keys::EncType;
+use rx_security::rxgk::{self, Dialect, RxgkTime, Secret};
 use rx_security::ticket::SessionKey as Key;
-use rx_security::{Token, UnixTime};
+use rx_security::{Level, Token, UnixTime};
 use rxgen::xdr::{Opaque, OutOfBounds};
 use rxgen::{Decoder, Xdr};
 use zeroize::Zeroizing;
 
-use super::Holder;
+use super::{Holder, Shown};
 use crate::fid::{Pag, User};
 
 /// The number that a file begins with: "AFT" and the version of its form.
 const FORM: u32 = 0x4146_5401;
 
-/// Bytes of a file at most: the ticket, two names, and what is of fixed length.
-const FILE_MAX: u64 = TICKET_MAX as u64 + 4096;
+/// Bytes of a file at most: the ticket, the token of rxgk, names, and what is of fixed length.
+const FILE_MAX: u64 = (TICKET_MAX + RXGK_TOKEN_MAX) as u64 + 4096;
 
 /// Tokens that are kept of one local user: the newest. They take 1 MiB of memory at most, so that nobody fills a folder in /run.
 const PER_USER_MAX: usize = 64;
@@ -46,6 +48,8 @@ pub struct KeptToken {
     pub holder: Holder,
     /// The token, with the key of its session.
     pub token: Token,
+    /// The one of rxgk beside it.
+    pub rxgk: Option<rxgk::Token>,
 }
 
 /// The folder with the tokens that are kept.
@@ -104,10 +108,10 @@ impl Kept {
     }
 
     /// Keeps a token, in place of the one that the user had for its cell.
-    pub(super) fn put(&mut self, user: User, cell: &str, holder: &Holder, token: &Token) {
+    pub(super) fn put(&mut self, user: User, cell: &str, holder: &Holder, shown: &Shown) {
         let name = file_name(user, cell);
         // An older one would make the user somebody else.
-        let written = write(&self.folder, &name, user, cell, holder, token).inspect_err(|_| {
+        let written = write(&self.folder, &name, user, cell, holder, shown).inspect_err(|_| {
             self.remove(user, Some(cell));
         });
         if let Err(error) = written {
@@ -168,15 +172,20 @@ fn write(
     user: User,
     cell: &str,
     holder: &Holder,
-    token: &Token,
+    shown: &Shown,
 ) -> io::Result<()> {
-    let token = given(cell, holder, token).map_err(|_| ErrorKind::InvalidData)?;
+    let token = given(cell, holder, &shown.token).map_err(|_| ErrorKind::InvalidData)?;
+    let rxgk = shown.rxgk.as_ref().map(|rxgk| given_rxgk(cell, rxgk)).transpose();
+    let rxgk = rxgk.map_err(|_| ErrorKind::InvalidData)?;
     // Large enough to stay where it is.
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_MAX as usize));
     FORM.encode(&mut bytes);
     user.uid.encode(&mut bytes);
     user.pag.map_or(0, Pag::group).encode(&mut bytes);
     token.encode(&mut bytes);
+    if let Some(rxgk) = rxgk {
+        rxgk.encode(&mut bytes);
+    }
     let incomplete = folder.join(INCOMPLETE);
     remove_file(&incomplete);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&incomplete)?;
@@ -209,10 +218,14 @@ fn decode(bytes: &[u8]) -> Option<KeptToken> {
         group => Some(Pag::of_group(group)?),
     };
     let token = GivenToken::decode(&mut decoder).ok()?;
+    let rxgk = match decoder.clone().finish() {
+        Ok(()) => None,
+        Err(_) => Some(taken_rxgk(&GivenRxgk::decode(&mut decoder).ok()?)?),
+    };
     decoder.finish().ok()?;
     let cell = CellName::new(std::str::from_utf8(&token.cell).ok()?)?;
     let (holder, token) = taken(&token);
-    Some(KeptToken { user: User { uid, pag }, cell, holder, token })
+    Some(KeptToken { user: User { uid, pag }, cell, holder, token, rxgk })
 }
 
 /// A token as the control socket has it.
@@ -230,6 +243,37 @@ pub fn given(cell: &str, holder: &Holder, token: &Token) -> Result<GivenToken, O
         start: AfsTime(token.start.0),
         end: AfsTime(token.end.0),
         ticket: Opaque::new(token.ticket.clone())?,
+    })
+}
+
+/// A token of rxgk as the control socket has it.
+///
+/// # Errors
+///
+/// Something is longer than it has room for.
+pub fn given_rxgk(cell: &str, token: &rxgk::Token) -> Result<GivenRxgk, OutOfBounds> {
+    Ok(GivenRxgk {
+        cell: Name::new(cell)?,
+        enctype: token.secret.kind().0,
+        secret: RxgkSecret(token.secret.bytes().to_vec()),
+        level: token.level.number(),
+        lifetime: token.lifetime,
+        bytelife: token.bytelife,
+        expiration: token.end.0,
+        token: Opaque::new(token.token.clone())?,
+    })
+}
+
+/// The token of what [`given_rxgk`] makes; `None` for what is none.
+pub fn taken_rxgk(given: &GivenRxgk) -> Option<rxgk::Token> {
+    Some(rxgk::Token {
+        dialect: Dialect::OURS,
+        secret: Secret::new(EncType(given.enctype), &given.secret.0)?,
+        level: Level::of_number(given.level)?,
+        lifetime: given.lifetime,
+        bytelife: given.bytelife,
+        end: RxgkTime(given.expiration),
+        token: given.token.to_vec(),
     })
 }
 

@@ -106,7 +106,8 @@ async fn a_given_token_that_is_refused_makes_its_owner_nobody_until_the_next() {
     let token = token_of(&users, "alice");
     assert_eq!(users.log_in(User::of(1), CELL, holder("alice"), token.clone(), false), LoggedIn::Anew(None));
     let who = users.who(User::of(1), CELL.0);
-    let index = |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref(), [1; 32])().index().0);
+    let index =
+        |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref(), [1; 32])().index().0);
     let both = || [Purpose::Read, Purpose::Change].map(index);
     assert_eq!(both(), [Ok(2), Ok(2)]);
     let shown = users.shown(who, Purpose::Change).unwrap();
@@ -236,4 +237,32 @@ async fn tokens_that_are_replaced_for_years_take_no_more_room() {
         users.log_in(User::of(1), CELL, holder(&format!("user{turn}")), token.clone(), false);
     }
     assert_eq!(users.identities().logins.len(), 1);
+}
+
+/// Nothing goes by the weaker class between two calls of `aklog`'s.
+#[tokio::test]
+async fn a_token_of_rxgk_is_shown_before_the_other_and_stays_while_that_is_renewed() {
+    let users = Arc::new(users());
+    let both = KeySet::of([Key::rxkad_krb5(1, EncType(18), &[7; 32]), Key::rxgk(1, EncType(18), &[8; 32])]);
+    let made = users.make_tokens(&both.unwrap(), "alice", CELL.1).unwrap();
+    let rxgk = || Token::clone(&made.token);
+    let given = || (**made.rxgk.as_ref().unwrap()).clone();
+    let (one, nobody) = (User::of(1), User::of(2));
+    assert_eq!(users.log_in_by_rxgk(one, CELL.0, given()), None, "there is none to put it beside");
+    users.log_in(one, CELL, holder("alice"), rxgk(), false);
+    let who = users.who(one, CELL.0);
+    assert_eq!(users.anybody_with_rxgk(CELL.0), IdentityIndex::NOBODY);
+    assert_eq!(users.log_in_by_rxgk(one, CELL.0, given()), Some(who));
+    let index = || {
+        let shown = users.shown(who, Purpose::Change).unwrap();
+        users.security(shown.as_ref(), [1; 32])().index().0
+    };
+    assert_eq!(index(), 4);
+    assert_eq!(users.anybody_with_rxgk(CELL.0), who);
+    users.log_in(one, CELL, holder("alice"), token_of(&users, "alice"), false);
+    assert_eq!(index(), 4);
+    assert_eq!(users.held_rxgk(one, CELL.0).as_deref(), Some(&given()));
+    assert_eq!(users.held_rxgk(nobody, CELL.0), None);
+    users.log_in(one, CELL, holder("bob"), token_of(&users, "bob"), false);
+    assert_eq!(users.held_rxgk(one, CELL.0), None, "it was another person's");
 }

@@ -27,6 +27,8 @@ pub const CELL_SERVERS_MAX: usize = 64;
 pub const SYSNAMES_MAX: usize = 16;
 /// Longest ticket, in bytes (Security notes 2.3).
 pub const TICKET_MAX: usize = 12_000;
+/// Longest token of rxgk, in bytes, as servers take it.
+pub const RXGK_TOKEN_MAX: usize = 16_384;
 /// Most tokens that somebody may have.
 pub const TOKENS_MAX: usize = 64;
 
@@ -191,6 +193,26 @@ wire_struct! {
         ticket: Opaque<TICKET_MAX>,
     }
 
+    /// A token of rxgk for a cell with what its owner needs to show it (rxgk notes 5).
+    struct GivenRxgk {
+        /// The cell.
+        cell: Name,
+        /// The enctype of the secret.
+        enctype: i32,
+        /// The secret that is in the token.
+        secret: RxgkSecret,
+        /// The number of the level of its connections.
+        level: u32,
+        /// Seconds for which a transport key is used; 0 for ever.
+        lifetime: u32,
+        /// Bytes for which a transport key is used, as a power of two; 0 for any number.
+        bytelife: u32,
+        /// The time until which it is good, in steps of 100 ns since 1970.
+        expiration: i64,
+        /// The token.
+        token: Opaque<RXGK_TOKEN_MAX>,
+    }
+
     /// A ticket for a cell.
     struct HeldToken {
         /// The cell.
@@ -223,6 +245,35 @@ impl Xdr for SessionKey {
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         OpaqueFixed::<8>::decode(decoder).map(|bytes| Self(bytes.0))
+    }
+}
+
+/// The secret of a token of rxgk. Forgotten when dropped, and never printed.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+pub struct RxgkSecret(pub Vec<u8>);
+
+impl fmt::Debug for RxgkSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RxgkSecret(..)")
+    }
+}
+
+impl RxgkSecret {
+    /// Longest secret, in bytes.
+    pub const MAX: usize = 64;
+}
+
+impl Xdr for RxgkSecret {
+    const SIZE: WireSize = Opaque::<{ Self::MAX }>::SIZE;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.0.len() as u32).encode(out);
+        out.extend_from_slice(&self.0);
+        out.resize(out.len() + self.0.len().wrapping_neg() % 4, 0);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Opaque::<{ Self::MAX }>::decode(decoder).map(|bytes| Self(bytes.to_vec()))
     }
 }
 
@@ -350,6 +401,11 @@ interface! {
         /// Says that another client of this machine has made a PAG for a user, so that it is the same session here. For the superuser. `EAGAIN`
         /// when the number is somebody else's here, or when the user has too many.
         72 AdoptPag (group: u32, uid: u32);
+        /// Gives the caller a token of rxgk, beside the token that the caller has for its cell. It is of the same person, and is shown instead of
+        /// that to all servers that have rxgk. `ENOTCONN` where there is no token.
+        73 SetRxgk (token: GivenRxgk);
+        /// The caller's token of rxgk for the cell of exactly this name, with its secret. `ENOTCONN` where there is none.
+        74 GetRxgk (cell: Name) -> (token: GivenRxgk);
     }
 }
 
@@ -405,6 +461,7 @@ mod tests {
     #[test]
     fn the_key_of_a_token_is_in_no_text() {
         assert_eq!(format!("{:?}", SessionKey([0x61; 8])), "SessionKey(..)");
+        assert_eq!(format!("{:?}", RxgkSecret(vec![0x61; 32])), "RxgkSecret(..)");
     }
 
     #[test]

@@ -505,6 +505,21 @@ answer!(GetToken, |session, control::GetToken { cell }| {
     Ok(reply::GetToken { token: kept::given(&cell, &holder, &token).map_err(too_long)? })
 });
 
+answer!(SetRxgk, |session, control::SetRxgk { token }| {
+    let given = kept::taken_rxgk(&token).filter(|given| given.token.len() >= TICKET_MIN);
+    let given = given.ok_or(errno(Errno::EINVAL))?;
+    match session.client.log_in_by_rxgk(session.user, &text(&token.cell), given) {
+        true => Ok(reply::SetRxgk {}),
+        false => Err(errno(Errno::ENOTCONN)),
+    }
+});
+
+answer!(GetRxgk, |session, control::GetRxgk { cell }| {
+    let cell = text(&cell);
+    let held = session.client.held_rxgk(session.user, &cell).ok_or(errno(Errno::ENOTCONN))?;
+    Ok(reply::GetRxgk { token: kept::given_rxgk(&cell, &held).map_err(too_long)? })
+});
+
 answer!(GetUnstored, |session, control::GetUnstored {}| {
     let (files, bytes) = session.client.waiting_for_a_token(session.user);
     Ok(reply::GetUnstored { files, bytes })
