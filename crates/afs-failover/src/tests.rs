@@ -48,7 +48,7 @@ fn every_code_has_its_verdict() {
         | ("RXGK", "RXGK_EXPIRED" | "RXGK_NOTAUTH" | "RXGK_BAD_TOKEN" | "RXGK_BADKEYNO") => Login,
         ("RXK", "RXKADLEVELFAIL") => Fail,
         ("RXK" | "RXGK", _) => Anew,
-        ("VL" | "U" | "PT" | "VOLS" | "BZ", _) => Fail,
+        ("VL" | "U" | "PT" | "VOLS" | "BZ" | "AJ", _) => Fail,
         other => panic!("{other:?} is new: decide what is to be done"),
     };
     for table in TABLES {

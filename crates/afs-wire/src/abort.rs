@@ -250,6 +250,22 @@ tables! {
         11 RXGK_BAD_QOP       EPROTO    "no such quality of protection";
     }
 
+    // What the service JOIN, which is ours, refuses a call with (Join notes 5).
+    AJ 18944 {
+        0 AJNOKEY             EACCES    "the cell has no such public key: its keys were changed, or the invitation is of another cell";
+        1 AJCOOKIE            EAGAIN    "the cookie is too old, or of another address";
+        2 AJBUSY              EBUSY     "too many attempts to join: wait a minute";
+        3 AJNOSESSION         EAGAIN    "the attempt to join took too long, or was made at another server";
+        4 AJBADMSG            EPROTO    "a message was changed, or made with another key";
+        5 AJPERM              EPERM     "only a superuser of the cell may do that";
+        6 AJNOENT             ENOENT    "no such device";
+        7 AJEXIST             EEXIST    "there is such an invitation already";
+        8 AJTOOMANY           ENOSPC    "the cell has as many open invitations as it can";
+        9 AJIO                EIO       "the database could not be read or written";
+        10 AJBADARG           EINVAL    "an argument has no such value";
+        11 AJENCREQ           EPERM     "only over an encrypted connection";
+    }
+
     // Tables of programs that nothing here speaks to; their codes are shown as numbers in them.
     KA 180480 {}
     CMD 3359744 {}

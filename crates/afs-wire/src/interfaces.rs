@@ -6,6 +6,7 @@
 pub mod afsvol;
 pub mod bos;
 pub mod control;
+pub mod join;
 pub mod pt;
 pub mod rxafs;
 pub mod rxafscb;
@@ -46,4 +47,5 @@ pub const INTERFACES: &[InterfaceInfo] = &[
     info::<rxstats::RxStats>(),
     info::<control::Control>(),
     info::<rxgk::Rxgk>(),
+    info::<join::Join>(),
 ];

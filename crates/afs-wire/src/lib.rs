@@ -29,6 +29,6 @@ pub mod rights;
 pub mod status;
 
 pub use errno::Errno;
-pub use interfaces::{afsvol, bos, control, pt, rxafs, rxafscb, rxgk, rxstats, ubik, vl};
+pub use interfaces::{afsvol, bos, control, join, pt, rxafs, rxafscb, rxgk, rxstats, ubik, vl};
 pub use rxgen::Abort;
 pub use rxgen::xdr::Uuid;
