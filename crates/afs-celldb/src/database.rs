@@ -100,6 +100,11 @@ impl Rows {
     pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.0.push((key, Some(value)));
     }
+
+    /// Removes a row.
+    pub(crate) fn remove(&mut self, key: Vec<u8>) {
+        self.0.push((key, None));
+    }
 }
 
 /// The reason why a database could not be opened, or read again.

@@ -1,9 +1,10 @@
 //! The cell's databases: where volumes are (VLDB), and who users and groups are (PTDB), as OpenAFS's vlserver and
-//! ptserver serve them ("VLDB notes" and "PTDB notes" are docs/notes/vldb.md and docs/notes/ptdb.md).
+//! ptserver serve them ("VLDB notes" and "PTDB notes" are docs/notes/vldb.md and docs/notes/ptdb.md); and one of our own, of invitations
+//! and devices ("Join notes": docs/notes/join.md).
 //!
 //! A [`Database`] keeps an image of one database in memory, from which everything is read, and a [`store::CellStore`]
 //! under it, in which every change is before anyone is told of it. The services [`vldb::VlService`],
-//! [`ptdb::PtService`], [`ubik::VoteService`] and [`tokens::TokenService`] answer the RPCs.
+//! [`ptdb::PtService`], [`devices::JoinService`], [`ubik::VoteService`] and [`tokens::TokenService`] answer the RPCs.
 //!
 //! Left to others: sockets and security classes (`rx`), which names callers may have ([`caller::Authority`], which the
 //! server supplies), and where the store lies.
@@ -26,10 +27,12 @@
 //! - Which tokens of rxgk are made, and what is said of which servers have it: [`tokens`].
 //! - What a PR procedure checks and changes: `src/ptdb/change.rs`, `src/ptdb/create.rs`; `src/ptdb/access.rs` says
 //!   which callers may.
+//! - How an invitation is used up, and what becomes of a device: `src/devices/change.rs`; the calls: `src/devices/service.rs`.
 #![forbid(unsafe_code)]
 
 pub mod caller;
 pub mod database;
+pub mod devices;
 pub mod files;
 mod fill;
 pub mod ptdb;
