@@ -12,7 +12,7 @@ use afs_celldb::store::memory::MemoryStore;
 use afs_celldb::{Database, rx_service};
 use afs_join::{Chance, KeyPair, Limits, Membership, PublicKey, digest};
 use afs_wire::abort::{
-    AJBADARG, AJBADMSG, AJBUSY, AJCOOKIE, AJENCREQ, AJNOENT, AJNOKEY, AJNOSESSION, AJPERM,
+    AJBADARG, AJBADMSG, AJBUSY, AJCOOKIE, AJENCREQ, AJNOENT, AJNOKEY, AJNOSESSION, AJNOTOKEN, AJPERM,
 };
 use afs_wire::ids::{AfsTime, CellName};
 use afs_wire::join::*;
@@ -103,7 +103,12 @@ impl Cell {
             uptime: Arc::new(move || Duration::from_secs(uptime.load(Ordering::Relaxed))),
             randomness: Arc::new(move || Ok(bytes_of(chance.fetch_add(1, Ordering::Relaxed)))),
             tokens: Arc::new(move |wanted| {
-                made.lock().unwrap().push(wanted.clone());
+                if wanted.device != 0 {
+                    made.lock().unwrap().push(wanted.clone());
+                }
+                if wanted.user == "nobody" {
+                    return Err(NoToken::Cell("there is no key".to_owned()));
+                }
                 let enctype = *wanted.enctypes.first().ok_or(NoToken::Enctype)?;
                 Ok(Granted {
                     dialect: 4,
@@ -311,9 +316,11 @@ async fn strangers_are_refused_before_they_cost_anything() {
 async fn arguments_that_cannot_be_are_refused() {
     let cell = Cell::new();
     let server = cell.server(Limits::default()).await;
-    for user in ["", "a b", "a\n"] {
+    let long = ["x".repeat(64), "\u{130}".repeat(60)];
+    for user in ["", "a b", "a\n", "bob@else.where", "alice:friends", "anonymous", &long[0], &long[1]] {
         assert_eq!(server.invite(1, user).await, Err(AJBADARG), "{user:?}");
     }
+    assert_eq!(server.invite(1, "nobody").await, Err(AJNOTOKEN), "as in a cell without a key for rxgk");
     let name = JoinName::new("desk").unwrap();
     let renamed = server.connection.rpc(&JoinRename { device: 1, name: name.clone() }).await;
     assert_eq!(abort(&renamed.unwrap_err()), AJNOENT);

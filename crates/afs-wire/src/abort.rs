@@ -264,6 +264,7 @@ tables! {
         9 AJIO                EIO       "the database could not be read or written";
         10 AJBADARG           EINVAL    "an argument has no such value";
         11 AJENCREQ           EPERM     "only over an encrypted connection";
+        12 AJNOTOKEN          EIO       "the cell can make no tokens for devices: it has no key for rxgk";
     }
 
     // Tables of programs that nothing here speaks to; their codes are shown as numbers in them.

@@ -55,7 +55,7 @@ impl Image for Devices {
     type Parsed = DevicesRow;
 
     const PREFIX: &'static [u8] = b"devices/";
-    const NAME: &'static str = "database of devices";
+    const NAME: &'static str = "device database";
 
     fn empty() -> Self {
         Self {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use afs_join::{Chance, Door, KEY_BYTES, KeyPair, Limits, Shown, digest};
-use afs_wire::abort::{AJBADARG, AJENCREQ, AJIO, AJNOKEY, AJPERM};
+use afs_wire::abort::{AJBADARG, AJENCREQ, AJIO, AJNOKEY, AJNOTOKEN, AJPERM};
 use afs_wire::ids::AfsTime;
 use afs_wire::join::*;
 use rxgen::xdr::{Opaque, OpaqueFixed, XdrArray, XdrString, from_bytes, to_bytes};
@@ -24,6 +24,12 @@ use crate::caller::{Authority, Caller, Identity};
 use crate::database::{ChangeError, Database, Rows};
 use crate::serving::{Clock, yield_once};
 use crate::ubik::NO_QUORUM;
+
+/// Longest name of a user in the protection database, in bytes.
+const USER_NAME_MAX: usize = 63;
+
+/// The enctypes of rxgk (rxgk notes 2.1).
+const ENCTYPES: [i32; 4] = [17, 18, 19, 20];
 
 /// A token that is to be made.
 #[derive(Clone, Debug)]
@@ -342,10 +348,12 @@ fn device_info(number: u32, device: &Device) -> DeviceInfo {
     }
 }
 
-/// A name of a user, as the protection database has it; `None` if it is no text, or empty.
+/// A name of a user of this cell, as the protection database may have it; `None` if it is none.
 fn user_name(user: &JoinUser) -> Option<String> {
-    let name = std::str::from_utf8(user).ok().filter(|name| !name.is_empty())?;
-    (!name.contains(|c: char| c.is_control() || c.is_whitespace())).then(|| name.to_lowercase())
+    let name = std::str::from_utf8(user).ok()?.to_lowercase();
+    let is_bad = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '@' | ':' | '/');
+    let is_good = (1..=USER_NAME_MAX).contains(&name.len()) && !name.contains(is_bad) && name != "anonymous";
+    is_good.then_some(name)
 }
 
 macro_rules! serves {
@@ -393,6 +401,12 @@ serves! {
         let user = user_name(&args.user).ok_or(AJBADARG)?;
         if !JoinFlags::NO_HOME.contains(args.flags) {
             return Err(AJBADARG);
+        }
+        // A machine that has joined, and gets no token, is no use to anybody.
+        let wanted = TokenFor { user: user.clone(), device: 0, enctypes: ENCTYPES.to_vec(), now: (self.of.clock)() };
+        if let Err(NoToken::Cell(reason)) = (self.of.tokens)(&wanted) {
+            tracing::error!(reason, "nobody can be invited");
+            return Err(AJNOTOKEN);
         }
         let (digest, expires, flags) = (args.digest.0, args.expires.0, args.flags.0);
         let new = NewInvitation { digest, user: user.clone(), flags, by, expires };

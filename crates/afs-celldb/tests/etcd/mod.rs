@@ -2,6 +2,7 @@
 //! way to it, fails.
 
 mod credentials;
+mod devices;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
