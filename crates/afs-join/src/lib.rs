@@ -18,6 +18,8 @@
 
 mod cookie;
 mod device;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod keys;
 mod line;

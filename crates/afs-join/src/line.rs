@@ -175,6 +175,13 @@ fn sum(covered: &str) -> [u8; SUM_BYTES] {
     *Sha256::digest(covered).first_chunk().expect("SHA-256 gives 32 bytes")
 }
 
+/// Returns what stands before the checksum with a right one behind it.
+pub(crate) fn with_checksum(covered: &str) -> String {
+    let mut line = format!("{covered}/");
+    encode(&sum(covered), &mut line);
+    line
+}
+
 /// Digits as they are written: a letter that looks like one becomes it.
 fn canonical(digits: &str) -> Zeroizing<String> {
     let digit = |c| match c {

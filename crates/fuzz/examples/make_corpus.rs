@@ -6,6 +6,8 @@
 
 #[path = "make_corpus/admin_calls.rs"]
 mod admin_calls;
+#[path = "make_corpus/join.rs"]
+mod join;
 #[path = "make_corpus/rxgk.rs"]
 mod rxgk;
 
@@ -117,6 +119,8 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
         "rxgk_response" => return rxgk::responses(),
         "rxgk_packet" => return rxgk::packets(),
         "gss_message" => return rxgk::gss_messages(),
+        "invitation" => return join::invitations(),
+        "join_handshake" => return join::handshakes(),
         "key_file" => return key_files(),
         "volume_rows" => return rows(),
         "volume_directory" => {

@@ -11,6 +11,8 @@ pub mod database_files;
 pub mod directory;
 pub mod file_service;
 pub mod gss_message;
+pub mod invitation;
+pub mod join_handshake;
 pub mod key_file;
 pub mod rx_ack;
 pub mod rx_connection;
@@ -58,6 +60,8 @@ targets! {
     rxgk_response "CHALLENGE and RESPONSE under rxgk";
     rxgk_packet "DATA under rxgk";
     gss_message "messages of Kerberos's GSS-API mechanism";
+    invitation "the line of an invitation";
+    join_handshake "the messages with which a device shows its key, and the answer";
     key_file "KeyFileExt, KeyFile and keytabs";
     config_files "configuration files, of OpenAFS and of the server";
     xdr "the arguments and results of every RPC";

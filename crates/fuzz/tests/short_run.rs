@@ -47,6 +47,8 @@ const RUNS: &[(&str, u64)] = &[
     ("rxgk_response", 10_000),
     ("rxgk_packet", 2_000),
     ("gss_message", 3_000),
+    ("invitation", 20_000),
+    ("join_handshake", 200),
     ("key_file", 20_000),
     ("config_files", 20_000),
     ("xdr", 50_000),
