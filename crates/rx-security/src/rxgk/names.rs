@@ -13,6 +13,9 @@ const KIND_GSS: i32 = 2;
 /// principal follows, and the principal (RFC 2743 3.2).
 const EXPORTED: &[u8] = b"\x04\x01\x00\x0b\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02";
 
+/// What stands between a user's name and the number of a device, in the text for people.
+const DEVICE: &[u8] = b" device ";
+
 /// A name in a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuthName {
@@ -20,7 +23,7 @@ pub struct AuthName {
     pub kind: i32,
     /// The name, as its kind has it.
     pub data: Vec<u8>,
-    /// The same for people to read. Nothing is decided by it.
+    /// The same for people to read, and the number of a device: see [`Self::device`]. Nothing else is decided by it.
     pub display: Vec<u8>,
 }
 
@@ -41,6 +44,25 @@ impl AuthName {
         let realm = who.realm().unwrap_or(cell).to_uppercase();
         let slash = if who.instance().is_empty() { "" } else { "/" };
         Self::of_principal(&format!("{}{slash}{}@{realm}", who.name(), who.instance()))
+    }
+
+    /// The same for a device of the user, by its number in the cell (Join notes). The number stands in the text, which servers of
+    /// others do not look at.
+    pub fn of_device(who: &Identity, cell: &str, device: u32) -> Self {
+        let mut name = Self::of_identity(who, cell);
+        name.display.extend_from_slice(DEVICE);
+        name.display.extend_from_slice(device.to_string().as_bytes());
+        name
+    }
+
+    /// The number of the device that the token was made for; `None` for users who have shown a ticket.
+    pub fn device(&self) -> Option<u32> {
+        let at = self.display.windows(DEVICE.len()).rposition(|bytes| bytes == DEVICE)?;
+        let digits = &self.display[at + DEVICE.len()..];
+        // Without a sign, which parse() would take.
+        let digits =
+            std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+        digits.parse().ok()
     }
 
     /// First and second part, and realm. `None` for names of other mechanisms, of three parts, and with a character that
@@ -107,6 +129,24 @@ mod tests {
     fn an_exported_name_is_that_of_mit_kerberos() {
         let want = "0401000b06092a864886f7120102020000000e7573657231404c41422e54455354";
         assert_eq!(AuthName::of_principal("user1@LAB.TEST").data, crate::kerberos::bytes(want));
+    }
+
+    #[test]
+    fn the_token_of_a_device_has_its_number_and_no_other_has_one() {
+        let alice = Identity::parse("alice").unwrap();
+        for number in [0, 1, 7, u32::MAX] {
+            let name = AuthName::of_device(&alice, "lab.test", number);
+            assert_eq!(name.device(), Some(number));
+            check(name, Ok("alice"));
+        }
+        assert_eq!(AuthName::of_device(&alice, "lab.test", 7).display, b"alice@LAB.TEST device 7");
+        let of = |text: &[u8]| AuthName { display: text.to_vec(), ..AuthName::of_principal("a@LAB.TEST") };
+        for text in
+            ["", "a@LAB.TEST", "a device 7@LAB.TEST", "a device ", "a device +7", "a device 4294967296"]
+        {
+            assert_eq!(of(text.as_bytes()).device(), None, "{text}");
+        }
+        assert_eq!(of(b"\xff device 7").device(), Some(7));
     }
 
     #[test]
