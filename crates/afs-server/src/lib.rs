@@ -17,6 +17,7 @@
 //! - Answers to `bos`: [`bozo`], [`bozo::instances`] (which roles are stopped), `src/bozo/salvage.rs`. Clients
 //!   learn that a role is stopped by `set_away` in `crates/rx-proto/src/endpoint.rs`.
 //! - How the VLDB learns this server's addresses: [`registration`], [`sysid`].
+//! - Tokens for devices that have joined by an invitation: [`join`].
 //! - etcd's settings, and metrics of databases: [`databases`].
 //! - Logs: [`log`](mod@log), [`audit`], and `src/log/recent.rs` for what `bos getlog` shows. Metrics: [`exporter`];
 //!   alerts and the dashboard are in `packaging/prometheus/` and `packaging/grafana/`, which
@@ -37,6 +38,7 @@ mod first_start;
 #[doc(hidden)]
 pub mod fuzzing;
 mod health;
+mod join;
 mod keys;
 mod locations;
 pub mod log;

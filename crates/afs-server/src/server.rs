@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use afs_celldb::Database;
+use afs_celldb::devices::Devices;
 use afs_celldb::ptdb::Ptdb;
 use afs_celldb::vldb::Vldb;
 use afs_fileserver::FileServer;
@@ -70,6 +71,7 @@ pub struct Server {
     keys: Arc<keys::Watched>,
     ptdb: Option<Arc<Database<Ptdb>>>,
     vldb: Option<Arc<Database<Vldb>>>,
+    devices: Option<Arc<Database<Devices>>>,
     /// The file server, with the most promises and clients that it may have.
     file_server: Option<(FileServer, Memory)>,
     cell: String,
@@ -125,7 +127,7 @@ impl Server {
             }
             assembly.endpoints.insert(*role, endpoint);
         }
-        let (mut ptdb, mut vldb) = (None, None);
+        let (mut ptdb, mut vldb, mut devices) = (None, None, None);
         if databases::has_databases(config) {
             let store = databases::open_store(config, &assembly.folder.cell)?;
             databases::warn_if_not_shared(config)?;
@@ -134,6 +136,7 @@ impl Server {
             }
             if has(Role::Vl) {
                 vldb = Some(assembly.serve_vl(&store).await?);
+                devices = Some(assembly.serve_join(&store).await?);
             }
         }
         let (alive, orders) = (Arc::new(()), Orders::default());
@@ -169,6 +172,7 @@ impl Server {
             keys,
             ptdb,
             vldb,
+            devices,
             file_server: file,
             cell,
             tells_activity: config.metrics.activity,
@@ -199,12 +203,13 @@ impl Server {
     pub fn publisher(&self) -> Arc<dyn Fn() + Send + std::marker::Sync> {
         let endpoints: Vec<_> = self.endpoints.values().map(Endpoint::downgrade).collect();
         let file_server = self.file_server.clone();
-        let (ptdb, vldb) = (self.ptdb.clone(), self.vldb.clone());
+        let (ptdb, vldb, devices) = (self.ptdb.clone(), self.vldb.clone(), self.devices.clone());
         GAUGES.describe();
         databases::describe_metrics();
         Arc::new(move || {
             ptdb.iter().for_each(|database| databases::publish(database));
             vldb.iter().for_each(|database| databases::publish(database));
+            devices.iter().for_each(|database| databases::publish(database));
             if let Some((file_server, memory)) = &file_server {
                 memory.used(file_server.client_counts()).into_iter().for_each(|used| GAUGES.publish(used));
             }

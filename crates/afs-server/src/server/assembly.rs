@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use afs_admin::vldb::LocationDb;
 use afs_admin::{DatabaseServers, Login};
+use afs_celldb::devices::{Devices, JoinService, Randomness, Surroundings};
 use afs_celldb::ptdb::{Administrator, PtError, PtService, Ptdb, Rules};
 use afs_celldb::store::CellStore;
 use afs_celldb::tokens::TokenService;
@@ -19,10 +20,12 @@ use afs_celldb::{Clock, Database, rx_service, was_changed_by};
 use afs_config::{AddressRules, BosConfig, CellName, ServerFolder};
 use afs_fileserver::remembered::NAME as PROMISES;
 use afs_fileserver::{FileServer, Locations, Protection, WallClock, Writers};
+use afs_join::Limits;
 use afs_volserver::{Partitions, VolumeService, Watcher};
 use afs_volume::disk::FolderDisk;
 use afs_wire::bos::Bozo;
 use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::join::Join;
 use afs_wire::pt::Pr;
 use afs_wire::rxgk::Rxgk;
 use afs_wire::ubik::vote::Vote;
@@ -46,6 +49,7 @@ use crate::first_start::{
     pending_administrator,
 };
 use crate::health;
+use crate::join::token_maker;
 use crate::keys;
 use crate::locations::{LocalLocations, RemoteLocations};
 use crate::log::Recent;
@@ -314,6 +318,32 @@ impl<'a> Assembly<'a> {
         let (keys, clock) = (Arc::new(move || classes.keys()), Arc::new(|| UnixTime(seconds())));
         let tokens = Arc::new(TokenService::new(Arc::clone(&database), keys, clock, runtime));
         endpoint.add_service(rx_service::<Rxgk, _>(tokens, self.security()));
+        Ok(database)
+    }
+
+    /// Serves invitations and devices, on the port of the volume location database.
+    pub(super) async fn serve_join(
+        &self,
+        store: &Arc<dyn CellStore>,
+    ) -> Result<Arc<Database<Devices>>, StartError> {
+        let database: Arc<Database<Devices>> = databases::open(store, self.config, self.chance()?).await?;
+        let (classes, cell, runtime) =
+            (self.classes.clone(), self.folder.cell.to_string(), Arc::clone(&self.runtime));
+        let randomness: Randomness = Arc::new(move || runtime.seed());
+        let tokens = token_maker(move || classes.keys(), cell.clone(), Arc::clone(&randomness));
+        let (begun, runtime) = (self.runtime.now(), Arc::clone(&self.runtime));
+        let authority = Arc::clone(&self.authority);
+        let of = Surroundings {
+            cell,
+            authority,
+            clock: Self::clock(),
+            uptime: Arc::new(move || runtime.now().since(begun)),
+            randomness,
+            tokens,
+        };
+        let service = JoinService::new(Arc::clone(&database), of, Limits::default());
+        let service = service.map_err(|error| StartError::State(error.to_string()))?;
+        self.endpoint(Role::Vl).add_service(rx_service::<Join, _>(Arc::new(service), self.security()));
         Ok(database)
     }
 
