@@ -5,6 +5,7 @@
 //!   `afs_failover`, which the client follows too.
 //! - [`ptdb::ProtectionDb`], [`vldb::LocationDb`] and [`volumes::VolumeServers`] have the operations on the protection database, the
 //!   volume location database and volumes.
+//! - [`devices::DeviceDb`] has those on invitations and devices.
 //! - [`remove`] and [`clone`](mod@clone) are steps that several operations share. A failure says which step it was.
 //! - [`create`] makes a volume with its entry: an operation of several steps, which reports them, can be stopped with a
 //!   [`Cancel`], and says what it leaves behind.
@@ -18,7 +19,7 @@
 //!
 //! # What to open for a change
 //!
-//! - What `vos` and `pts` ask of servers: [`vldb`], [`volumes`], [`ptdb`]; `src/volumes/streams.rs` receives and
+//! - What `vos`, `pts` and `afar devices` ask of servers: [`vldb`], [`volumes`], [`ptdb`], [`devices`]; `src/volumes/streams.rs` receives and
 //!   sends dumps.
 //! - Which server of a database is asked, and as which user: [`database`], [`login`].
 //! - How a volume is made, cloned, removed or restored, and what a failure leaves: [`create`], [`mod@clone`],
@@ -36,6 +37,7 @@ pub mod clone;
 pub mod convert;
 pub mod create;
 mod database;
+pub mod devices;
 mod doubt;
 pub mod entry;
 mod error;

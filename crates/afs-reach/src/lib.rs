@@ -18,6 +18,7 @@
 //! - Which security class a file server is called with: [`offers`].
 //! - How tokens come, go and end: [`users`], `src/users/changes.rs`, `src/users/ends.rs`; over a restart: [`users::kept`],
 //!   `crates/afs-client/src/client/kept.rs`. Which PAGs there are: [`pags`], docs/decisions/0007-pags.md.
+//! - How a device gets a token by its key: [`join`].
 //! - What fids, users and PAGs are: [`fid`].
 
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod connections;
 pub mod dns;
 pub mod error;
 pub mod fid;
+pub mod join;
 pub mod liveness;
 pub mod location;
 mod offers;
