@@ -2,6 +2,7 @@
 
 use crate::database_files::{configuration, fill, place_of, store_of, wait};
 use crate::{arguments, output};
+use afs_celldb::devices::Devices;
 use afs_celldb::ptdb::Ptdb;
 use afs_celldb::vldb::Vldb;
 use afs_celldb::{Existing, FillError, rows_of};
@@ -19,7 +20,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Copies both databases from a file to etcd, or back. Stop the cell's database servers first
+    /// Copies the databases, that of devices too, from a file to etcd, or back. Stop the cell's database servers first
     Copy {
         /// The server's configuration file; its key databases.etcd says where etcd is
         #[arg(long, value_name = "FILE")]
@@ -73,19 +74,25 @@ fn copy(cli: &Cli) -> Result<(), String> {
                 place_of(from)
             ));
         }
+        let devices = rows_of::<Devices>(&*source).await.map_err(|error| error.to_string())?;
         let (volumes, users) = (Some(volumes.into_iter()), Some(users.into_iter()));
-        fill(&*target, existing, volumes, users).await.map_err(|error| told_of(&error))
+        fill(&*target, existing, volumes, users, Some(devices.into_iter()))
+            .await
+            .map_err(|error| told_of(&error))
     });
     drop((source, target));
-    let [volumes, users] = copied?;
-    let text = format!("VLDB: {volumes} rows, PTDB: {users} rows, copied to {}\n", place_of(to));
+    let [volumes, users, devices] = copied?;
+    let text = format!(
+        "VLDB: {volumes} rows, PTDB: {users} rows, devices: {devices} rows, copied to {}\n",
+        place_of(to)
+    );
     output::write(&text).map_err(|error| error.to_string())
 }
 
 fn told_of(error: &FillError) -> String {
     match error {
         FillError::NotEmpty { .. } => {
-            format!("at the destination, {error}; --replace overwrites both databases")
+            format!("at the destination, {error}; --replace overwrites all databases")
         }
         _ => error.to_string(),
     }

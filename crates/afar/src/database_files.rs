@@ -5,6 +5,7 @@ use crate::dates::now;
 use crate::output::harmless;
 use crate::runtime;
 use afs_celldb::database::Image;
+use afs_celldb::devices::Devices;
 use afs_celldb::files::{MAX_FILE_BYTES, Oddities};
 use afs_celldb::ptdb::Ptdb;
 use afs_celldb::store::{CellStore, Row};
@@ -78,13 +79,17 @@ pub(crate) async fn fill(
     existing: Existing,
     volumes: Option<impl Iterator<Item = Row>>,
     users: Option<impl Iterator<Item = Row>>,
-) -> Result<[u64; 2], FillError> {
+    devices: Option<impl Iterator<Item = Row>>,
+) -> Result<[u64; 3], FillError> {
     // All are looked at before one is begun, and begun before one is filled.
     if existing == Existing::Keep && volumes.is_some() {
         check_empty::<Vldb>(store).await?;
     }
     if existing == Existing::Keep && users.is_some() {
         check_empty::<Ptdb>(store).await?;
+    }
+    if existing == Existing::Keep && devices.is_some() {
+        check_empty::<Devices>(store).await?;
     }
     let writer = chance().map_err(|reason| FillError::Store {
         database: Vldb::NAME,
@@ -106,12 +111,30 @@ pub(crate) async fn fill(
         },
         None => None,
     };
-    let mut counts = [0; 2];
+    let devices = match devices {
+        Some(rows) => match begin::<Devices>(store, existing, now(), writer).await {
+            Ok(filling) => Some((filling, rows)),
+            Err(error) => {
+                if let Some((filling, _)) = ptdb {
+                    filling.give_up().await?;
+                }
+                if let Some((filling, _)) = vldb {
+                    filling.give_up().await?;
+                }
+                return Err(error);
+            }
+        },
+        None => None,
+    };
+    let mut counts = [0; 3];
     if let Some((filling, rows)) = vldb {
         counts[0] = filling.fill(rows).await?;
     }
     if let Some((filling, rows)) = ptdb {
         counts[1] = filling.fill(rows).await?;
+    }
+    if let Some((filling, rows)) = devices {
+        counts[2] = filling.fill(rows).await?;
     }
     Ok(counts)
 }

@@ -8,6 +8,7 @@ use crate::database_files::{
 };
 use crate::{arguments, output};
 use afs_celldb::files::{FileError, Oddities, PrdbContents, VldbContents, read_prdb, read_vldb};
+use afs_celldb::store::Row;
 use afs_celldb::{Existing, FillError};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -89,8 +90,11 @@ fn import(cli: &Cli) -> Result<(), String> {
         let store = store_of(&config)?;
         let volumes = vldb.as_ref().map(|(contents, _)| contents.rows());
         let users = prdb.as_ref().map(|(contents, _)| contents.rows());
-        let filled =
-            wait(async { fill(&*store, existing, volumes, users).await.map_err(|error| told_of(&error)) });
+        let filled = wait(async {
+            fill(&*store, existing, volumes, users, None::<std::iter::Empty<Row>>)
+                .await
+                .map_err(|error| told_of(&error))
+        });
         drop(store);
         filled?;
     }

@@ -13,6 +13,7 @@
 //! - Which cell and servers a command asks, as which user: [`cell`], [`login`]. Tests: `tests/tokens.rs`.
 //! - `aklog` and `klog`: [`aklog`], [`klog`], and [`kept_tokens`] for the folder of kept tokens. PAGs: [`pagsh`].
 //!   Tests: `tests/kerberos.rs`, `tests/klog.rs`, `tests/pags/`.
+//! - Machines that join a cell by invitation: [`invite`], [`join`], [`devices`]; the device's folder: [`joined`]. Tests: `tests/join.rs`.
 //! - `afar up`: [`up`], with a module for its cell, its state, its realm, `--machines`, and mounting again.
 //!   docs/client.md.
 //! - `afar mount`, `afsd` and fstab: [`mod@mount`] and the modules under it, [`mount_point`]; `src/mount/end.rs`
@@ -37,6 +38,7 @@ mod cache_lock;
 mod callback_wait;
 mod calls;
 mod cell;
+mod cell_login;
 mod celldb;
 mod classic;
 mod client_uuid;
@@ -46,6 +48,7 @@ mod conflicts;
 mod control_socket;
 mod database_files;
 mod dates;
+mod devices;
 mod doctor;
 mod export;
 mod fs;
@@ -53,6 +56,9 @@ mod fsck;
 mod hangup;
 mod hosts;
 mod import;
+mod invite;
+mod join;
+mod joined;
 mod kept_tokens;
 mod key;
 mod klog;
@@ -146,6 +152,10 @@ const ENTRIES: &[Entry] = &[
         run: fs::start,
     },
     Entry { name: "conflicts", is_classic: false, about: conflicts::ABOUT, run: conflicts::run },
+    Entry { name: "invite", is_classic: false, about: invite::ABOUT, run: invite::run },
+    Entry { name: "join", is_classic: false, about: join::ABOUT_JOIN, run: join::run },
+    Entry { name: "leave", is_classic: false, about: join::ABOUT_LEAVE, run: join::run_leave },
+    Entry { name: "devices", is_classic: false, about: devices::ABOUT, run: devices::run },
     Entry {
         name: "key",
         is_classic: false,

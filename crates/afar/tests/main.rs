@@ -26,6 +26,7 @@ mod habits;
 mod homes;
 mod interrupted;
 mod interrupted_motion;
+mod join;
 mod kept_open;
 mod kerberos;
 mod killed;

@@ -1,0 +1,133 @@
+//! `afar invite`: an administrator makes the line by which a machine joins the cell as a user.
+
+use crate::cell_login::CellOptions;
+use crate::{arguments, dates, output, private};
+use afs_admin::devices::DeviceDb;
+use afs_admin::ptdb::ProtectionDb;
+use afs_join::{Invitation, PublicKey};
+use afs_wire::ids::{AfsTime, CellName, ViceId};
+use afs_wire::join::{JOIN_SECRET_BYTES, JoinFlags, JoinSecret, JoinUser};
+use afs_wire::pt::Pr;
+use clap::Parser;
+use rxgen::Interface;
+use std::ffi::OsString;
+use std::net::SocketAddrV4;
+use std::process::ExitCode;
+use zeroize::Zeroizing;
+
+/// What the command does, as the list of commands says it.
+pub(crate) const ABOUT: &str = "makes an invitation, by which a machine joins the cell without Kerberos";
+
+#[derive(Parser)]
+#[command(
+    name = "afar invite",
+    about = "Makes an invitation, by which one machine joins the cell as a user",
+    after_help = "The line on the standard output is a secret: whoever has it first can join as the user, once. Send it in a way that others \
+                  do not read. 'afar devices list' shows which machine has used it, and from where."
+)]
+struct Cli {
+    /// The user; one that is new in the cell is made
+    user: String,
+    /// The time for which the invitation is good: a number with m, h or d
+    #[arg(long, default_value = "7d", value_parser = life)]
+    expires: u32,
+    /// The user is there already, and the device is to act as that user, with all that they have
+    #[arg(long)]
+    existing: bool,
+    /// The addresses at which machines reach the cell's database servers, if they are others than the configuration has: ADDRESS or
+    /// ADDRESS:PORT
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = server)]
+    servers: Vec<SocketAddrV4>,
+    #[command(flatten)]
+    cell: CellOptions,
+}
+
+/// Runs the command with the arguments behind its name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    private::begin();
+    arguments::run("afar invite", args, |cli: Cli| invite(&cli))
+}
+
+/// The seconds that a text such as 7d stands for.
+fn life(text: &str) -> Result<u32, String> {
+    let wrong = || "this must be a number with m, h or d behind it, such as 7d, and at most 366d".to_owned();
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds: u32 = match unit {
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).filter(|life| (1..=366 * 24 * 3600).contains(life)).ok_or_else(wrong)
+}
+
+fn server(text: &str) -> Result<SocketAddrV4, String> {
+    let with_port = || Some(SocketAddrV4::new(text.parse().ok()?, afs_join::PORT));
+    text.parse()
+        .ok()
+        .or_else(with_port)
+        .ok_or_else(|| "this must be an IPv4 address, or one with a port".to_owned())
+}
+
+fn invite(cli: &Cli) -> Result<(), String> {
+    let user = cli.user.to_lowercase();
+    let wire_user = JoinUser::new(user.as_bytes()).map_err(|error| format!("{user}: {error}"))?;
+    let opened = cli.cell.open("afar invite")?;
+    let (caller, servers) = (&opened.caller, &opened.cell.servers);
+    let cell = CellName::new(&opened.cell.name).map_err(|error| error.to_string())?;
+    let at_port: Vec<_> = servers.iter().map(|server| SocketAddrV4::new(*server.ip(), Pr::PORT)).collect();
+    let users = ProtectionDb::new(caller.endpoint(), &at_port, &opened.login);
+    let devices = DeviceDb::new(caller.endpoint(), servers, &opened.login);
+    let failed = |error: afs_admin::Error| format!("cannot invite {user}: {error}");
+
+    let seed = Zeroizing::new(caller.seed().map_err(|error| format!("there are no random bytes: {error}"))?);
+    let secret = *seed.first_chunk::<JOIN_SECRET_BYTES>().expect("a seed is longer");
+    let secret = JoinSecret(secret);
+    let expires = AfsTime(dates::now().saturating_add(cli.expires));
+    let key = caller.run(async {
+        let id = users.ids_of(&[&user]).await.map_err(failed)?;
+        let is_there = id.first().is_some_and(|id| *id != ViceId::ANONYMOUS);
+        if is_there && !cli.existing {
+            let known = devices.devices().await.map_err(failed)?.into_iter().any(|device| device.user == wire_user);
+            let open = devices.invitations().await.map_err(failed)?.into_iter().any(|open| open.user == wire_user);
+            if !known && !open {
+                return Err(format!(
+                    "the cell has a user {user} already, who has no device: with --existing the machine may act as that user, \
+                     else choose another name"
+                ));
+            }
+        }
+        let digest = afs_join::digest(&secret);
+        let key = devices.invite(digest, wire_user.clone(), expires, JoinFlags::NONE).await.map_err(failed)?;
+        // Last, so that a caller who may not invite makes no user.
+        if !is_there {
+            users.create_user(&user, None).await.map_err(failed)?;
+        }
+        Ok(key)
+    })?;
+    let servers = if cli.servers.is_empty() { servers.clone() } else { cli.servers.clone() };
+    let invitation = Invitation { cell, servers, key: PublicKey(key.0), secret };
+    if invitation.servers.iter().any(|server| server.ip().is_loopback()) {
+        eprintln!(
+            "afar invite: the cell's servers are at addresses of this machine only: others reach them at --servers ADDRESS"
+        );
+    }
+    output::print(&format!("{}\n", *invitation.to_line()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_life_of_an_invitation_is_a_number_with_a_unit() {
+        for (text, seconds) in [("7d", 604_800), ("1m", 60), ("36h", 129_600), ("366d", 31_622_400)] {
+            assert_eq!(life(text), Ok(seconds), "{text}");
+        }
+        for text in ["", "d", "7", "0d", "-1d", "367d", "1.5h", "7 d", "99999999999d", "7é"] {
+            assert!(life(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A machine that joins a cell by invitation: what the commands print, what they leave on the disk, and what an administrator sees. Only the
+//! program has these texts, files and modes; what invitations and devices are is proved in `crates/afs-celldb/tests/devices.rs`.
+
+use afs_lab::real::afar;
+use afs_lab::real::cell::Cell;
+use afs_lab::until;
+use rx_security::KeySet;
+use rx_security::keys::{EncType, Key, KeyType};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::{fs, str};
+
+/// A cell that makes tokens of rxgk.
+fn a_cell(name: &str) -> Cell {
+    let cell = Cell::new(name);
+    let folder = cell.folder.join("state/etc/server");
+    let mut keys = KeySet::load(&folder).unwrap();
+    if keys.newest(KeyType::RXGK).is_none() {
+        keys.insert(Key::rxgk(1, EncType::AES128, &[7; 16])).unwrap();
+        keys.save(&folder).unwrap();
+    }
+    cell
+}
+
+/// Runs a command with this on its standard input.
+fn run(args: &[&str], input: &str) -> Output {
+    let mut command = afar::command(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may end without reading it.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn well(args: &[&str], input: &str) -> String {
+    let output = run(args, input);
+    assert!(output.status.success(), "{args:?}: {}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn badly(args: &[&str], input: &str, why: &str) {
+    let output = run(args, input);
+    assert!(!output.status.success() && said(&output).contains(why), "{args:?}: {}", said(&output));
+}
+
+/// Runs a command of the cell's administrator, by the cell's key.
+fn administrator(cell: &Cell, args: &[&str]) -> String {
+    let config = cell.folder.join("state/etc/server");
+    well(&[args, &["--localauth", "--config", config.to_str().unwrap()]].concat(), "")
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// The servers read a key that was added within a second.
+fn join(line: &str, folder: &Path) -> String {
+    let args = ["join", "--name", "laptop", "--folder", folder.to_str().unwrap()];
+    let mut output = run(&args, line);
+    until!(
+        {
+            if said(&output).contains("try again in a minute") {
+                output = run(&args, line);
+            }
+            !said(&output).contains("try again in a minute")
+        },
+        "{}",
+        said(&output)
+    );
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_machine_joins_by_a_line_and_leaves_and_the_administrator_sees_it() {
+    let cell = a_cell("join");
+    let line = administrator(&cell, &["invite", "Alice"]);
+    assert!(line.starts_with("afar1/afar.local/") && line.lines().count() == 1, "{line}");
+    let folder = cell.folder.join("device");
+    let told = join(&line, &folder);
+    assert!(told.starts_with("this machine is device 1 of alice in afar.local; its key is in "), "{told}");
+    assert_eq!((mode(&folder), mode(&folder.join("device.json"))), (0o700, 0o600));
+    assert_eq!(fs::read_to_string(folder.join("ThisCell")).unwrap(), "afar.local\n");
+    assert!(fs::read_to_string(folder.join("CellServDB")).unwrap().starts_with(">afar.local\n"));
+    let folder = folder.to_str().unwrap();
+    badly(&["join", "--folder", folder], &line, "this machine is device 1 of alice in afar.local already");
+
+    let listed = administrator(&cell, &["devices", "list"]);
+    assert!(listed.starts_with("device 1 of alice, laptop: joined "), "{listed}");
+    assert!(
+        listed.contains(" from 127.") && listed.contains(", invited by ") && listed.lines().count() == 1,
+        "{listed}"
+    );
+    administrator(&cell, &["devices", "rename", "1", "desk"]);
+    let listed: serde_json::Value =
+        serde_json::from_str(&administrator(&cell, &["devices", "list", "--json"])).unwrap();
+    assert_eq!(
+        (&listed["devices"][0]["name"], &listed["devices"][0]["revoked"]),
+        (&"desk".into(), &serde_json::Value::Null)
+    );
+
+    let left = well(&["leave", "--folder", folder], "");
+    assert_eq!(left, "this machine has left afar.local, and its key is removed\n");
+    assert!(!Path::new(folder).exists());
+    let listed = administrator(&cell, &["devices", "list"]);
+    assert!(listed.contains("; revoked "), "{listed}");
+    badly(&["leave", "--folder", folder], "", "there is no device's key in ");
+}
+
+/// The second, alice or the thief, is told what it means, and keeps no key.
+#[test]
+fn a_line_that_was_used_mistyped_or_withdrawn_is_refused_with_what_to_do() {
+    let cell = a_cell("refused");
+    let line = administrator(&cell, &["invite", "alice"]);
+    let (first, second) = (cell.folder.join("first"), cell.folder.join("second"));
+    join(&line, &first);
+    let to = ["join", "--folder", second.to_str().unwrap()];
+    badly(&to, &line, "another device has used this invitation. If it was not one of yours,");
+    assert!(!second.exists(), "no key is kept for nothing");
+    let mistyped = line.replacen("/afar.local/", "/afar.locol/", 1);
+    badly(&to, &mistyped, "the invitation was mistyped");
+    badly(&to, "hello\n", "this is no invitation");
+
+    // Another device of a user who has one; a user who has none may be somebody else.
+    let another = administrator(&cell, &["invite", "alice"]);
+    assert_eq!(
+        administrator(&cell, &["devices", "revoke", "--user", "alice"]),
+        "devices revoked: 1, invitations withdrawn: 1\n"
+    );
+    badly(&to, &another, "it was withdrawn");
+    let config = cell.folder.join("state/etc/server");
+    let config = config.to_str().unwrap();
+    let of_admin = ["invite", "admin", "--localauth", "--config", config];
+    badly(&of_admin, "", "the cell has a user admin already, who has no device");
+    badly(&["invite", "bob", "--config", config], "", "there is no token");
+    let listed = administrator(&cell, &["devices", "list"]);
+    assert!(!listed.contains("open invitation"), "{listed}");
+}
