@@ -2,7 +2,7 @@
 
 use super::response::{Authenticator, CHALLENGE_LEN, Response, open_authenticator};
 use super::transport::{Limits, OVERHEAD_MAX, Origin, Role, Transport};
-use super::{AppData, Content, Dialect, Fault, RxgkTime, names, token};
+use super::{AppData, AuthName, Content, Dialect, Fault, RxgkTime, names, token};
 use crate::Level;
 use crate::identity::LocalRealms;
 use crate::keys::KeySet;
@@ -49,9 +49,13 @@ pub struct Server {
 /// Looks for newer keys, and has the server take them.
 type LookForKeys = Box<dyn Fn() + Send + Sync>;
 
+/// Tells whether the token of a device is not to be taken.
+type RefuseDevice = Box<dyn Fn(u32) -> bool + Send + Sync>;
+
 struct Shared {
     keys: RwLock<Arc<KeySet>>,
     look: OnceLock<LookForKeys>,
+    refuse_device: OnceLock<RefuseDevice>,
     options: ServerOptions,
     clock: Clock,
     /// The source of connections' seeds.
@@ -64,7 +68,12 @@ impl Server {
     pub fn new(dialect: Dialect, keys: KeySet, options: ServerOptions, clock: Clock, seed: [u8; 32]) -> Self {
         let (keys, look) = (RwLock::new(Arc::new(keys)), OnceLock::new());
         let seeds = Mutex::new(StdRng::from_seed(seed));
-        Self { shared: Arc::new(Shared { keys, look, options, clock, seeds }), dialect, uuid: None }
+        let refuse_device = OnceLock::new();
+        Self {
+            shared: Arc::new(Shared { keys, look, refuse_device, options, clock, seeds }),
+            dialect,
+            uuid: None,
+        }
     }
 
     /// The same in a dialect, with the same keys.
@@ -88,6 +97,16 @@ impl Server {
     /// must be cheap, as anybody may show such tokens. Only the first one counts.
     pub fn when_key_is_unknown(&self, look: impl Fn() + Send + Sync + 'static) {
         let _ = self.shared.look.set(Box::new(look));
+    }
+
+    /// Has this asked, by its number, about a device whose token is shown, and again at most once a second while its connection is in use:
+    /// a device that was revoked is as one whose token has expired. Only the first one counts; without one, tokens of devices are taken.
+    pub fn refuse_devices(&self, refuses: impl Fn(u32) -> bool + Send + Sync + 'static) {
+        let _ = self.shared.refuse_device.set(Box::new(refuses));
+    }
+
+    fn refuses(&self, device: Option<u32>) -> bool {
+        device.zip(self.shared.refuse_device.get()).is_some_and(|(device, refuses)| refuses(device))
     }
 
     /// The keys, for making tokens of the server's own.
@@ -131,6 +150,20 @@ struct Caller {
     transport: Transport,
     identity: String,
     end: RxgkTime,
+    /// The device that the token is of, and the second in which it was last seen not to be refused.
+    device: Option<u32>,
+    not_refused: UnixTime,
+}
+
+impl Caller {
+    /// True if the device was revoked meanwhile.
+    fn is_refused(&mut self, server: &Server, now: UnixTime) -> bool {
+        if self.not_refused != now && server.refuses(self.device) {
+            return true;
+        }
+        self.not_refused = now;
+        false
+    }
 }
 
 impl End {
@@ -187,10 +220,15 @@ impl End {
             }
         }
         let identity = names::identify(&content.names, &options.realms, options.names)?.to_string();
+        let device = content.names.first().and_then(AuthName::device);
+        if self.server.refuses(device) {
+            return Err(Fault::Expired);
+        }
+        let not_refused = self.now();
         let limits = Limits::of(dialect, lifetime, bytelife);
         let rng = StdRng::from_seed(self.seed);
         let transport = Transport::new(origin, Role::Server, dialect, level, limits, number, rng);
-        Ok((Caller { transport, identity, end }, authenticator.calls))
+        Ok((Caller { transport, identity, end, device, not_refused }, authenticator.calls))
     }
 }
 
@@ -228,7 +266,10 @@ impl SecurityClass for End {
         let opened = match &mut self.caller {
             None => Err(Fault::NotAuth),
             Some(caller) if caller.end.has_passed(now) => Err(Fault::Expired),
-            Some(caller) => caller.transport.open(header, body),
+            Some(caller) => match caller.is_refused(&self.server, now) {
+                true => Err(Fault::Expired),
+                false => caller.transport.open(header, body),
+            },
         };
         opened.map_err(|fault| fault.code(dialect))
     }

@@ -5,7 +5,7 @@ use super::response::{Authenticator, open_authenticator};
 use super::*;
 use crate::Level;
 use crate::identity::Identity;
-use crate::keys::{Key, KeySet};
+use crate::keys::{Key, KeySet, KeyType};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx_proto::abort::AbortCode;
@@ -374,6 +374,46 @@ fn a_connection_ends_with_its_token() {
             assert_eq!(meet(&server, client(&token)).1.map(drop), want);
         }
     }
+}
+
+#[test]
+fn a_device_that_is_revoked_is_refused_at_once_and_in_the_middle_of_a_connection() {
+    let (revoked, time) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(NOW.0)));
+    let token = |name: AuthName| {
+        let secret = Secret::new(EncType::AES256, &[9; 32]).unwrap();
+        let (start, end) = (RxgkTime::of(NOW), RxgkTime::of(LATER));
+        let names = vec![name];
+        let content = Content { secret, level: Level::Crypt, start, lifetime: 0, bytelife: 0, end, names };
+        let sealed =
+            seal(keys().newest(KeyType::RXGK).unwrap(), Dialect::Rxgk, &content, &mut rng()).unwrap();
+        let Content { secret, level, lifetime, bytelife, end, .. } = content;
+        Token { dialect: Dialect::Rxgk, secret, level, lifetime, bytelife, end, token: sealed }
+    };
+    let alice = Identity::parse("alice").unwrap();
+    let of_device = |number| token(AuthName::of_device(&alice, "lab.test", number));
+    let options = ServerOptions::of_cell("lab.test");
+    let clock = Arc::clone(&time);
+    let clock = Arc::new(move || UnixTime(clock.load(Ordering::Relaxed)));
+    let server = Server::new(Dialect::Rxgk, keys(), options, clock, [4; 32]);
+    let list = Arc::clone(&revoked);
+    server.refuse_devices(move |device| device == list.load(Ordering::Relaxed));
+    let ((mut end, mut client), result) = meet(&server, client(&of_device(7)));
+    assert!(result.is_ok());
+    assert_eq!(end.identity(), Some("alice"));
+    let mut ask = |end: &mut Box<dyn SecurityClass>, seq| {
+        let (mut header, mut sealed) = (header(seq), Vec::new());
+        client.seal(&mut header, b"question", &mut sealed);
+        end.open(&header, sealed.into()).map(drop)
+    };
+    assert_eq!(ask(&mut end, 3), Ok(()));
+    revoked.store(7, Ordering::Relaxed);
+    time.fetch_add(1, Ordering::Relaxed);
+    let expired = Fault::Expired.code(Dialect::Rxgk);
+    assert_eq!(ask(&mut end, 4), Err(expired), "in the next second");
+    assert_eq!(meet(&server, super::tests::client(&of_device(7))).1, Err(expired), "on a new connection");
+    assert!(meet(&server, super::tests::client(&of_device(8))).1.is_ok(), "another device of hers");
+    let without = token(AuthName::of_principal("alice@LAB.TEST"));
+    assert!(meet(&server, super::tests::client(&without)).1.is_ok(), "and her with a ticket");
 }
 
 #[test]
