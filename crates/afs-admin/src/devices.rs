@@ -3,8 +3,8 @@
 use afs_wire::ids::AfsTime;
 use afs_wire::join::{
     DeviceInfo, InvitationInfo, Join, JoinDigest, JoinFlags, JoinInvite, JoinKey, JoinListDevices,
-    JoinListInvitations, JoinName, JoinRemoveOldKeys, JoinRename, JoinRevoke, JoinRotateKey, JoinTarget,
-    JoinUser,
+    JoinListInvitations, JoinName, JoinRemoveOldKeys, JoinRename, JoinRevoke, JoinRevoked, JoinRotateKey,
+    JoinTarget, JoinUser,
 };
 use rx::Endpoint;
 use rxgen::Rpc;
@@ -24,6 +24,15 @@ impl DeviceDb {
     /// The database on these machines.
     pub fn new(endpoint: &Endpoint, machines: &[impl Machine], login: &Login) -> Self {
         Self { servers: DatabaseServers::new::<Join>(endpoint, machines, login) }
+    }
+
+    /// The same for who runs for long: see [`DatabaseServers::with_logins`].
+    pub fn with_logins(
+        endpoint: &Endpoint,
+        machines: &[impl Machine],
+        login: impl Fn() -> Login + Clone + Send + Sync + 'static,
+    ) -> Self {
+        Self { servers: DatabaseServers::with_logins::<Join>(endpoint, machines, login) }
     }
 
     async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, Error> {
@@ -122,6 +131,15 @@ impl DeviceDb {
     async fn revoke(&self, target: JoinTarget, device: u32, user: JoinUser) -> Result<(u32, u32), Error> {
         let revoked = self.call(JoinRevoke { target, device, user }).await?;
         Ok((revoked.devices, revoked.invitations))
+    }
+
+    /// The version of the list of revoked devices, and their numbers if the version is another one than `since`.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn revoked(&self, since: u64) -> Result<(u64, Vec<u32>), Error> {
+        let said = self.call(JoinRevoked { since }).await?;
+        Ok((said.version, said.devices.into_vec()))
     }
 
     /// Makes a new key of the cell, which devices learn when they next get a token.

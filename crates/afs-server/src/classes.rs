@@ -48,6 +48,11 @@ impl Classes {
         vec![Arc::new(Null), Arc::new(rxkad.clone()), Arc::new(rxgk), Arc::new(yfs)]
     }
 
+    /// Has this asked about devices whose tokens are shown. Only the first one counts.
+    pub(crate) fn refuse_devices(&self, refuses: impl Fn(u32) -> bool + Send + Sync + 'static) {
+        self.rxgk.refuse_devices(refuses);
+    }
+
     /// The keys as they are now.
     pub(crate) fn keys(&self) -> Arc<KeySet> {
         self.rxkad.keys()

@@ -16,7 +16,7 @@ use crate::memory::LEAST_MIB;
 pub use parm::{Note, ParmError, Program};
 pub use settings::{
     Audit, Databases, Encryption, FileService, General, KEYS, Key, Level, Log, LogFormat, Metrics, Ports,
-    Query, Role, Security, Sync, Transport, VolumeService, Volumes,
+    Query, Revocation, Role, Security, Sync, Transport, VolumeService, Volumes,
 };
 use settings::{
     AuditFile, DatabasesFile, FileServiceFile, GeneralFile, LogFile, MetricsFile, PortsFile, SecurityFile,

@@ -31,9 +31,9 @@ pub(crate) fn token_maker(
 
 fn make(keys: &KeySet, cell: &str, wanted: &TokenFor, randomness: &Randomness) -> Result<Granted, NoToken> {
     let failed = |what: String| NoToken::Cell(what);
-    let key = keys.newest(KeyType::RXGK).ok_or_else(|| {
-        failed("the cell has no key for rxgk: 'afar key new' makes one".to_owned())
-    })?;
+    let key = keys
+        .newest(KeyType::RXGK)
+        .ok_or_else(|| failed("the cell has no key for rxgk: 'afar key new' makes one".to_owned()))?;
     let mut kinds = wanted.enctypes.iter().map(|kind| EncType(*kind));
     let kind = kinds.find(|kind| ENCTYPES.contains(kind)).ok_or(NoToken::Enctype)?;
     let who = Identity::parse(&wanted.user).filter(|who| !who.is_local_superuser());

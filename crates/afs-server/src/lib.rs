@@ -17,7 +17,7 @@
 //! - Answers to `bos`: [`bozo`], [`bozo::instances`] (which roles are stopped), `src/bozo/salvage.rs`. Clients
 //!   learn that a role is stopped by `set_away` in `crates/rx-proto/src/endpoint.rs`.
 //! - How the VLDB learns this server's addresses: [`registration`], [`sysid`].
-//! - Tokens for devices that have joined by an invitation: [`join`].
+//! - Tokens for devices that have joined by an invitation: [`join`]. How a server hears which were revoked: [`revocations`].
 //! - etcd's settings, and metrics of databases: [`databases`].
 //! - Logs: [`log`](mod@log), [`audit`], and `src/log/recent.rs` for what `bos getlog` shows. Metrics: [`exporter`];
 //!   alerts and the dashboard are in `packaging/prometheus/` and `packaging/grafana/`, which
@@ -48,6 +48,7 @@ pub mod orders;
 mod peers;
 mod protection;
 mod registration;
+mod revocations;
 mod server;
 mod sysid;
 pub mod top;

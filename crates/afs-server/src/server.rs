@@ -139,6 +139,7 @@ impl Server {
                 devices = Some(assembly.serve_join(&store).await?);
             }
         }
+        assembly.refuse_revoked(devices.clone());
         let (alive, orders) = (Arc::new(()), Orders::default());
         let mut partitions = None;
         let mut volume_service = None;

@@ -130,6 +130,16 @@ pub enum Query {
     Admin,
 }
 
+/// What becomes of devices' tokens when it is not known which devices were revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Revocation {
+    /// They are refused.
+    Strict,
+    /// They are taken.
+    Lenient,
+}
+
 /// When volumes are encrypted on their way to another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -213,6 +223,8 @@ settings! {
         min_level: Level = Level::Clear;
         /// The same for clients that come with rxgk. The level is in their tokens: a client cannot choose a lower one.
         rxgk_min_level: Level = Level::Crypt;
+        /// What becomes of devices' tokens when this server has not heard for ten minutes which devices were revoked: "strict" refuses them, "lenient" takes them.
+        revocation: Revocation = Revocation::Strict;
         /// Whether user.admin and user/admin may be the same user (OpenAFS's -allow-dotted-principals).
         allow_dotted_principals: bool = false;
         /// Whether the server starts if all of its keys are DES keys. An attacker who has seen one ticket can find such a key within hours, and can then act as any user.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use afs_admin::devices::DeviceDb;
 use afs_admin::vldb::LocationDb;
 use afs_admin::{DatabaseServers, Login};
 use afs_celldb::devices::{Devices, JoinService, Randomness, Surroundings};
@@ -58,6 +59,7 @@ use crate::orders::Orders;
 use crate::peers::{VolumePeers, cell_login};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, register};
+use crate::revocations::{Revocations, Source};
 use crate::sysid;
 use crate::vice;
 
@@ -345,6 +347,22 @@ impl<'a> Assembly<'a> {
         let service = service.map_err(|error| StartError::State(error.to_string()))?;
         self.endpoint(Role::Vl).add_service(rx_service::<Join, _>(Arc::new(service), self.security()));
         Ok(database)
+    }
+
+    /// Refuses devices that were revoked, from here on for as long as the server runs.
+    pub(super) fn refuse_revoked(&self, devices: Option<Arc<Database<Devices>>>) {
+        let source = match devices {
+            Some(database) => Source::Local(database),
+            None => match (self.endpoints.values().next(), self.database_servers(), self.logins()) {
+                (Some(endpoint), Ok(servers), Ok(logins)) => {
+                    Source::Remote(DeviceDb::with_logins(endpoint, &servers, logins))
+                }
+                // Without anybody to ask, or a key, it cannot know of a device that it is good.
+                _ => return self.classes.refuse_devices(|_| true),
+            },
+        };
+        let revocations = Revocations::new(source, self.config.security.revocation, &self.runtime);
+        self.classes.refuse_devices(move |device| revocations.refuses(device));
     }
 
     fn vote<I: afs_celldb::database::Image>(&self, database: &Arc<Database<I>>) -> Arc<VoteService<I>> {
