@@ -4,7 +4,7 @@ use crate::calls::Caller;
 use crate::joined::{self, Joined};
 use crate::{arguments, output, private};
 use afs_join::{Chance, Invitation, KeyPair, Membership, PublicKey};
-use afs_reach::join::ask;
+use afs_reach::join::{ask, token_of};
 use afs_wire::join::{JoinName, JoinOutcome, JoinReply, JoinRequest, JoinSecret, JoinWant};
 use afs_wire::rxgk::RxgkEnctypes;
 use clap::Parser;
@@ -133,6 +133,11 @@ fn join(cli: JoinCli) -> Result<(), String> {
             Joined::forget(&folder)?;
         }
         return Err(refusal(reply.outcome).to_owned());
+    }
+    if token_of(&reply).is_none() {
+        return Err(
+            "the cell's token is none that this release of afar knows: use a later release".to_owned()
+        );
     }
     take(&mut joined, &reply);
     joined.write(&folder)?;

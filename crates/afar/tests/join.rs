@@ -1,16 +1,29 @@
 //! A machine that joins a cell by invitation: what the commands print, what they leave on the disk, and what an administrator sees. Only the
 //! program has these texts, files and modes; what invitations and devices are is proved in `crates/afs-celldb/tests/devices.rs`.
 
+use afs_join::{Chance, Invitation, KeyPair, Membership};
 use afs_lab::real::afar;
 use afs_lab::real::cell::Cell;
 use afs_lab::until;
-use rx_security::KeySet;
+use afs_reach::join::{ask, token_of};
+use afs_wire::join::{JoinName, JoinOutcome, JoinRequest, JoinWant};
+use afs_wire::rxgk::RxgkEnctypes;
+use afs_wire::{pt, rxafs, vl};
+use rx::{Endpoint, EndpointConfig};
+use rx_proto::ids::ServiceId;
 use rx_security::keys::{EncType, Key, KeyType};
+use rx_security::rxgk::{self, Token};
+use rx_security::time::Clock;
+use rx_security::{KeySet, UnixTime};
+use rxgen::Interface;
+use std::fs;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::{fs, str};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A cell that makes tokens of rxgk.
 fn a_cell(name: &str) -> Cell {
@@ -141,4 +154,60 @@ fn a_line_that_was_used_mistyped_or_withdrawn_is_refused_with_what_to_do() {
     badly(&["invite", "bob", "--config", config], "", "there is no token");
     let listed = administrator(&cell, &["devices", "list"]);
     assert!(!listed.contains("open invitation"), "{listed}");
+}
+
+/// A device of this test's own, as a client is to be one: it joins by a line, and calls the cell's servers by rxgk.
+fn device_of(cell: &Cell, line: &str, endpoint: &Endpoint, runtime: &tokio::runtime::Runtime) -> Token {
+    let Invitation { cell: name, servers, key, secret } = line.parse().unwrap();
+    let device = KeyPair::generate(Chance::new([cell.address.octets()[3]; 32]));
+    let member = Membership { cell: name, key, device };
+    let enctypes = RxgkEnctypes::new(vec![18, 17]).unwrap();
+    let request =
+        JoinRequest { want: JoinWant::JOIN, secret, name: JoinName::new("test").unwrap(), enctypes };
+    let reply = runtime.block_on(ask(endpoint, &servers, &member, &request)).unwrap();
+    assert_eq!(reply.outcome, JoinOutcome::DONE);
+    token_of(&reply).unwrap()
+}
+
+/// The servers are those of a whole cell, each on a port of its own: location, protection and files.
+#[test]
+fn a_devices_token_is_its_users_at_all_servers_until_it_is_revoked_also_on_connections_that_stand() {
+    let cell = a_cell("revoked");
+    let line = administrator(&cell, &["invite", "alice"]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let endpoint = {
+        let _entered = runtime.enter();
+        Endpoint::bind((Ipv4Addr::UNSPECIFIED, 0).into(), EndpointConfig::default()).unwrap()
+    };
+    let token = Arc::new(device_of(&cell, &line, &endpoint, &runtime));
+    let clock: Clock = Arc::new(|| UnixTime::of(SystemTime::now()));
+    let connect = |port: u16, service: u16| {
+        let client = rxgk::Client::new(Arc::clone(&token), Arc::clone(&clock), [9; 32]);
+        endpoint.connect((cell.address, port).into(), ServiceId(service), Box::new(client))
+    };
+    let users = connect(pt::Pr::PORT, pt::Pr::SERVICE_ID);
+    let volumes = connect(vl::Vl::PORT, vl::Vl::SERVICE_ID);
+    let files = connect(rxafs::Rxafs::PORT, rxafs::Rxafs::SERVICE_ID);
+    // Only alice may make this group.
+    let group = pt::NewEntry {
+        name: pt::PrName::new("alice:friends").unwrap(),
+        flag: pt::PRGRP,
+        owner: afs_wire::ids::ViceId(0),
+    };
+    runtime.block_on(users.rpc(&group)).unwrap();
+    let ask = || {
+        [
+            runtime.block_on(users.rpc(&pt::ListMax {})).map(drop),
+            runtime.block_on(volumes.rpc(&vl::ProbeServer {})).map(drop),
+            runtime.block_on(files.rpc(&rxafs::GetTime {})).map(drop),
+        ]
+    };
+    assert_eq!(ask(), [Ok(()), Ok(()), Ok(())]);
+    administrator(&cell, &["devices", "revoke", "1"]);
+    until!(ask().iter().all(Result::is_err), "{:?}", ask());
+    let expired = rxgk::Fault::Expired.code(token.dialect);
+    let anew = connect(pt::Pr::PORT, pt::Pr::SERVICE_ID);
+    let refused = runtime.block_on(anew.rpc(&pt::ListMax {})).unwrap_err();
+    assert_eq!(refused.code(), expired, "a new connection: {refused}");
+    endpoint.shut_down();
 }

@@ -13,8 +13,11 @@ use afs_wire::join::{Join, JoinOutcome, JoinReply, JoinRequest};
 use rx::{Connection, Endpoint, RpcError};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
-use rx_proto::ids::ServiceId;
+use rx_proto::ids::{SecurityIndex, ServiceId};
 use rx_proto::security::Null;
+use rx_security::Level;
+use rx_security::keys::EncType;
+use rx_security::rxgk::{Dialect, RxgkTime, Secret, Token};
 use rxgen::{Abort, Interface};
 
 /// A server that sends nothing for so long is taken for dead.
@@ -39,6 +42,15 @@ impl fmt::Display for JoinError {
 }
 
 impl std::error::Error for JoinError {}
+
+/// The token in an answer. `None` if it is for a dialect, a level or an enctype that rxgk does not have here.
+pub fn token_of(reply: &JoinReply) -> Option<Token> {
+    let dialect = Dialect::of_index(SecurityIndex(u8::try_from(reply.dialect).ok()?))?;
+    let secret = Secret::new(EncType(reply.enctype), &reply.secret.0)?;
+    let level = Level::of_number(reply.level)?;
+    let (lifetime, bytelife, end) = (reply.lifetime, reply.bytelife, RxgkTime(reply.expiration));
+    Some(Token { dialect, secret, level, lifetime, bytelife, end, token: reply.token.to_vec() })
+}
 
 /// What came of the attempt at one server.
 enum Attempt {
