@@ -165,6 +165,26 @@ fn an_empty_file_that_others_have_made_is_not_taken_for_the_clients_own() {
     });
 }
 
+/// What was made in it waits for the directory, and is not tried itself.
+#[test]
+fn who_waits_for_what_cannot_be_sent_is_told_though_it_is_another_change_that_fails() {
+    let world = Cell::new();
+    let one = world.client_with(behind(&world, 1));
+    let root = cut_off_at_root(&world, &one);
+    world.run(async move {
+        let dir = one.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid;
+        let file = write_new(&one, dir, "file", "text").await;
+        let began = one.now();
+        let set = SetStatus { owner: Some(ViceId(1)), ..SetStatus::default() };
+        let late = one.runtime().sleep_until(began + Duration::from_secs(1200));
+        let set = std::pin::pin!(one.set_status(NOBODY, file, set));
+        match futures_util::future::select(set, late).await {
+            futures_util::future::Either::Left((outcome, _)) => drop(outcome.unwrap_err()),
+            futures_util::future::Either::Right(_) => panic!("it waits for ever"),
+        }
+    });
+}
+
 /// A store and the removal of the same file cross.
 #[test]
 fn a_file_that_is_removed_while_it_is_stored_is_not_taken_for_one_that_others_have_stored() {

@@ -146,7 +146,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// That of an attempt that fails meanwhile.
+    /// That of an attempt that fails meanwhile, of these or of what they wait for.
     pub(crate) async fn settle(&self, fid: Fid) -> Result<(), Error> {
         let numbers = lock(&self.state).order.users(&Thing::Vnode(fid));
         self.settle_these(numbers).await
@@ -174,15 +174,20 @@ impl Journal {
 
     async fn settle_these(&self, mut meant: Vec<u64>) -> Result<(), Error> {
         let failures = lock(&self.state).failures;
+        let mut seen = failures;
         loop {
             let mut settled = pin!(self.settled.notified());
             settled.as_mut().enable();
             {
                 let state = lock(&self.state);
                 meant.retain(|number| state.entries.contains_key(number));
-                let failed = meant.iter().filter_map(|number| state.entries[number].failure.as_ref());
-                if let Some((_, error)) = failed.into_iter().find(|(at, _)| *at > failures) {
-                    return Err(error.clone());
+                if std::mem::replace(&mut seen, state.failures) != state.failures {
+                    // Of what waits for one that fails, there is no attempt.
+                    let all = state.order.with_those_before(&meant);
+                    let mut failed = all.iter().filter_map(|number| state.entries[number].failure.as_ref());
+                    if let Some((_, error)) = failed.find(|(at, _)| *at > failures) {
+                        return Err(error.clone());
+                    }
                 }
             }
             if meant.is_empty() {

@@ -166,6 +166,19 @@ impl Order {
         self.things.get(thing).map(|users| users.all.keys().copied().collect()).unwrap_or_default()
     }
 
+    /// These changes, and all that they wait for.
+    pub(super) fn with_those_before(&self, numbers: &[u64]) -> BTreeSet<u64> {
+        let (mut found, mut left) = (BTreeSet::new(), numbers.to_vec());
+        while let Some(number) = left.pop() {
+            let Some(waiting) = self.waiting.get(&number).filter(|_| found.insert(number)) else { continue };
+            for (thing, changes) in &waiting.uses {
+                let users = self.things.get(thing).into_iter().flat_map(|users| users.all.range(..number));
+                left.extend(users.filter(|(_, theirs)| *changes || **theirs).map(|(number, _)| *number));
+            }
+        }
+        found
+    }
+
     /// True if it was sent.
     pub(super) fn is_sent(&self, number: u64) -> bool {
         self.waiting.get(&number).is_some_and(|waiting| waiting.is_sent)
@@ -242,6 +255,7 @@ mod tests {
     fn what_is_made_in_a_new_directory_waits_for_it_and_all_that_goes_at_once() {
         let mut order =
             order(vec![make(ROOT, "d", 3), make(fid(3), "a", 2), make(fid(3), "b", 4), make(ROOT, "c", 6)]);
+        assert_eq!(order.with_those_before(&[2]), BTreeSet::from([0, 2]));
         assert_eq!(all_next(&mut order), [0, 3]);
         order.done(0);
         assert_eq!(all_next(&mut order), [1, 2]);
