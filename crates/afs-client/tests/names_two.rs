@@ -97,7 +97,11 @@ impl Party {
         let root = cell_root(&client).await;
         let own = find(&client, root, self.name).await.unwrap();
         // Where it is cut off, the other may have changed it since it has looked.
-        let shared = find(&client, root, "shared").await.ok();
+        let soon = client.runtime().sleep_until(client.now() + Duration::from_secs(1));
+        let shared = match select(pin!(find(&client, root, "shared")), soon).await {
+            Either::Left((found, _)) => found.ok(),
+            Either::Right(_) => None,
+        };
         client.read_dir(NOBODY, own).await.unwrap();
         let mut done = Vec::new();
         for _ in 0..self.random.random_range(5..30) {
