@@ -85,7 +85,8 @@ pub(crate) async fn new_volume(server: &Server, entry: NvldbEntry) {
 
 /// What a check of a server finds, once all whom it asks have said something: on a busy machine they may be late.
 pub(crate) fn checked(check: impl Fn() -> Output) -> (bool, String) {
-    const LATE: [&str; 3] = ["did not answer", "did not say", "etcd does not answer it"];
+    const LATE: [&str; 4] =
+        ["did not answer", "did not say", "etcd does not answer it", "no member answered within"];
     let until = Instant::now() + TIMEOUT;
     loop {
         let output = check();
