@@ -31,8 +31,8 @@ use afar_interop::lab::Lab;
 use afar_interop::suite;
 
 /// Waiting cases at a time: each has a cell of its own or two, whose servers wait for each other most of the time. So many keep two
-/// processors busy.
-const AT_ONCE: usize = 12;
+/// processors busy, beside the tests of afar alone.
+const AT_ONCE: usize = 8;
 
 /// The beginnings of the names of the cases that take longest, the longest first. The others come behind them, as they are in their
 /// modules.
