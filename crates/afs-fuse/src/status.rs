@@ -119,9 +119,10 @@ impl FileSystem {
                         Some(open) if set.handle.is_some() => open.file.truncate(size).await?,
                         Some(open) => {
                             // Others see what is cut by its name, whoever has it open: it may be closed already, as the kernel tells of
-                            // that later, and then nobody would wait for the store.
+                            // that later, and then nobody would wait for the store. With write-behind nobody does anyway: an open that
+                            // truncates comes here.
                             open.file.truncate(size).await?;
-                            open.file.flush().await?;
+                            open.file.close().await?;
                             client.status(user, node.fid).await?
                         }
                         None => {

@@ -24,7 +24,8 @@ use afs_celldb::caller::NoAuth;
 use afs_celldb::store::memory::MemoryStore;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Database, rx_service};
-use afs_client::{Client, Config};
+use afs_client::config::Cache;
+use afs_client::{Client, Config, WriteBehind};
 use afs_config::{CellName, CellServDb};
 use afs_fileserver::FileServer;
 use afs_fuse::{Options, Served};
@@ -153,7 +154,17 @@ impl Cell {
 
     /// A client of its own, and the kernel that it serves.
     pub(crate) fn mount(&mut self) -> Kernel {
-        self.mount_by(self.address)
+        self.mount_by(self.address, |_| {})
+    }
+
+    /// The same with write-behind. Who waits for the server gives up after some seconds.
+    pub(crate) fn mount_with_write_behind(&mut self) -> Kernel {
+        self.mount_by(self.address, |config| {
+            config.write_behind = Some(WriteBehind::Always);
+            config.cache = Some(Cache { folder: "/nowhere".into(), limit_bytes: 64 << 20 });
+            config.cache_disk = Some(Arc::new(SimulatedDisk::new(256 << 20)));
+            config.patience = Duration::from_secs(5);
+        })
     }
 
     /// The same, with a client that hears answers, but not the server's own calls while `is_deaf` is set: callbacks are lost.
@@ -168,11 +179,11 @@ impl Cell {
         let relay = Relay::start((front, port).into(), (self.address, port).into(), Arc::new(fate)).unwrap();
         self.relays.push(relay);
         self.locate(front);
-        self.mount_by(front)
+        self.mount_by(front, |_| {})
     }
 
-    /// A client that asks for locations at an address.
-    fn mount_by(&mut self, location: Ipv4Addr) -> Kernel {
+    /// A client that asks for locations at an address, and whose configuration is changed.
+    fn mount_by(&mut self, location: Ipv4Addr, change: impl FnOnce(&mut Config)) -> Kernel {
         let _entered = self.runtime.enter();
         let name = CellName::new(CELL).unwrap();
         let text = format!(">{CELL} #\n{location} #db\n");
@@ -180,6 +191,7 @@ impl Cell {
         config.bind = SocketAddr::from((own_address(), 7001));
         config.handling_max = self.patience;
         config.lapse = self.patience;
+        change(&mut config);
         let client = self.runtime.block_on(Client::start(config)).unwrap();
         let (kernel, device) = Kernel::new();
         let options = Options { passthrough_min_bytes: None, ..Options::new(Path::new("/nowhere")) };

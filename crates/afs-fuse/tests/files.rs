@@ -100,6 +100,25 @@ fn an_open_that_truncates_leaves_nothing_of_before() {
     assert_eq!(kernel.read_all(&at("f")).as_deref(), Ok(&b"short"[..]));
 }
 
+/// Editors and git write a file anew by an open that truncates, of which the kernel makes a change of attributes.
+#[test]
+fn a_file_is_written_anew_without_the_server_with_write_behind() {
+    let mut cell = Cell::new();
+    let kernel = cell.mount_with_write_behind();
+    kernel.write_all(&at("file"), b"before").unwrap();
+    let file = kernel.open(&at("file"), libc::O_RDWR).unwrap();
+    kernel.sync(&file).unwrap();
+    kernel.close(file).unwrap();
+    cell.kill();
+    kernel.write_all(&at("file"), b"anew").unwrap();
+    assert_eq!(kernel.read_all(&at("file")).unwrap(), b"anew");
+    cell.start();
+    let file = kernel.open(&at("file"), libc::O_RDWR).unwrap();
+    afs_lab::until!(kernel.sync(&file).is_ok(), "the server is there again");
+    kernel.close(file).unwrap();
+    assert_eq!(cell.mount().read_all(&at("file")).unwrap(), b"anew");
+}
+
 #[test]
 fn an_open_that_has_to_make_the_file_is_eexist_where_it_is() {
     let (_cell, kernel) = mounted();

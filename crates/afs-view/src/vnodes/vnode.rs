@@ -565,7 +565,7 @@ impl PendingChange {
 impl Drop for PendingChange {
     fn drop(&mut self) {
         for vnode in &self.vnodes {
-            vnode.note_break();
+            vnode.note_unanswered();
         }
     }
 }

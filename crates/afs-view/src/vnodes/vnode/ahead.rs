@@ -289,6 +289,18 @@ impl Vnode {
         }
     }
 
+    /// A change of ours has ended without an answer: what is promised does not count any more, but while the server is away.
+    pub(super) fn note_unanswered(&self) {
+        if self.volume.offline_max().is_zero() {
+            return self.note_break();
+        }
+        let mut state = self.state();
+        state.breaks += 1;
+        if let Some(promise) = &mut state.promise {
+            promise.until = Instant::ORIGIN;
+        }
+    }
+
     /// A server did not answer a change of this directory: before something in it is removed or replaced, its names are asked for.
     pub(crate) fn note_doubt(&self) {
         self.state().ahead.is_doubtful = true;
