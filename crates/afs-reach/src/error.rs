@@ -120,6 +120,11 @@ pub enum Error {
         /// The cell.
         cell: String,
     },
+    /// The user has a token of rxgk only, which the server does not take: what needs a token is not done as nobody.
+    NoRxgk {
+        /// The server.
+        server: SocketAddr,
+    },
     /// The local user has as many tokens as one may have in a client, in all PAGs together.
     TooManyTokens {
         /// The user.
@@ -250,7 +255,7 @@ impl Error {
             Self::NotADirectory { .. } => Errno::ENOTDIR,
             Self::IsADirectory { .. } => Errno::EISDIR,
             Self::NotALink { .. } => Errno::EINVAL,
-            Self::NoAccess { .. } | Self::NoToken { .. } => Errno::EACCES,
+            Self::NoAccess { .. } | Self::NoToken { .. } | Self::NoRxgk { .. } => Errno::EACCES,
             Self::TooManyTokens { .. } => Errno::ENOSPC,
             Self::ReadOnly { .. } => Errno::EROFS,
             Self::Apart { .. } => Errno::EXDEV,
@@ -318,6 +323,13 @@ impl fmt::Display for Error {
             }
             Self::NoToken { cell } => {
                 write!(f, "the token for {cell} is no longer good: 'aklog' gets another one")
+            }
+            Self::NoRxgk { server } => {
+                write!(
+                    f,
+                    "the file server {} has no rxgk, and the token of a device is of rxgk only",
+                    server.ip()
+                )
             }
             Self::TooManyTokens { uid } => {
                 write!(f, "the user {uid} has too many tokens in all PAGs together: 'unlog' throws some away")

@@ -7,9 +7,12 @@ use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use afs_join::{AnswerError, Chance, Membership};
+use afs_join::{AnswerError, Chance, Membership, PublicKey};
 use afs_wire::abort::{AJBUSY, AJCOOKIE, AJNOKEY, AJNOSESSION, Described};
-use afs_wire::join::{Join, JoinOutcome, JoinReply, JoinRequest};
+use afs_wire::join::{
+    JOIN_SECRET_BYTES, Join, JoinName, JoinOutcome, JoinReply, JoinRequest, JoinSecret, JoinWant,
+};
+use afs_wire::rxgk::RxgkEnctypes;
 use rx::{Connection, Endpoint, RpcError};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
@@ -17,7 +20,7 @@ use rx_proto::ids::{SecurityIndex, ServiceId};
 use rx_proto::security::Null;
 use rx_security::Level;
 use rx_security::keys::EncType;
-use rx_security::rxgk::{Dialect, RxgkTime, Secret, Token};
+use rx_security::rxgk::{Dialect, ENCTYPES, RxgkTime, Secret, Token};
 use rxgen::{Abort, Interface};
 
 /// A server that sends nothing for so long is taken for dead.
@@ -50,6 +53,60 @@ pub fn token_of(reply: &JoinReply) -> Option<Token> {
     let level = Level::of_number(reply.level)?;
     let (lifetime, bytelife, end) = (reply.lifetime, reply.bytelife, RxgkTime(reply.expiration));
     Some(Token { dialect, secret, level, lifetime, bytelife, end, token: reply.token.to_vec() })
+}
+
+/// A device that was registered, and gets its user's tokens.
+#[derive(Debug)]
+pub struct Device {
+    /// The cell, and the keys.
+    pub member: Membership,
+    /// The cell's database servers.
+    pub servers: Vec<SocketAddrV4>,
+    /// The user.
+    pub user: String,
+}
+
+/// The reason why a device has got no token.
+#[derive(Debug)]
+pub struct Refused {
+    /// The reason, for a person.
+    pub why: String,
+    /// True if the cell has said that it is a device of its no more.
+    pub is_final: bool,
+}
+
+impl Device {
+    /// Asks for a token. From then on the cell is known by its newest key.
+    ///
+    /// # Errors
+    ///
+    /// If no server answers, or the cell refuses.
+    pub async fn renew(&mut self, endpoint: &Endpoint) -> Result<Token, Refused> {
+        let failed = |why: String| Refused { why, is_final: false };
+        let request = request(JoinWant::RENEW, JoinSecret([0; JOIN_SECRET_BYTES]), JoinName::default());
+        let asked = ask(endpoint, &self.servers, &self.member, &request).await;
+        let reply =
+            asked.map_err(|error| failed(format!("no server of the cell answers for it: {error}")))?;
+        if reply.outcome != JoinOutcome::DONE {
+            let is_final = [JoinOutcome::REVOKED, JoinOutcome::UNKNOWN_DEVICE].contains(&reply.outcome);
+            return Err(Refused { why: refusal(reply.outcome).to_owned(), is_final });
+        }
+        self.member.key = PublicKey(reply.key.0);
+        let token = token_of(&reply);
+        token.ok_or_else(|| {
+            failed("its token is none that this release knows: use a later release".to_owned())
+        })
+    }
+}
+
+/// What a device asks for.
+///
+/// # Panics
+///
+/// Never: there are fewer enctypes than a list has room for.
+pub fn request(want: JoinWant, secret: JoinSecret, name: JoinName) -> JoinRequest {
+    let enctypes = RxgkEnctypes::new(ENCTYPES.map(|kind| kind.0).to_vec()).expect("there are four");
+    JoinRequest { want, secret, name, enctypes }
 }
 
 /// What came of the attempt at one server.
@@ -125,6 +182,32 @@ async fn attempt(
     match exchange.await {
         Ok(reply) => Attempt::Answered(reply),
         Err(attempt) => attempt,
+    }
+}
+
+/// What a user is told of a refusal.
+pub fn refusal(outcome: JoinOutcome) -> &'static str {
+    match outcome {
+        JoinOutcome::UNKNOWN_INVITATION => {
+            "the cell does not know this invitation: it was withdrawn; ask for another"
+        }
+        JoinOutcome::USED => {
+            "another device has used this invitation. If it was not one of yours, somebody else has seen the line: tell the \
+             administrator at once, who sees with 'afar devices list' from where, and ends it with 'afar devices revoke'"
+        }
+        JoinOutcome::EXPIRED => "the invitation has expired: ask for another",
+        JoinOutcome::UNKNOWN_DEVICE => "the cell does not know this device: join again with a new invitation",
+        JoinOutcome::REVOKED => {
+            "an administrator has revoked this device: 'afar leave --force' removes its key, and a new invitation makes another"
+        }
+        JoinOutcome::TOO_MANY => "the cell has as many devices as it can: tell its administrator",
+        JoinOutcome::TRY_LATER => {
+            "the cell's servers cannot do it now: try again in a minute; the administrator finds the reason in their log"
+        }
+        JoinOutcome::NO_ENCTYPE => {
+            "the cell makes no tokens that this release of afar knows: use a later release"
+        }
+        _ => "the cell refuses with a reason that this release of afar does not know: use a later release",
     }
 }
 

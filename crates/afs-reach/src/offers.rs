@@ -76,7 +76,13 @@ impl Calls {
             Some(offer) => (offer.map(Arc::new), LIFE),
             None => (Some(Arc::clone(token)), AGAIN_AFTER),
         };
-        let shown = Shown { token: Arc::clone(&own.token), rxgk };
+        let shown = Shown { own: Arc::clone(&own.own), rxgk };
+        if shown.is_nothing() {
+            tracing::warn!(
+                address = %socket.ip(),
+                "this file server has no rxgk: users whose tokens are a device's are anonymous there, and change nothing"
+            );
+        }
         let until = self.runtime.now() + life;
         known().put(key, Known { of: own, shown: shown.clone(), until });
         shown

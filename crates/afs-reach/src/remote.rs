@@ -327,10 +327,17 @@ impl Calls {
                             return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
                         }
                     };
-                    let shown = match shown {
+                    let mut shown = match shown {
                         Some(own) => Some(self.shown_to(server, address.socket, who, own).await),
                         None => None,
                     };
+                    if shown.as_ref().is_some_and(Shown::is_nothing) {
+                        if purpose == Purpose::Change {
+                            let error = Error::NoRxgk { server: address.socket };
+                            return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
+                        }
+                        shown = None;
+                    }
                     let (socket, showing) = (address.socket, shown.clone());
                     match attempt(Attempt { socket, shown: showing, limits }).await {
                         Ok(reply) => {

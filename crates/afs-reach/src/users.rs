@@ -1,14 +1,16 @@
 //! The identity of a local user in a cell: anonymous, or the holder of a token. A program that logs users in gives
 //! the client their tokens, or the client makes them from a cell's key for the users of
-//! `Config::users` of `afs-client`.
+//! `Config::users` of `afs-client`, or gets them by the key of a device.
 //!
 //! `IdentityIndex` names an identity in a cell. All anonymous users share `IdentityIndex::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one. How tokens come and
-//! go is in `changes`, how they end in `ends`, and how they outlive the client in `kept`.
+//! go is in `changes`, a device's in `device`, how they end in `ends`, and how they outlive the client in `kept`.
 
 mod changes;
+mod device;
 mod ends;
 pub mod kept;
+mod shown;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,7 +34,10 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::fid::{CellIndex, User};
+use device::Device;
 use kept::Kept;
+use shown::Own;
+pub use shown::Shown;
 
 /// The lifetime of tickets that are made here. A new one is made when little is left.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -76,9 +81,9 @@ pub struct TokenInfo {
     pub holder: Holder,
     /// The time from which it is good.
     pub start: UnixTime,
-    /// The time until which it is good; tokens that are made here from the cell's key are replaced before.
+    /// The time until which it is good; tokens that are made here are replaced before.
     pub end: UnixTime,
-    /// True if it is made here.
+    /// True if it is made here from the cell's key, or got by a device's.
     pub is_made_here: bool,
 }
 
@@ -132,25 +137,6 @@ pub enum Purpose {
     Change,
 }
 
-/// What an identity shows to servers. Of the two tokens, that of rxgk is shown if there is one.
-#[derive(Debug, Clone)]
-pub struct Shown {
-    pub(crate) token: Arc<Token>,
-    pub(crate) rxgk: Option<Arc<rxgk::Token>>,
-}
-
-impl Shown {
-    /// True if it is the very same, and not only equal.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let is_same = match (&self.rxgk, &other.rxgk) {
-            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
-        is_same && Arc::ptr_eq(&self.token, &other.token)
-    }
-}
-
 /// An identity has no token to show that is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoToken;
@@ -161,6 +147,17 @@ enum Source {
     Key(Arc<KeySet>, String),
     /// Given, for somebody.
     Given(Mutex<Holder>),
+    /// Got from the cell by a device's key.
+    Device(Device),
+}
+
+impl Source {
+    fn holder(&self) -> Holder {
+        match self {
+            Self::Key(_, name) | Self::Device(Device { name, .. }) => Holder { name: name.clone(), id: None },
+            Self::Given(holder) => holder.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
 }
 
 struct Login {
@@ -223,13 +220,13 @@ impl fmt::Debug for Users {
 }
 
 impl Identities {
-    /// A user's identity in a cell. In a PAG without a token for it, tickets that are made from the cell's key go on: they are the user's by the
-    /// machine's configuration, and no session's.
+    /// A user's identity in a cell. In a PAG without a token for it, tickets that are made from the cell's key and a device's tokens go on: they
+    /// are the user's by the machine's configuration, and no session's.
     fn of(&self, user: User, cell: CellIndex) -> Option<IdentityIndex> {
         let own = self.who.get(&(user, cell)).copied();
         own.or_else(|| {
             let outside = *self.who.get(&(User::of(user.uid), cell)).filter(|_| user.pag.is_some())?;
-            matches!(self.logins.get(&outside)?.source, Source::Key(..)).then_some(outside)
+            (!self.logins.get(&outside)?.is_given()).then_some(outside)
         })
     }
 
@@ -241,7 +238,7 @@ impl Identities {
             Source::Key(_, name) => self.logins.iter().find(|(_, other)| {
                 other.cell == cell && matches!(&other.source, Source::Key(_, theirs) if theirs == name)
             }),
-            Source::Given(_) => None,
+            Source::Given(_) | Source::Device(_) => None,
         };
         let who = match same {
             Some((who, _)) => *who,
@@ -349,15 +346,17 @@ impl Users {
         let mut all: Vec<_> = theirs.filter_map(|(_, cell)| identities.of(user, *cell)).collect();
         all.sort_unstable();
         all.dedup();
-        let infos = all.into_iter().filter_map(|who| identities.logins.get(&who)).map(|login| {
-            let token = login.token();
-            let (holder, is_made_here) = match &login.source {
-                Source::Key(_, name) => (Holder { name: name.clone(), id: None }, true),
-                Source::Given(holder) => {
-                    (holder.lock().unwrap_or_else(PoisonError::into_inner).clone(), false)
-                }
-            };
-            TokenInfo { cell: login.cell, holder, start: token.start, end: token.end, is_made_here }
+        let theirs = all.into_iter().filter_map(|who| identities.logins.get(&who));
+        // A device may have got none yet.
+        let infos = theirs.filter(|login| !login.shown().is_nothing()).map(|login| {
+            let (own, is_made_here) = (login.own(), !login.is_given());
+            TokenInfo {
+                cell: login.cell,
+                holder: login.holder(),
+                start: own.start,
+                end: own.end,
+                is_made_here,
+            }
         });
         infos.collect()
     }
@@ -413,28 +412,27 @@ impl Users {
     pub fn counts(&self) -> TokenCounts {
         let now = UnixTime::of(self.runtime.wall_clock());
         let identities = self.identities();
-        let given = || identities.logins.values().filter(|login| matches!(login.source, Source::Given(_)));
+        let given = || identities.logins.values().filter(|login| login.is_given());
         TokenCounts { all: given().count(), ended: given().filter(|login| login.has_ended(now)).count() }
     }
 
     /// A user's token for a cell with its key, for this user alone; and who the user is there. One that is made here is good for a while.
     pub fn held(&self, user: User, cell: CellIndex) -> Option<(Holder, Arc<Token>)> {
-        let login = self.login(self.who(user, cell))?;
-        if login.token().end < UnixTime::of(self.runtime.wall_clock()).plus(TICKET_REST) {
-            self.renew(&login);
-        }
-        let holder = match &login.source {
-            Source::Key(_, name) => Holder { name: name.clone(), id: None },
-            Source::Given(holder) => holder.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        };
-        Some((holder, login.token()))
+        let login = self.login_for_a_while(user, cell)?;
+        Some((login.holder(), login.own().rxkad.clone()?))
     }
 
     /// A user's token of rxgk for a cell with its secret, for this user alone.
     pub fn held_rxgk(&self, user: User, cell: CellIndex) -> Option<Arc<rxgk::Token>> {
-        // One that is made here is good for a while then.
-        self.held(user, cell)?;
-        self.login(self.who(user, cell))?.shown().rxgk
+        self.login_for_a_while(user, cell)?.shown().rxgk
+    }
+
+    fn login_for_a_while(&self, user: User, cell: CellIndex) -> Option<Arc<Login>> {
+        let login = self.login(self.who(user, cell))?;
+        if login.own().end < UnixTime::of(self.runtime.wall_clock()).plus(TICKET_REST) {
+            self.renew(&login);
+        }
+        Some(login)
     }
 
     /// Returns what an identity's next call shows to a server: a token, or nothing. A ticket that is made here and about to end is
@@ -453,7 +451,7 @@ impl Users {
             };
         };
         let now = UnixTime::of(self.runtime.wall_clock());
-        if login.token().end < now.plus(TICKET_REST) {
+        if login.own().end < now.plus(TICKET_REST) {
             self.renew(&login);
         }
         Ok(Some(login.shown()))
@@ -481,13 +479,14 @@ impl Users {
         shown: Option<&Shown>,
         seed: [u8; 32],
     ) -> Box<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync> {
-        let Some(Shown { token, rxgk }) = shown else { return Box::new(|| Box::new(Null)) };
+        let Some(Shown { own, rxgk }) = shown else { return Box::new(|| Box::new(Null)) };
         if let Some(rxgk) = rxgk {
             let runtime = Arc::clone(&self.runtime);
             let clock = Arc::new(move || UnixTime::of(runtime.wall_clock()));
             return Box::new(rxgk::Client::factory((**rxgk).clone(), clock, seed));
         }
-        let (users, token) = (Arc::clone(self), Arc::clone(token));
+        let Some(token) = own.rxkad.clone() else { return Box::new(|| Box::new(Null)) };
+        let users = Arc::clone(self);
         Box::new(move || Box::new(rxkad::Client::new(Arc::clone(&token), users.level())))
     }
 
@@ -498,28 +497,21 @@ impl Users {
         let (Some(login), Some(shown)) = (self.login(who), shown) else { return false };
         // Until the end no other token comes.
         let _identities = self.identities();
-        if !Arc::ptr_eq(&login.token(), &shown.token) {
+        if !Arc::ptr_eq(&login.own(), &shown.own) {
             return true;
         }
-        let renewed = self.renew(&login);
-        if !renewed {
-            let Source::Given(holder) = &login.source else { return false };
-            let is_old = login.token().end < UnixTime::of(self.runtime.wall_clock());
-            let why = if is_old { "it has expired" } else { "a server refuses it" };
-            // Calls that were under way at the same time are refused too.
-            if !login.is_refused.swap(true, Ordering::Relaxed) {
-                // Whoever looks between the two tells once too often.
-                login.is_end_told.store(false, Ordering::Relaxed);
-                self.look.notify_one();
-                let name = holder.lock().unwrap_or_else(PoisonError::into_inner).name.clone();
-                let cell = &login.cell_name;
-                tracing::warn!(
-                    cell,
-                    name,
-                    why,
-                    "a token is no longer good; its owner is anonymous and can change nothing until the next 'aklog'"
-                );
-            }
+        if self.renew(&login) {
+            return true;
+        }
+        if matches!(login.source, Source::Key(..)) {
+            return false;
+        }
+        // Calls that were under way at the same time are refused too.
+        if !login.is_refused.swap(true, Ordering::Relaxed) {
+            // Whoever looks between the two tells once too often.
+            login.is_end_told.store(false, Ordering::Relaxed);
+            self.look.notify_one();
+            login.tell_of_refusal(UnixTime::of(self.runtime.wall_clock()));
         }
         true
     }
@@ -551,11 +543,11 @@ impl Users {
         let times = (UnixTime::of(now - TICKET_AGE), UnixTime::of(now + TICKET_LIFE));
         let random = &mut StdRng::from_seed(seed);
         let token = ticket::for_user(keys, &who, cell, times, random);
-        let token = Arc::new(token.map_err(|error| invalid(error.to_string()))?);
-        let Some(key) = keys.newest(KeyType::RXGK) else { return Ok(Shown { token, rxgk: None }) };
+        let own = Own::of(token.map_err(|error| invalid(error.to_string()))?);
+        let Some(key) = keys.newest(KeyType::RXGK) else { return Ok(Shown { own, rxgk: None }) };
         let form = Form { dialect: Dialect::OURS, kind: EncType(key.subtype), level: Level::Crypt };
         let rxgk = rxgk::Token::of_user(keys, form, &who, cell, times, random);
-        Ok(Shown { token, rxgk: Some(Arc::new(rxgk.map_err(|error| invalid(error.to_string()))?)) })
+        Ok(Shown { own, rxgk: Some(Arc::new(rxgk.map_err(|error| invalid(error.to_string()))?)) })
     }
 }
 
@@ -563,10 +555,7 @@ impl Login {
     fn new((cell, cell_name): (CellIndex, &str), source: Source, shown: Shown) -> Self {
         let shown = Mutex::new(shown);
         let [is_refused, is_warned, is_end_told] = [false; 3].map(AtomicBool::new);
-        let noted = match &source {
-            Source::Key(_, name) => Holder { name: name.clone(), id: None }.noted(),
-            Source::Given(holder) => holder.lock().unwrap_or_else(PoisonError::into_inner).noted(),
-        };
+        let noted = source.holder().noted();
         Self {
             cell,
             cell_name: cell_name.to_owned(),
@@ -579,18 +568,26 @@ impl Login {
         }
     }
 
-    /// True if it was given and is good no more.
+    /// True if it is good no more; one that is made from a cell's key always is.
     fn has_ended(&self, now: UnixTime) -> bool {
-        let is_over = || self.is_refused.load(Ordering::Relaxed) || self.token().end < now;
-        matches!(self.source, Source::Given(_)) && is_over()
+        let is_over = || self.is_refused.load(Ordering::Relaxed) || self.own().end < now;
+        !matches!(self.source, Source::Key(..)) && is_over()
+    }
+
+    const fn is_given(&self) -> bool {
+        matches!(self.source, Source::Given(_))
+    }
+
+    fn holder(&self) -> Holder {
+        self.source.holder()
     }
 
     fn shown(&self) -> Shown {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn token(&self) -> Arc<Token> {
-        self.shown().token
+    fn own(&self) -> Arc<Own> {
+        self.shown().own
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rx_security::{Token, UnixTime, rxgk};
 
 use super::kept::{Kept, KeptToken};
-use super::{Holder, Identities, IdentityIndex, LoggedIn, Login, PER_USER_MAX, Shown, Source, Users};
+use super::{Holder, Identities, IdentityIndex, LoggedIn, Login, Own, PER_USER_MAX, Shown, Source, Users};
 use crate::fid::{CellIndex, User};
 
 impl Users {
@@ -124,11 +124,11 @@ impl Users {
             // The database may have answered the last time only.
             theirs.id = holder.id.or(theirs.id);
             let is_refused = login.is_refused.load(Ordering::Relaxed);
-            if *login.token() == token && !is_forced && !is_refused {
+            if login.own().rxkad.as_deref() == Some(&token) && !is_forced && !is_refused {
                 return LoggedIn::Before;
             }
             // That of rxgk stays until another one comes: between the two, nothing goes by rxkad.
-            login.shown.lock().unwrap_or_else(PoisonError::into_inner).token = Arc::new(token);
+            login.shown.lock().unwrap_or_else(PoisonError::into_inner).own = Own::of(token);
             login.is_refused.store(false, Ordering::Release);
             login.is_warned.store(false, Ordering::Relaxed);
             login.is_end_told.store(false, Ordering::Relaxed);
@@ -137,8 +137,7 @@ impl Users {
         if who.is_none() && identities.count_of(user.uid) >= PER_USER_MAX {
             return LoggedIn::TooMany;
         }
-        let (source, shown) =
-            (Source::Given(Mutex::new(holder)), Shown { token: Arc::new(token), rxgk: None });
+        let (source, shown) = (Source::Given(Mutex::new(holder)), Shown { own: Own::of(token), rxgk: None });
         LoggedIn::Anew(identities.set(user, Login::new((cell, cell_name), source, shown)))
     }
 

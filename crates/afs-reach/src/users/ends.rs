@@ -1,7 +1,7 @@
 //! Tokens that end: a warning before it, and once word of each that is good no more. What becomes of what was shown by it is the client's matter.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rx_security::UnixTime;
@@ -39,9 +39,8 @@ impl Users {
         let logins: Vec<_> = self.identities().logins.values().map(Arc::clone).collect();
         let soon = logins.iter().filter(|login| login.is_to_be_warned_of(now));
         soon.inspect(|login| {
-            let Source::Given(holder) = &login.source else { return };
-            let name = holder.lock().unwrap_or_else(PoisonError::into_inner).name.clone();
-            let minutes = login.token().end.0.saturating_sub(now.0) / 60;
+            let name = login.holder().name;
+            let minutes = login.own().end.0.saturating_sub(now.0) / 60;
             let cell = &login.cell_name;
             tracing::warn!(cell, name, minutes, "a token ends soon: 'aklog -renew' replaces it");
         })
@@ -51,8 +50,8 @@ impl Users {
     /// The time for which there is nothing to look for.
     pub(super) fn pause(&self, now: UnixTime) -> Duration {
         let identities = self.identities();
-        let given = identities.logins.values().filter(|login| matches!(login.source, Source::Given(_)));
-        let next = given.map(|login| login.token().end).filter(|end| *end >= now).min();
+        let ending = identities.logins.values().filter(|login| !matches!(login.source, Source::Key(..)));
+        let next = ending.map(|login| login.own().end).filter(|end| *end >= now).min();
         // At its end it is good still.
         next.map_or(LOOK_EVERY, |end| LOOK_EVERY.min(Duration::from_secs(u64::from(end.0 - now.0) + 1)))
     }
@@ -79,11 +78,34 @@ impl Users {
 }
 
 impl Login {
+    /// Says that a server has refused it, and asks for a device's next one.
+    pub(super) fn tell_of_refusal(&self, now: UnixTime) {
+        let why = if self.own().end < now { "it has expired" } else { "a server refuses it" };
+        let (cell, name) = (&self.cell_name, self.holder().name);
+        match &self.source {
+            Source::Device(device) => {
+                device.wanted.notify_one();
+                tracing::warn!(
+                    cell,
+                    name,
+                    why,
+                    "a device's token is no longer good; the cell is asked for another one"
+                );
+            }
+            Source::Key(..) | Source::Given(_) => tracing::warn!(
+                cell,
+                name,
+                why,
+                "a token is no longer good; its owner is anonymous and can change nothing until the next 'aklog'"
+            ),
+        }
+    }
+
     /// True if it was given and ends soon, and that was not said yet.
     fn is_to_be_warned_of(&self, now: UnixTime) -> bool {
-        let token = self.token();
-        let life = Duration::from_secs(token.end.0.saturating_sub(token.start.0).into());
-        let is_soon = now.plus(WARN_BEFORE.min(life / 4)) >= token.end && now < token.end;
-        matches!(self.source, Source::Given(_)) && is_soon && !self.is_warned.swap(true, Ordering::Relaxed)
+        let own = self.own();
+        let life = Duration::from_secs(own.end.0.saturating_sub(own.start.0).into());
+        let is_soon = now.plus(WARN_BEFORE.min(life / 4)) >= own.end && now < own.end;
+        self.is_given() && is_soon && !self.is_warned.swap(true, Ordering::Relaxed)
     }
 }

@@ -174,7 +174,8 @@ fn write(
     holder: &Holder,
     shown: &Shown,
 ) -> io::Result<()> {
-    let token = given(cell, holder, &shown.token).map_err(|_| ErrorKind::InvalidData)?;
+    let token = shown.own.rxkad.as_ref().ok_or(ErrorKind::InvalidData)?;
+    let token = given(cell, holder, token).map_err(|_| ErrorKind::InvalidData)?;
     let rxgk = shown.rxgk.as_ref().map(|rxgk| given_rxgk(cell, rxgk)).transpose();
     let rxgk = rxgk.map_err(|_| ErrorKind::InvalidData)?;
     // Large enough to stay where it is.

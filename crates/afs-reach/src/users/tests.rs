@@ -15,7 +15,7 @@ fn users() -> Users {
 }
 
 fn token_of(users: &Users, name: &str) -> Token {
-    Token::clone(&users.make_tokens(&keys(), name, CELL.1).unwrap().token)
+    Token::clone(users.make_tokens(&keys(), name, CELL.1).unwrap().own.rxkad.as_ref().unwrap())
 }
 
 fn holder(name: &str) -> Holder {
@@ -245,7 +245,7 @@ async fn a_token_of_rxgk_is_shown_before_the_other_and_stays_while_that_is_renew
     let users = Arc::new(users());
     let both = KeySet::of([Key::rxkad_krb5(1, EncType(18), &[7; 32]), Key::rxgk(1, EncType(18), &[8; 32])]);
     let made = users.make_tokens(&both.unwrap(), "alice", CELL.1).unwrap();
-    let rxgk = || Token::clone(&made.token);
+    let rxgk = || Token::clone(made.own.rxkad.as_ref().unwrap());
     let given = || (**made.rxgk.as_ref().unwrap()).clone();
     let (one, nobody) = (User::of(1), User::of(2));
     assert_eq!(users.log_in_by_rxgk(one, CELL.0, given()), None, "there is none to put it beside");
@@ -265,4 +265,42 @@ async fn a_token_of_rxgk_is_shown_before_the_other_and_stays_while_that_is_renew
     assert_eq!(users.held_rxgk(nobody, CELL.0), None);
     users.log_in(one, CELL, holder("bob"), token_of(&users, "bob"), false);
     assert_eq!(users.held_rxgk(one, CELL.0), None, "it was another person's");
+}
+
+/// A device has no token at first, between two, and when it was revoked.
+#[tokio::test]
+async fn a_devices_user_reads_as_nobody_and_changes_nothing_while_there_is_no_token() {
+    let users = Arc::new(users());
+    let keys = KeySet::of([Key::rxkad_krb5(1, EncType(18), &[7; 32]), Key::rxgk(1, EncType(18), &[8; 32])]);
+    let made = users.make_tokens(&keys.unwrap(), "alice", CELL.1).unwrap();
+    let token = || (**made.rxgk.as_ref().unwrap()).clone();
+    let user = User::of(1);
+    let (who, wanted) = users.log_in_by_device(user, CELL, "alice");
+    let index =
+        |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref(), [1; 32])().index().0);
+    let both = || [Purpose::Read, Purpose::Change].map(index);
+    assert_eq!(both(), [Ok(0), Err(NoToken)]);
+    assert!(users.has_ended(who) && users.tokens(user).is_empty());
+
+    assert!(users.renew_by_device(who, token()));
+    assert_eq!(both(), [Ok(4), Ok(4)]);
+    assert_eq!(users.held(user, CELL.0), None, "there is none of rxkad");
+    assert_eq!(users.held_rxgk(user, CELL.0).as_deref(), Some(&token()));
+    assert_eq!(users.tokens(user)[0].holder, holder("alice"));
+    let session = User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(7)) };
+    assert_eq!(users.who(session, CELL.0), who);
+
+    let shown = || users.shown(who, Purpose::Change).unwrap();
+    let first = shown();
+    assert!(users.renew_by_device(who, token()));
+    assert!(users.refused(who, first.as_ref()), "the call is made again");
+    assert_eq!(both(), [Ok(4), Ok(4)], "the one before was refused");
+    let second = shown();
+    assert!(users.refused(who, second.as_ref()));
+    assert_eq!(both(), [Ok(0), Err(NoToken)]);
+    wanted.notified().await;
+    users.end_by_device(who);
+    assert!(users.tokens(user).is_empty());
+    assert_eq!(users.log_out(user, None).0, 1);
+    assert!(!users.renew_by_device(who, token()), "the user has thrown it away");
 }
