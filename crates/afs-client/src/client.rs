@@ -2,6 +2,7 @@
 //! [`names`], [`statuses`] and [`files`], and what `fs` asks in `service`.
 
 pub(crate) mod callbacks;
+mod device;
 mod files;
 mod kept;
 mod names;

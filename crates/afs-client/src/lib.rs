@@ -37,6 +37,7 @@ mod service;
 pub use afs_cache::AtOnce;
 pub use afs_reach::error::Error;
 pub use afs_reach::fid::{CellIndex, Fid, Pag, User};
+pub use afs_reach::join;
 pub use afs_reach::pags::groups_of;
 pub use afs_reach::table::ServerKind;
 pub use afs_reach::users;

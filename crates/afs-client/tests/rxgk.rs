@@ -1,22 +1,29 @@
 //! A cell with a key for rxgk: what its users write cannot be read on the way, and nobody on the way takes them back to rxkad.
 
 use std::collections::BTreeSet;
+use std::future::ready;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::data::WRITE;
-use crate::support::{ALICE, Cell, LOCATION, NOBODY, ROOT_CELL, USER_VOLUME, cell_root, content, put};
-use afs_client::Client;
+use crate::support::{ALICE, CELL, Cell, LOCATION, NOBODY, ROOT_CELL, USER_VOLUME, cell_root, content, put};
+use afs_client::join::Refused;
+use afs_client::{Client, Error};
 use afs_sim::Fate;
 use afs_wire::vl::Vl;
 use bytes::Bytes;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use rx::ServiceConfig;
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use rx_security::Level;
+use rx_security::keys::EncType;
+use rx_security::rxgk::{Dialect, Form, Token};
+use rx_security::{Identity, KeySet, Level, UnixTime};
 use rxgen::{Abort, Interface};
 
 /// What is looked for in what went over the network.
@@ -104,6 +111,91 @@ fn a_server_that_has_no_rxgk_is_called_by_rxkad_and_no_other_is() {
     let users =
         |site: usize| classes_to(&seen, cell.sites[site].address).into_iter().filter(|class| *class != 0);
     assert_eq!([0, 1].map(|site| users(site).collect::<Vec<_>>()), [[4], [2]]);
+}
+
+/// A client that makes no tokens itself.
+fn without_users(cell: &Cell) -> Client {
+    cell.client_with(afs_client::Config { users: Vec::new(), keys: Vec::new(), ..cell.config(1) })
+}
+
+/// A token of alice's as a device gets it: for ten hours.
+fn alices(client: &Client, keys: &KeySet) -> Token {
+    let now = UnixTime::of(client.runtime().wall_clock());
+    let times = (now, now.plus(Duration::from_secs(36_000)));
+    let form = Form { dialect: Dialect::OURS, kind: EncType::AES256, level: Level::Crypt };
+    let (alice, random) = (Identity::parse("alice").unwrap(), &mut StdRng::seed_from_u64(1));
+    Token::of_user(keys, form, &alice, CELL, times, random).unwrap()
+}
+
+/// What a cell says to a device, one time after the other.
+enum Says {
+    Nothing,
+    Token,
+    Revoked,
+}
+
+/// A laptop starts where the cell is not reached.
+#[test]
+fn a_devices_user_changes_nothing_until_the_cell_gives_a_token_nor_after_it_has_revoked_the_device() {
+    let cell = with_volumes(Cell::with_rxgk(1, true));
+    let (client, keys) = (without_users(&cell), cell.keys().clone());
+    cell.run(async move {
+        let mut says = [Says::Nothing, Says::Nothing, Says::Token, Says::Token, Says::Revoked].into_iter();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (asking, count) = (client.clone(), Arc::clone(&asked));
+        let ask = move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            ready(match says.next() {
+                Some(Says::Token) => Ok(alices(&asking, &keys)),
+                Some(Says::Nothing) => Err(Refused { why: "no answer".to_owned(), is_final: false }),
+                Some(Says::Revoked) | None => Err(Refused { why: "revoked".to_owned(), is_final: true }),
+            })
+        };
+        client.log_in_by_device(ALICE, (CELL, "alice"), ask).await.unwrap();
+        let root = cell_root(&client).await;
+        let make = async |name: &str| {
+            let made = client.create_and_open(ALICE, (root, name.as_bytes()), 0o644, WRITE, true).await;
+            made.map(drop).map_err(|error| matches!(error, Error::NoToken { .. }))
+        };
+        assert_eq!((client.tokens(ALICE).len(), make("a").await), (0, Err(true)));
+        // It is asked again every ten seconds, and then when half of ten hours is over.
+        let later = async |seconds| {
+            let runtime = client.runtime();
+            runtime.sleep_until(runtime.now() + Duration::from_secs(seconds)).await;
+            asked.load(Ordering::Relaxed)
+        };
+        assert_eq!((later(25).await, client.tokens(ALICE).len(), make("a").await), (3, 1, Ok(())));
+        assert_eq!(later(17_000).await, 3);
+        assert_eq!((later(2_000).await, make("b").await), (4, Ok(())));
+        assert_eq!(later(17_500).await, 5);
+        assert_eq!((client.tokens(ALICE).len(), make("c").await), (0, Err(true)));
+    });
+}
+
+/// A server without rxgk, for a user whose tokens a device's key gets: they are of rxgk alone. Everybody may change things in these volumes.
+#[test]
+fn a_devices_user_changes_nothing_as_nobody_at_a_server_without_rxgk() {
+    let cell = with_volumes(Cell::with_rxgk(2, true));
+    cell.set_rxgk(1, false);
+    let seen = watch(&cell);
+    let (client, keys) = (without_users(&cell), cell.keys().clone());
+    cell.run({
+        let client = client.clone();
+        async move {
+            let token = alices(&client, &keys);
+            let ask = move |_| ready(Ok(token.clone()));
+            client.log_in_by_device(ALICE, (CELL, "alice"), ask).await.unwrap();
+            plant(client.clone()).await;
+            let fid = afs_client::Fid { volume: USER_VOLUME, ..cell_root(&client).await };
+            client.status(ALICE, fid).await.unwrap();
+            let made = client.create_and_open(ALICE, (fid, b"x"), 0o644, WRITE, true).await;
+            let error = made.expect_err("it is not done as nobody");
+            assert!(matches!(error, Error::NoRxgk { .. }), "{error}");
+            assert!(error.to_string().contains("has no rxgk"), "{error}");
+        }
+    });
+    assert!(classes_to(&seen, cell.sites[0].address).contains(&4));
+    assert_eq!(classes_to(&seen, cell.sites[1].address), BTreeSet::from([0]));
 }
 
 /// Somebody on the way takes the place of the database servers, with what anybody can forge: answers without a security class. The client's

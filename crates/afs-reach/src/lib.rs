@@ -18,7 +18,7 @@
 //! - Which security class a file server is called with: [`offers`].
 //! - How tokens come, go and end: [`users`], `src/users/changes.rs`, `src/users/ends.rs`; over a restart: [`users::kept`],
 //!   `crates/afs-client/src/client/kept.rs`. Which PAGs there are: [`pags`], docs/decisions/0007-pags.md.
-//! - How a device gets a token by its key: [`join`].
+//! - How a device gets a token by its key: [`join`]; as whom its user calls: `src/users/device.rs`, `crates/afs-client/src/client/device.rs`.
 //! - What fids, users and PAGs are: [`fid`].
 
 #![forbid(unsafe_code)]
