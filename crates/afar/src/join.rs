@@ -4,11 +4,9 @@ use crate::calls::Caller;
 use crate::joined::{self, Joined};
 use crate::{arguments, output, private};
 use afs_join::{Chance, Invitation, KeyPair, Membership, PublicKey};
-use afs_reach::join::{ask, token_of};
-use afs_wire::join::{JoinName, JoinOutcome, JoinReply, JoinRequest, JoinSecret, JoinWant};
-use afs_wire::rxgk::RxgkEnctypes;
+use afs_reach::join::{ask, refusal, request, token_of};
+use afs_wire::join::{JoinName, JoinOutcome, JoinReply, JoinSecret, JoinWant};
 use clap::Parser;
-use rx_security::rxgk::ENCTYPES;
 use std::ffi::OsString;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -90,11 +88,6 @@ fn device_name(given: Option<String>) -> Result<JoinName, String> {
     JoinName::new(name).map_err(|error| format!("--name: {error}"))
 }
 
-fn request(want: JoinWant, secret: JoinSecret, name: JoinName) -> JoinRequest {
-    let enctypes = RxgkEnctypes::new(ENCTYPES.map(|kind| kind.0).to_vec()).expect("there are four");
-    JoinRequest { want, secret, name, enctypes }
-}
-
 fn join(cli: JoinCli) -> Result<(), String> {
     let invitation: Invitation = line_of(&cli.line)?.parse().map_err(|error| format!("{error}"))?;
     let folder = match cli.folder {
@@ -142,10 +135,10 @@ fn join(cli: JoinCli) -> Result<(), String> {
     take(&mut joined, &reply);
     joined.write(&folder)?;
     let (user, number) = joined.registered.unwrap_or_default();
+    let (cell, folder) = (&joined.member.cell, folder.display());
     output::print(&format!(
-        "this machine is device {number} of {user} in {}; its key is in {}\n",
-        joined.member.cell,
-        folder.display()
+        "this machine is device {number} of {user} in {cell}; its key is in {folder}\n\
+         'afar mount DIR --config {folder}' mounts the cell as {user}\n"
     ));
     Ok(())
 }
@@ -155,32 +148,6 @@ fn take(joined: &mut Joined, reply: &JoinReply) {
     let user = String::from_utf8_lossy(&reply.user).into_owned();
     joined.registered = Some((user, reply.device));
     joined.member.key = PublicKey(reply.key.0);
-}
-
-/// What a user is told of a refusal.
-fn refusal(outcome: JoinOutcome) -> &'static str {
-    match outcome {
-        JoinOutcome::UNKNOWN_INVITATION => {
-            "the cell does not know this invitation: it was withdrawn; ask for another"
-        }
-        JoinOutcome::USED => {
-            "another device has used this invitation. If it was not one of yours, somebody else has seen the line: tell the \
-             administrator at once, who sees with 'afar devices list' from where, and ends it with 'afar devices revoke'"
-        }
-        JoinOutcome::EXPIRED => "the invitation has expired: ask for another",
-        JoinOutcome::UNKNOWN_DEVICE => "the cell does not know this device: join again with a new invitation",
-        JoinOutcome::REVOKED => {
-            "an administrator has revoked this device: 'afar leave --force' removes its key, and a new invitation makes another"
-        }
-        JoinOutcome::TOO_MANY => "the cell has as many devices as it can: tell its administrator",
-        JoinOutcome::TRY_LATER => {
-            "the cell's servers cannot do it now: try again in a minute; the administrator finds the reason in their log"
-        }
-        JoinOutcome::NO_ENCTYPE => {
-            "the cell makes no tokens that this release of afar knows: use a later release"
-        }
-        _ => "the cell refuses with a reason that this release of afar does not know: use a later release",
-    }
 }
 
 fn leave(cli: &LeaveCli) -> Result<(), String> {

@@ -107,7 +107,15 @@ pub(crate) fn log_in(
                         None => login,
                     });
                 }
-                Err(why) => refusal = refusal.or(Some(why)),
+                Err(why) => {
+                    // A device has one of rxgk alone.
+                    if matches!(why, NoToken::None)
+                        && let Some(rxgk) = rxgk_for(client, cell)
+                    {
+                        return Ok(Login::anonymous().and_rxgk(rxgk, clock(), seed));
+                    }
+                    refusal = refusal.or(Some(why));
+                }
             }
         }
         Err(refusal.unwrap_or_else(|| NoToken::of(clients.into_first().err().unwrap_or(Failure::NoClient))))

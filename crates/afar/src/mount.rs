@@ -2,6 +2,7 @@
 //! and those of OpenAFS's `afsd`; what became of the latter is in `mount/afsd.rs`.
 
 mod afsd;
+mod device;
 pub(crate) mod end;
 pub(crate) mod helper;
 mod key_holder;
@@ -12,6 +13,7 @@ use crate::{
     runtime,
 };
 use afs_client::config::Cache;
+use afs_client::join::Device;
 use afs_client::{Client, Config, WriteBehind, memory};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
 use afs_dns::SystemResolver;
@@ -119,6 +121,8 @@ struct Plan {
     asks_dns: bool,
     /// The address of the metrics.
     metrics: Option<SocketAddr>,
+    /// The folder of a machine that has joined the cell, and its key.
+    device: Option<(PathBuf, Device)>,
     /// The user who mounts, if they have another number in the cell.
     owner: Option<Owner>,
     /// True if the kernel may read files of the cache by itself.
@@ -192,6 +196,8 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         client.status_entries = entries;
     }
     let owner = key_holder::log_in(given, &folder, &mut client)?;
+    let device = if given.has("localauth") { None } else { device::of_folder(&folder)? };
+    let owner = owner.or_else(|| device::owner(device.as_ref()?, &client));
     let path = settings.mount.clone().or(info.as_ref().map(|info| info.mount.clone()));
     let path = path.ok_or("say where to mount: afar mount DIR")?;
     let path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -214,6 +220,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         settings,
         asks_dns,
         metrics,
+        device,
         owner,
         passthrough: !given.has("no-passthrough"),
         threads,
@@ -332,8 +339,19 @@ async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
     let mut hangup = hangup::Hangup::listen()?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
-    let Plan { path, mut client, cache, cells, owner, metrics, asks_dns, passthrough, threads, settings: _ } =
-        plan;
+    let Plan {
+        path,
+        mut client,
+        cache,
+        cells,
+        device,
+        owner,
+        metrics,
+        asks_dns,
+        passthrough,
+        threads,
+        settings: _,
+    } = plan;
     let exporter = metrics::begin(metrics);
     let mut options = Options::new(&path);
     options.owners = owner.into_iter().collect();
@@ -359,6 +377,9 @@ async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
     }
     let cell = client.cell.clone();
     let client = Client::start(client).await.map_err(|error| error.to_string())?;
+    if let Some((folder, device)) = device {
+        device::log_in(&client, folder, device).await?;
+    }
     kept_tokens::keep(&client, &path);
     let offer = control_socket::offer(&client, &path, cache_folder.as_deref(), cells);
     options.source.clone_from(&offer.source);

@@ -54,7 +54,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     say!(printer, "\nTokens held by the Cache Manager:\n\n");
     let zone = TimeZone::system();
     for (token, rxgk) in tokens.iter().zip(&rxgk) {
-        printer.say(&line(token, "rxkad", now, &zone));
+        if rxgk.as_ref().is_none_or(|rxgk| rxgk.has_rxkad) {
+            printer.say(&line(token, "rxkad", now, &zone));
+        }
         if let Some(rxgk) = rxgk {
             printer.say(&rxgk.line(token, now, &zone));
         }
@@ -85,17 +87,21 @@ struct Rxgk {
     enctype: i32,
     level: Option<Level>,
     expires: AfsTime,
+    /// A device has one of rxgk alone.
+    has_rxkad: bool,
 }
 
-/// The caller's token of rxgk beside another one. An older client has none.
+/// The caller's token of rxgk. An older client has none.
 fn rxgk_of(clients: &Clients, token: &HeldToken) -> Option<Rxgk> {
     let question = control::GetRxgk { cell: token.cell.clone() };
-    let given = clients.of_one_session().find_map(|client| client.call(&question).ok())?.token;
+    let (client, given) =
+        clients.of_one_session().find_map(|client| Some((client, client.call(&question).ok()?.token)))?;
     let seconds = given.expiration / RxgkTime::SECOND;
     Some(Rxgk {
         enctype: given.enctype,
         level: Level::of_number(given.level),
         expires: AfsTime(u32::try_from(seconds).unwrap_or(u32::MAX)),
+        has_rxkad: client.call(&control::GetToken { cell: token.cell.clone() }).is_ok(),
     })
 }
 
@@ -191,7 +197,12 @@ mod tests {
             };
             assert_eq!(line(&token, "rxkad", 1_000_000_000, &TimeZone::UTC), text);
             if holder == "AFS ID 1000" {
-                let rxgk = Rxgk { enctype: 18, level: Some(Level::Crypt), expires: AfsTime(expires) };
+                let rxgk = Rxgk {
+                    enctype: 18,
+                    level: Some(Level::Crypt),
+                    expires: AfsTime(expires),
+                    has_rxkad: true,
+                };
                 let want = "User's (AFS ID 1000) rxgk tokens for lab.test [Expires Nov 21 16:25] (crypt, aes256-cts-hmac-sha1-96)\n";
                 assert_eq!(rxgk.line(&token, 1_000_000_000, &TimeZone::UTC), want);
             }

@@ -1,10 +1,11 @@
 //! A machine that joins a cell by invitation: what the commands print, what they leave on the disk, and what an administrator sees. Only the
 //! program has these texts, files and modes; what invitations and devices are is proved in `crates/afs-celldb/tests/devices.rs`.
 
+use crate::mounted::can_mount;
 use afs_join::{Chance, Invitation, KeyPair, Membership};
 use afs_lab::real::afar;
 use afs_lab::real::cell::Cell;
-use afs_lab::until;
+use afs_lab::{require, until};
 use afs_reach::join::{ask, token_of};
 use afs_wire::join::{JoinName, JoinOutcome, JoinRequest, JoinWant};
 use afs_wire::rxgk::RxgkEnctypes;
@@ -17,7 +18,7 @@ use rx_security::time::Clock;
 use rx_security::{KeySet, UnixTime};
 use rxgen::Interface;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -210,4 +211,50 @@ fn a_devices_token_is_its_users_at_all_servers_until_it_is_revoked_also_on_conne
     let refused = runtime.block_on(anew.rpc(&pt::ListMax {})).unwrap_err();
     assert_eq!(refused.code(), expired, "a new connection: {refused}");
     endpoint.shut_down();
+}
+
+/// The device's folder, mount and cache are a second machine's part.
+#[test]
+fn who_mounts_with_a_devices_key_is_its_user_until_it_is_revoked_and_others_are_nobody() {
+    require!(can_mount());
+    let cell = a_cell("joined-mount");
+    let line = administrator(&cell, &["invite", "alice"]);
+    let told = join(&line, &cell.folder.join("device"));
+    assert!(told.contains("\n'afar mount DIR --config /") && told.ends_with(" mounts the cell as alice\n"));
+    let (_admin, scratch) = cell.mount_with("admin", "state/etc", &["-localauth", "-as", "admin"]);
+    let folder = scratch.join("alices");
+    fs::create_dir(&folder).unwrap();
+    well(&["fs", "setacl", folder.to_str().unwrap(), "alice", "all", "-clear"], "");
+
+    let (mounted, scratch) = cell.mount_with("alice", "device", &[]);
+    let own = scratch.join("alices");
+    fs::write(own.join("letter"), "alice's").unwrap();
+    assert_eq!(fs::read_to_string(own.join("letter")).unwrap(), "alice's");
+    let (_nobody, elsewhere) = cell.mount("nobody");
+    let why = |outcome: std::io::Result<()>| outcome.err().map(|error| error.kind());
+    let denied = Some(ErrorKind::PermissionDenied);
+    assert_eq!(why(fs::read(elsewhere.join("alices/letter")).map(drop)), denied);
+    // Commands find the client by their current folder.
+    let here = |args: &[&str]| {
+        let output = afar::command(args).current_dir(&scratch).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        said(&output)
+    };
+    let tokens = here(&["tokens"]);
+    assert!(tokens.contains("\nUser alice's rxgk tokens for afar.local [Expires "), "{tokens}");
+    assert!(tokens.contains("] (crypt, aes") && !tokens.contains("rxkad"), "{tokens}");
+    let config = cell.folder.join("device");
+    let config = config.to_str().unwrap();
+    here(&["pts", "creategroup", "alice:friends", "-config", config]);
+    let group = here(&["pts", "examine", "alice:friends", "-config", config]);
+    assert!(group.contains("creator: alice"), "{group}");
+
+    administrator(&cell, &["devices", "revoke", "1"]);
+    until!(why(fs::write(own.join("more"), "")) == denied, "{}", cell.log("alice"));
+    cell.logs("alice", &["this device has got no token", "an administrator has revoked this device"]);
+    until!(why(fs::read(own.join("letter")).map(drop)) == denied, "{}", cell.log("alice"));
+    assert!(mounted.stop().success());
+    let (_again, scratch) = cell.mount_with("again", "device", &[]);
+    cell.logs("again", &["this device has got no token", "an administrator has revoked this device"]);
+    assert_eq!(why(fs::read(scratch.join("alices/letter")).map(drop)), denied);
 }

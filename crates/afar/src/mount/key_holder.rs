@@ -55,7 +55,7 @@ pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Resul
 }
 
 /// The number of a user, if the databases of their cell answer.
-fn id_of(client: &Config, cell: &CellName, name: &str) -> Option<ViceId> {
+pub(super) fn id_of(client: &Config, cell: &CellName, name: &str) -> Option<ViceId> {
     let servers = &client.cells.find(cell.as_str())?.servers;
     let caller = Caller::new().ok()?;
     let machines: Vec<_> = servers.iter().map(|server| server.address).collect();
