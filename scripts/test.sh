@@ -112,12 +112,13 @@ begin tools
 wait "$tools" || fail "scripts/tools.sh"
 cat target/tools.log
 
-# Most tests wait, so those of stock peers run beside those of afar alone; and so do lint, and the packages, which are made of what is built.
-# Lint is not begun before cargo runs the first tests, as they would wait for each other.
+# Most tests wait, so those of stock peers run beside those of afar alone, but for the mounts of afar_tests, which come first: programs in
+# them look at the time. Lint runs beside, and so do the packages, which are made of what is built. Lint is not begun before cargo runs the
+# first tests, as they would wait for each other.
 outputs=("$output") peers_output=$PWD/target/peers-output.log tests_ended=target/tests-ended
 [ -z "$is_all" ] || outputs+=("$peers_output")
 lint() {
-    until [ "$(grep -l '^ *Running ' "${outputs[@]}" | wc -l)" = ${#outputs[@]} ] || [ -e "$tests_ended" ]; do sleep 1; done
+    until grep -q '^ *Running ' "$output" || [ -e "$tests_ended" ]; do sleep 1; done
     nice -n 19 scripts/lint.sh "$lint_record" > target/lint.log 2>&1
 }
 packages() {
@@ -134,16 +135,16 @@ limit=() left=$((tests_end - SECONDS))
 # cargo_test SELECTION...: of the same build each time: without a crate, cargo would choose other features for the rest.
 cargo_test() { scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-fast "$@" 2>&1; }
 lint & lint=$!
-[ -z "$is_all" ] || {
-    packages & packages=$!
-    cargo_test --test cells --test interop > "$peers_output" & peers=$!
-}
+[ -z "$is_all" ] || { packages & packages=$!; }
 statuses=()
 alone() {
     cargo_test "$@" | tee -a "$output"
     statuses+=("${PIPESTATUS[0]}")
 }
-alone --lib --bins --test '*_tests' --test short_run
+mapfile -t programs < <(sed -n 's/^name = "\(.*_tests\)"$/--test=\1/p' crates/*/Cargo.toml)
+alone --test afar_tests
+[ -z "$is_all" ] || { cargo_test --test cells --test interop > "$peers_output" & peers=$!; }
+alone --lib --bins "${programs[@]/--test=afar_tests/--test=short_run}"
 alone --doc
 [ -z "$is_all" ] || {
     wait "$peers"
