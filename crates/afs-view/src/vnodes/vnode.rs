@@ -478,7 +478,7 @@ impl Vnode {
             state.ahead.note_news(pages, version);
         }
         let mut shown = AfsFetchStatus { server_mod_time, ..*status };
-        state.ahead.apply_to_status(&mut shown);
+        state.ahead.apply_to_status(&mut shown, old.as_ref());
         state.status = Some(shown);
         state.notes += 1;
         if status.file_type != FileType::DIRECTORY && state.parent.is_none() {

@@ -89,6 +89,22 @@ impl Drop for Dir {
     }
 }
 
+/// A file whose names a call changes, until it is answered.
+struct Relinked(Arc<Vnode>);
+
+impl Relinked {
+    fn sent(file: Arc<Vnode>) -> Self {
+        file.note_sent();
+        Self(file)
+    }
+}
+
+impl Drop for Relinked {
+    fn drop(&mut self) {
+        self.0.note_answered(None);
+    }
+}
+
 /// Something that the server has made.
 struct New<'a> {
     fid: AfsFid,
@@ -370,11 +386,13 @@ impl Replay {
         let file = self.vnodes.get_or_add(of);
         let before = file.snapshot();
         let args = Link { dir: dir.in_cell, name: checked_name(&place.name)?, existing };
+        let relinked = Relinked::sent(Arc::clone(&file));
         match self.call(sending, who, place.dir, args).await {
             Ok(Answer { reply, responder, .. }) => {
                 self.end(sending, None)?;
                 dir.answered(self, sending.number, &responder, who, &reply.dir_status);
                 file.end_made_here(sending.number);
+                drop(relinked);
                 file.note_change(self.statuses.now(), (&before, &responder), who, &reply.status, None);
                 if file.last_status().is_some_and(|last| last.data_version != reply.status.data_version) {
                     // What was told of a store meanwhile may have the new name in it.
@@ -417,6 +435,7 @@ impl Replay {
         self.check(sending, who, place, of).await?;
         let mut dir = self.dir(place.dir).await?;
         let name: Name = checked_name(&place.name)?;
+        let _relinked = self.vnodes.get(of).filter(|_| !of.vnode.is_directory()).map(Relinked::sent);
         let answer = match of.vnode.is_directory() {
             true => {
                 let answer = self.call(sending, who, place.dir, RemoveDir { dir: dir.in_cell, name }).await;

@@ -110,7 +110,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub(super) fn apply_to_status(&self, status: &mut AfsFetchStatus) {
+    /// Puts what is ahead into a status that a server has told; `shown` is what was shown until then.
+    pub(super) fn apply_to_status(&self, status: &mut AfsFetchStatus, shown: Option<&AfsFetchStatus>) {
         for (time, effects) in self.effects.values() {
             effects.iter().for_each(|effect| effect.apply_to_status(status));
             if effects.iter().any(Effect::is_of_names) {
@@ -118,7 +119,11 @@ impl Ahead {
             }
             status.server_mod_time = status.server_mod_time.max(*time);
         }
-        status.link_count = status.link_count.saturating_add_signed(self.links);
+        status.link_count = match shown.filter(|_| self.sent > 0 && status.file_type != FileType::DIRECTORY) {
+            // Whether the server has told it with the change that is under way or without, nobody knows.
+            Some(shown) => shown.link_count,
+            None => status.link_count.saturating_add_signed(self.links),
+        };
     }
 
     /// A server has told this version, without having promised before to tell of a change.
@@ -311,7 +316,7 @@ impl Vnode {
         std::mem::take(&mut self.state().ahead.is_doubtful)
     }
 
-    /// A change of this directory is sent.
+    /// A change of this directory, or of the names of this file, is sent.
     pub(crate) fn note_sent(&self) {
         self.state().ahead.sent += 1;
     }

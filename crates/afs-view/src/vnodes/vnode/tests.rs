@@ -473,3 +473,28 @@ fn what_a_server_told_before_a_change_of_ours_is_not_shown_after_it() {
     told(&before);
     assert_eq!(links(), 1, "it was asked before, and has answered the removal first");
 }
+
+/// A file had a name too many, or one too few, for as long as the answer to a change of its names took.
+#[test]
+fn the_links_of_a_file_are_not_counted_twice_while_a_change_of_its_names_is_answered() {
+    for (links, at_server) in [(1, 2), (-1, 0)] {
+        let world = World::new();
+        let (vnode, responder) = (world.vnodes.get_or_add(FILE), world.responder());
+        let of = |link_count| AfsFetchStatus { link_count, ..status(FILE, 1) };
+        let told = |links| vnode.note(world.now, (&vnode.snapshot(), &responder), ALICE, &of(links), None);
+        let shown = || vnode.last_status().unwrap().link_count;
+        told(1);
+        vnode.note_made_here(1, AfsTime(5), vec![Effect::Links(links)]);
+        assert_eq!(shown(), at_server);
+        vnode.note_sent();
+        // Before the server has made it, and after.
+        for told_links in [1, at_server] {
+            told(told_links);
+            assert_eq!(shown(), at_server, "{links}, told {told_links}");
+        }
+        vnode.end_made_here(1);
+        vnode.note_answered(None);
+        told(at_server);
+        assert_eq!(shown(), at_server);
+    }
+}
