@@ -36,6 +36,17 @@ async fn read(client: &Client, user: User, dir: Fid, name: &str) -> Result<Strin
     Ok(String::from_utf8(read_all(&file).await).unwrap())
 }
 
+/// Has one client make a file with this text, and the other read it; the directory that it is in.
+fn shared(world: &Cell, reader: &Client, maker: &Client, text: &'static str) -> Fid {
+    let (reader, maker) = (reader.clone(), maker.clone());
+    world.run(async move {
+        let root = cell_root(&maker).await;
+        write_new(&maker, root, "file", text).await;
+        assert_eq!(read(&reader, NOBODY, cell_root(&reader).await, "file").await.unwrap(), text);
+        root
+    })
+}
+
 /// Returns once the client knows that its server is away.
 async fn notice(client: &Client, dir: Fid) {
     // Of this name nothing is known.
@@ -97,15 +108,7 @@ fn what_was_read_is_there_without_the_server_for_as_long_as_is_set_and_then_no_m
 fn what_counted_without_the_server_does_not_count_when_it_is_back() {
     let world = Cell::new();
     let (one, two) = (world.client_with(config(&world, 1)), world.client(2));
-    let root = world.run({
-        let (one, two) = (one.clone(), two.clone());
-        async move {
-            let root = cell_root(&two).await;
-            write_new(&two, root, "file", "before").await;
-            assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "before");
-            root
-        }
-    });
+    let root = shared(&world, &one, &two, "before");
     world.cut_off(&one);
     world.run({
         let (one, two) = (one.clone(), two.clone());
@@ -218,15 +221,7 @@ fn a_laptop_that_was_closed_for_a_day_goes_on_where_it_was() {
     let two = world.client(2);
     let laptop = Laptop::new(&world, 1);
     let one = world.client_on(Arc::new(laptop.clone()), config(&world, 1));
-    let root = world.run({
-        let (one, two) = (one.clone(), two.clone());
-        async move {
-            let root = cell_root(&two).await;
-            write_new(&two, root, "file", "text").await;
-            assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "text");
-            root
-        }
-    });
+    let root = shared(&world, &one, &two, "text");
     world.run({
         let (one, laptop) = (one.clone(), laptop.clone());
         async move {
@@ -257,15 +252,7 @@ fn without_write_behind_nothing_counts_beyond_its_promise() {
     let folder = world.folder("cache1");
     let plain = Config { patience: Duration::from_secs(30), ..with_folder(&world, 1, &folder) };
     let (one, two) = (world.client_with(plain), world.client(2));
-    let root = world.run({
-        let (one, two) = (one.clone(), two.clone());
-        async move {
-            let root = cell_root(&two).await;
-            write_new(&two, root, "file", "text").await;
-            assert_eq!(read(&one, NOBODY, cell_root(&one).await, "file").await.unwrap(), "text");
-            root
-        }
-    });
+    let root = shared(&world, &one, &two, "text");
     world.cut_off(&one);
     world.run(async move {
         pause(&one, 5 * HOUR).await;
