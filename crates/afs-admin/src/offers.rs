@@ -6,14 +6,11 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use afs_wire::Uuid;
 use afs_wire::abort::VL_NOENT;
-use afs_wire::rxgk::{
-    AFSCombineTokens, Rxgk, RxgkCombineOptions, RxgkData, RxgkEnctypes, RxgkLevel, RxgkLevels,
-};
+use afs_wire::rxgk::{AFSCombineTokens, Rxgk};
 use rx::{Endpoint, Runtime};
 use rx_security::keys::EncType;
-use rx_security::rxgk::{Combined, ENCTYPES, RxgkTime, Token};
+use rx_security::rxgk::{Combined, RxgkTime, Token};
 
 use crate::database::{DatabaseServers, Machine};
 use crate::error::Error;
@@ -87,7 +84,8 @@ impl Databases {
     /// The token for the file server at an address; `None` if it has no rxgk.
     async fn token_for(&self, user: &Token, server: Ipv4Addr) -> Result<Option<Token>, Error> {
         let uuid = self.locations.registration(ServerKey::Address(server)).await?.uuid;
-        let question = question(user, uuid).ok_or_else(|| local("the token is too long".to_owned()))?;
+        let question = AFSCombineTokens::for_server(&user.token, &user.enctypes(), user.level.number(), uuid)
+            .ok_or_else(|| local("the token is too long".to_owned()))?;
         let reply = self.tokens.call(&question).await?;
         let info = reply.token_info;
         let made = Combined {
@@ -102,19 +100,6 @@ impl Databases {
             local(format!("a database server has made a token for {server} that is none: {fault}"))
         })
     }
-}
-
-/// The question for the token for a server, as strong as the user's.
-fn question(user: &Token, destination: Uuid) -> Option<AFSCombineTokens> {
-    let own = user.secret.kind();
-    let others = ENCTYPES.into_iter().filter(|kind| *kind != own);
-    let enctypes = [own].into_iter().chain(others).map(|kind| kind.0).collect::<Vec<_>>();
-    let options = RxgkCombineOptions {
-        enctypes: RxgkEnctypes::new(enctypes).ok()?,
-        levels: RxgkLevels::new(vec![RxgkLevel(user.level.number())]).ok()?,
-    };
-    let user_tok = RxgkData::new(user.token.clone()).ok()?;
-    Some(AFSCombineTokens { user_tok, cm_tok: RxgkData::default(), options, destination })
 }
 
 fn local(what: String) -> Error {

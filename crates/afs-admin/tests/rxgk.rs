@@ -13,7 +13,8 @@ use afs_celldb::tokens::TokenService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Database, rx_service};
 use afs_sim::Sim;
-use afs_wire::rxgk::Rxgk;
+use afs_wire::Uuid;
+use afs_wire::rxgk::{AFSCombineTokens, Rxgk};
 use afs_wire::vl::Vl;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -107,6 +108,18 @@ fn who_shows_a_ticket_gets_a_token_and_learns_which_servers_have_rxgk() {
         // Nobody knows it: it gets nothing weaker.
         let unknown = offers.login_for(Ipv4Addr::new(10, 0, 0, 77)).await.unwrap();
         assert_eq!(unknown.rxgk(), login.rxgk());
+        // Nor does a database server that a registration has not reached say that there is no rxgk.
+        let (servers, user) =
+            (DatabaseServers::new::<Rxgk>(&caller, &[DATABASE], &login), login.rxgk().unwrap());
+        let ask = async |uuid: u8| {
+            let uuid = Uuid::from_bytes([uuid; 16]);
+            let question =
+                AFSCombineTokens::for_server(&user.token, &user.enctypes(), user.level.number(), uuid)
+                    .unwrap();
+            servers.call(&question).await.map(|reply| reply.new_token.is_empty())
+        };
+        assert_eq!((ask(2).await.unwrap(), ask(3).await.unwrap()), (false, true));
+        assert!(ask(99).await.is_err());
     });
 }
 

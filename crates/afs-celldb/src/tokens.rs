@@ -66,7 +66,8 @@ impl TokenService {
         })
     }
 
-    /// The token for a server; `None` if that has no rxgk.
+    /// The token for a server; `None` if that has registered and has no rxgk. Of one that is unknown here nothing is said: another database server
+    /// may know it, and the caller would go back to rxkad.
     fn combine(&self, dialect: Dialect, args: &AFSCombineTokens) -> Result<Option<Token>, Fault> {
         if !args.cm_tok.is_empty() {
             return Err(Fault::NotAuth);
@@ -76,8 +77,10 @@ impl TokenService {
         user.check_times((self.clock)())?;
         let server = args.destination;
         let known = self.vldb.read(|vldb| vldb.registration(ServerQuery::Uuid(server.to_bytes())));
-        if !known.is_ok_and(|known| known.has_rxgk) {
-            return Ok(None);
+        match known {
+            Ok(known) if known.has_rxgk => {}
+            Ok(_) => return Ok(None),
+            Err(_) => return Err(Fault::Inconsistency),
         }
         let RxgkCombineOptions { enctypes, levels } = &args.options;
         let kind = enctype(enctypes).ok_or(Fault::BadEtype)?;

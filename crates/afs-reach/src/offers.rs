@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use afs_wire::Uuid;
 use afs_wire::ids::HostAddr;
-use afs_wire::rxgk::{
-    AFSCombineTokens, Rxgk, RxgkCombineOptions, RxgkData, RxgkEnctypes, RxgkLevel, RxgkLevels,
-};
+use afs_wire::rxgk::{AFSCombineTokens, Rxgk};
 use afs_wire::vl::{AddrMask, GetAddrsU, ListAddrByAttributes, Vl};
 use lru::LruCache;
 use rx_proto::time::Instant;
 use rx_security::keys::EncType;
-use rx_security::rxgk::{self, Combined, ENCTYPES, RxgkTime};
+use rx_security::rxgk::{self, Combined, RxgkTime};
 
 use crate::fid::CellIndex;
 use crate::remote::{Calls, QUICK_ANSWER_TIMEOUT, call_once};
@@ -119,7 +117,8 @@ impl Calls {
                 }
             };
             let tokens = self.connections.showing::<Rxgk>(best.socket, who, Some(own));
-            let question = question(token, uuid)?;
+            let question =
+                AFSCombineTokens::for_server(&token.token, &token.enctypes(), token.level.number(), uuid)?;
             let made = call_once(&tokens, &question, QUICK_ANSWER_TIMEOUT).await;
             let made = made.map(|reply| {
                 let info = reply.token_info;
@@ -147,17 +146,4 @@ impl Calls {
         }
         None
     }
-}
-
-/// The question for the token for a server, as strong as the user's.
-fn question(user: &rxgk::Token, destination: Uuid) -> Option<AFSCombineTokens> {
-    let own = user.secret.kind();
-    let others = ENCTYPES.into_iter().filter(|kind| *kind != own);
-    let enctypes = [own].into_iter().chain(others).map(|kind| kind.0).collect::<Vec<_>>();
-    let options = RxgkCombineOptions {
-        enctypes: RxgkEnctypes::new(enctypes).ok()?,
-        levels: RxgkLevels::new(vec![RxgkLevel(user.level.number())]).ok()?,
-    };
-    let user_tok = RxgkData::new(user.token.clone()).ok()?;
-    Some(AFSCombineTokens { user_tok, cm_tok: RxgkData::default(), options, destination })
 }

@@ -106,6 +106,19 @@ interface! {
     }
 }
 
+impl AFSCombineTokens {
+    /// The question for the token for a file server, by a user's token: its enctypes, the preferred one first, and the number of its level.
+    /// `None` if one of them is too long.
+    pub fn for_server(user: &[u8], enctypes: &[i32], level: u32, destination: Uuid) -> Option<Self> {
+        let options = RxgkCombineOptions {
+            enctypes: RxgkEnctypes::new(enctypes.to_vec()).ok()?,
+            levels: RxgkLevels::new(vec![RxgkLevel(level)]).ok()?,
+        };
+        let user_tok = RxgkData::new(user.to_vec()).ok()?;
+        Some(Self { user_tok, cm_tok: RxgkData::default(), options, destination })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -113,6 +113,13 @@ impl fmt::Display for MakeError {
 impl std::error::Error for MakeError {}
 
 impl Token {
+    /// The numbers of the enctypes for a token of this one: its own first.
+    pub fn enctypes(&self) -> Vec<i32> {
+        let own = self.secret.kind();
+        let others = ENCTYPES.into_iter().filter(|kind| *kind != own);
+        [own].into_iter().chain(others).map(|kind| kind.0).collect()
+    }
+
     /// A token for who has the cell's key, for ever: what servers call each other with.
     ///
     /// # Errors
