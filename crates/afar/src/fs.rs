@@ -6,6 +6,7 @@
 //! that is no kernel module is in the table too, and says so.
 
 mod acl;
+mod behind;
 mod cache;
 mod cells;
 pub(crate) mod client;
@@ -138,6 +139,16 @@ static SUITE: Suite = Suite {
             Opt::single("blocks", "size in 1K byte blocks (0 => reset)"),
             Opt::flag("reset", "reset size back to boot value"),
         ], cache::set_size),
+        verb!("storebehind" or "sb", "store to server after file close", &[
+            Opt::single("kbytes", "asynchrony for specified names"),
+            Opt::list("files", "specific pathnames").path(),
+            Opt::single("allfiles", "new default (KB)"),
+            Opt::flag("verbose", "show status"),
+            Opt::list("directory", "directories whose write-behind is shown, or set with -set").ours().path(),
+            Opt::list("volume", "the same, for the whole volume that each path is in").ours().path(),
+            Opt::single("set", "always, second, off, or inherit: what is set above counts").ours(),
+            Opt::flag("json", "write JSON, with -directory or -volume").ours(),
+        ], behind::store_behind),
         // ---- servers
         verb!(
             "checkservers",
@@ -284,12 +295,6 @@ static SUITE: Suite = Suite {
         verb!("setclientaddrs" or "sc", "set client network interface addresses", &[
             Opt::list("address", "client network interfaces"),
         ], explained::client_addresses),
-        verb!("storebehind" or "sb", "store to server after file close", &[
-            Opt::single("kbytes", "asynchrony for specified names"),
-            Opt::list("files", "specific pathnames").path(),
-            Opt::single("allfiles", "new default (KB)"),
-            Opt::flag("verbose", "show status"),
-        ], explained::store_behind),
         verb!(
             "uuid",
             "manage the UUID for the cache manager",

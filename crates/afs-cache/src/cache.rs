@@ -119,7 +119,7 @@ pub(crate) struct Shared {
     used: AtomicU64,
     limit: AtomicU64,
     max_files: usize,
-    looks_per_sync: u64,
+    looks_per_sync: AtomicU64,
     /// The number of looks so far.
     looks: AtomicU64,
     /// True if the cache has ended; and the condition that the keeper waits for.
@@ -230,7 +230,7 @@ impl Cache {
             used: AtomicU64::new(0),
             limit: AtomicU64::new(config.limit_bytes),
             max_files: config.max_files.max(1),
-            looks_per_sync: if config.syncs_each_second { 1 } else { LOOKS_PER_SYNC },
+            looks_per_sync: AtomicU64::new(if config.syncs_each_second { 1 } else { LOOKS_PER_SYNC }),
             looks: AtomicU64::new(0),
             ended: Mutex::new(false),
             is_closed: AtomicBool::new(false),
@@ -404,6 +404,11 @@ impl Cache {
     pub fn set_limit(&self, limit_bytes: u64) {
         self.inner.shared.limit.store(limit_bytes, Ordering::Relaxed);
         self.inner.shared.wake.notify_all();
+    }
+
+    /// Has what is dirty synced once a second from now on: see [`Config::syncs_each_second`].
+    pub fn sync_each_second(&self) {
+        self.inner.shared.looks_per_sync.store(1, Ordering::Relaxed);
     }
 
     /// Does the thread's work: writes rows, and removes files beyond the limit.

@@ -20,7 +20,7 @@
 //! - The read that does not wait: `read_at_once` in `src/file/reading.rs`.
 //! - Where a file's data are on the disk, and the slots of small files: [`backing`], `src/backing/file.rs`.
 //!   docs/decisions/0005-slots-for-small-files.md has the reasons.
-//! - Changes of names and attributes that no server has yet: `src/changes.rs`.
+//! - Changes of names and attributes that no server has yet: `src/changes.rs`. What is set for directories and volumes: `src/settings.rs`.
 //! - What a full cache removes: `src/cache/eviction.rs`. What a start finds: `src/cache/start.rs`.
 //! - Tests: `src/tests.rs`, and `src/tests/damage.rs` for what damage does.
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod file;
 mod memory;
 pub mod ranges;
 mod records;
+mod settings;
 
 pub use afs_store::disk::Disk;
 pub use cache::{Cache, Config, Held, Usage};

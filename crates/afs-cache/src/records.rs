@@ -10,6 +10,7 @@
 //! | 5, number of a change | [`crate::Change`] |
 //! | 6, [`FileKey`] of what was made here | [`crate::RealId`] |
 //! | 7, [`FileKey`] of what was put aside and not stored since | nothing |
+//! | 8, [`FileKey`] of a directory, or with zeros behind the volume | what is set for it, see `settings` |
 //!
 //! Each row ends with a checksum of its key and of what is before: a row that a disk has changed must not pass for one that says
 //! which bytes are whose.
@@ -30,6 +31,7 @@ mod table {
     pub(super) const CHANGE: u8 = 5;
     pub(super) const REAL_ID: u8 = 6;
     pub(super) const ASIDE: u8 = 7;
+    pub(super) const SETTING: u8 = 8;
 }
 
 /// Ranges of what is there that a row has at most: the longest count, as what is not in the row is only fetched again
@@ -267,6 +269,16 @@ pub(crate) fn aside(key: FileKey) -> Key {
 /// The prefix of these keys.
 pub(crate) fn all_aside() -> Vec<u8> {
     vec![table::ASIDE]
+}
+
+/// The key of what is set for a directory or a volume.
+pub(crate) fn setting(key: FileKey) -> Key {
+    of_file(table::SETTING, key)
+}
+
+/// The prefix of these keys.
+pub(crate) fn settings() -> Vec<u8> {
+    vec![table::SETTING]
 }
 
 fn of_file(table: u8, key: FileKey) -> Key {

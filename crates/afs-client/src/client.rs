@@ -1,6 +1,7 @@
 //! The client: its beginning, its end, and who its users are. Its parts are put together in [`parts`]. What callers do with it is in
 //! [`names`], [`statuses`] and [`files`], and what `fs` asks in `service`.
 
+mod behind;
 pub(crate) mod callbacks;
 mod device;
 mod files;
@@ -91,6 +92,7 @@ impl Client {
         client.inner.callbacks.offer();
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.mount_points.set_root(root);
+        client.inner.files.load_settings().await?;
         client.inner.changes.replay.load().await?;
         client.inner.files.store_left();
         client.inner.liveness.keep_in_touch();

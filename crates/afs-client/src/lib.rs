@@ -22,7 +22,7 @@
 //! - Which server is asked, and what becomes of tokens: `afs-reach`.
 //! - Which parts hold which others: [`client::parts`]. How much memory each may take: [`memory`].
 //! - The answers to servers: [`client::callbacks`]; to `cmdebug`: `src/service/debug.rs`.
-//! - The answers to `fs`: [`service::control`], `src/service/control/answers.rs`, and
+//! - The answers to `fs`: [`service::control`], `src/service/control/answers.rs`, to `fs storebehind` `src/service/control/behind.rs`, and
 //!   `src/service/control/places.rs` for too many connections.
 //! - What a client sees while a volume is moved or released: `tests/moves.rs`.
 
@@ -44,6 +44,7 @@ pub use afs_reach::users;
 pub use afs_view::data::locks::LockKind;
 pub use afs_view::data::open_file::{OpenFile, OpenFlags};
 pub use afs_view::data::read::DataOf;
+pub use afs_view::data::store_behind::{BehindOf, Setting};
 pub use afs_view::data::streams;
 pub use afs_view::data::write_behind::WriteBehind;
 pub use afs_view::events::{Audience, Change, Changed, Notice, Notices, Pending};

@@ -20,6 +20,7 @@ mod rounds;
 mod rxgk;
 mod servers;
 mod statuses;
+mod store_behind;
 mod stores;
 mod support;
 mod tokens;

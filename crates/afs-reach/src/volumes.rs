@@ -26,7 +26,7 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Makes the table. What is known of a volume counts without its server for at most `offline_max`.
+    /// Makes the table. What is known of a volume counts without its server for at most `offline_max`, unless that is set for it.
     pub fn new(offline_max: Duration) -> Self {
         Self { all: RwLock::default(), offline_max }
     }
@@ -35,7 +35,11 @@ impl Volumes {
     pub fn get_or_add(&self, cell: CellIndex, volume: VolumeId) -> Arc<Volume> {
         self.get(cell, volume).unwrap_or_else(|| {
             let mut volumes = self.all.write().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(Volume { offline_max: self.offline_max, ..Volume::default() });
+            let new = || {
+                let new = Volume::default();
+                new.set_offline_max(self.offline_max);
+                Arc::new(new)
+            };
             Arc::clone(volumes.entry((cell, volume)).or_insert_with(new))
         })
     }
@@ -65,8 +69,8 @@ pub struct Volume {
     away_until: AtomicU64,
     /// True if it is a read-only or backup volume.
     is_read_only: AtomicBool,
-    /// The time for which what is known of it counts without its server; none by default.
-    offline_max: Duration,
+    /// The time for which what is known of it counts without its server, in nanoseconds; none by default.
+    offline_max: AtomicU64,
 }
 
 impl Volume {
@@ -92,7 +96,12 @@ impl Volume {
 
     /// The time for which what was promised of it counts beyond its end while the server that promised it is known to be away.
     pub fn offline_max(&self) -> Duration {
-        self.offline_max
+        Duration::from_nanos(self.offline_max.load(Ordering::Relaxed))
+    }
+
+    /// Sets that time.
+    pub fn set_offline_max(&self, max: Duration) {
+        self.offline_max.store(u64::try_from(max.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// True if it is a read-only or backup volume, as far as known.

@@ -20,7 +20,7 @@
 //!   [`names::links`].
 //! - Which version of a file is read: [`data::files`]; `may_be_mixed` in [`data::fetch`] keeps a read from mixing two releases of a
 //!   volume. How many calls fetch: [`data::fetch`], [`data::fetch::pace`], [`data::fetch::readahead`], [`data::fetch::prefetch`].
-//! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`, after a close that does not wait: [`data::write_behind`]; how they travel: [`data::streams`]. Locks:
+//! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`, after a close that does not wait: [`data::write_behind`]; where that is so: [`data::store_behind`]; how they travel: [`data::streams`]. Locks:
 //!   [`data::locks`]; `crates/afs-client/tests/locks.rs`.
 //! - Who is told of a change, and who waits for that: [`events`].
 

@@ -25,11 +25,13 @@ pub(crate) const ENOENT: i32 = 2;
 pub(crate) const EIO: i32 = 5;
 pub(crate) const EACCES: i32 = 13;
 pub(crate) const EEXIST: i32 = 17;
+pub(crate) const ENOTDIR: i32 = 20;
 pub(crate) const EINVAL: i32 = 22;
 pub(crate) const EMFILE: i32 = 24;
 pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const EROFS: i32 = 30;
 pub(crate) const EDOM: i32 = 33;
+pub(crate) const EOPNOTSUPP: i32 = 95;
 pub(crate) const ESRCH: i32 = 3;
 
 impl From<afs_control::Failure> for Failure {

@@ -86,18 +86,6 @@ pub(super) fn client_addresses(fs: &Fs, _: &Given) -> u8 {
     refuse(fs, "servers are told all addresses of this machine; NetInfo and NetRestrict choose among them")
 }
 
-/// `fs storebehind`.
-pub(super) fn store_behind(fs: &Fs, given: &Given) -> u8 {
-    if given.has("kbytes") || given.has("allfiles") {
-        return refuse(fs, "close waits for the store, so that its errors can be told");
-    }
-    for file in given.values("files") {
-        say!(fs.printer, "Will store {} according to default.\n", file.display());
-    }
-    say!(fs.printer, "Default store asynchrony is 0 kbytes.\n");
-    0
-}
-
 /// `fs uuid`.
 pub(super) fn uuid(fs: &Fs, _: &Given) -> u8 {
     refuse(fs, "the client makes its UUID when it is started with an empty cache folder")
@@ -108,7 +96,7 @@ fn needless(fs: &Fs, why: &str) -> u8 {
     0
 }
 
-fn refuse(fs: &Fs, why: &str) -> u8 {
+pub(super) fn refuse(fs: &Fs, why: &str) -> u8 {
     complain!(fs.printer, "fs: not done: {why}\n");
     FAILURE
 }

@@ -57,7 +57,8 @@ impl Shared {
         self.save_all()?;
         if self.store.wants_checkpoint() {
             self.store.checkpoint().map_err(&failed)?;
-        } else if (self.looks.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.looks_per_sync)
+        } else if (self.looks.fetch_add(1, Ordering::Relaxed) + 1)
+            .is_multiple_of(self.looks_per_sync.load(Ordering::Relaxed))
             && !lock(&self.index).dirty.is_empty()
         {
             self.store.sync_all().map_err(&failed)?;

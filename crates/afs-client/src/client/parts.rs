@@ -29,6 +29,7 @@ use afs_view::data::locks::Locks;
 use afs_view::data::locks::calls::LockCalls;
 use afs_view::data::open_files::OpenFiles;
 use afs_view::data::streams::Streams;
+use afs_view::data::write_behind;
 use afs_view::dependents::Dependents;
 use afs_view::events::Invalidations;
 use afs_view::names::changes::Changes;
@@ -138,7 +139,7 @@ pub(super) fn assemble(
         &dynamic_root,
         config.fakestat,
         SysNames::new(config.sysnames.clone()),
-        config.write_behind,
+        write_behind::Options { mode: config.write_behind, offline_max: config.offline_max },
     );
     let prefetch = Arc::new(Prefetch {
         readings: Readings::default(),

@@ -8,6 +8,7 @@
 //! the whole cache also for the user who runs the client.
 
 mod answers;
+mod behind;
 mod pags;
 mod peer;
 mod places;

@@ -28,7 +28,7 @@ use crate::data::open_files::OpenFiles;
 use crate::data::room::Rooms;
 use crate::data::streams::Streams;
 use crate::data::write::{WriterGuard, noted};
-use crate::data::write_behind::{Behind, WriteBehind};
+use crate::data::write_behind::{Behind, Options};
 use crate::events::Invalidations;
 use crate::journal::Journal;
 use crate::vnodes::attributes::Statuses;
@@ -140,7 +140,7 @@ impl Files {
         statuses: Arc<Statuses>,
         streams: Streams,
         open_files: Arc<OpenFiles>,
-        (write_behind, journal): (Option<WriteBehind>, Arc<Journal>),
+        (write_behind, journal): (Options, Arc<Journal>),
     ) -> Self {
         Self {
             cache,

@@ -1,6 +1,6 @@
 //! The data of files, and files that are open: which version of a file the cache has ([`files`]), fetching what is
 //! missing ([`fetch`]), the streams of data from and to servers ([`streams`]), reading ([`read`]), writing ([`mod@write`]) and storing what was written ([`write_back`]), after a
-//! close that does not wait for it too ([`write_behind`], with the room that volumes have left in `room.rs`), handles
+//! close that does not wait for it too ([`write_behind`], where [`store_behind`] says so, with the room that volumes have left in `room.rs`), handles
 //! ([`open_file`]), which files are open and keep living without a name ([`open_files`]), and locks ([`locks`]).
 //!
 //! How bytes lie on the disk is left to the crate `afs-cache`; how a server is reached, to `afs-reach`.
@@ -12,6 +12,7 @@ pub mod open_file;
 pub mod open_files;
 pub mod read;
 mod room;
+pub mod store_behind;
 pub mod streams;
 pub(crate) mod write;
 mod write_back;

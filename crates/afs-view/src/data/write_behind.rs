@@ -8,6 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use afs_cache::CacheFile;
 use afs_wire::ids::{AFSPATHMAX, AfsTime, Uniquifier, VnodeNumber};
@@ -16,6 +17,7 @@ use futures_util::future::join_all;
 
 use crate::data::files::{FileData, Files, local, lock};
 use crate::data::open_file::OpenFile;
+use crate::data::store_behind::Settings;
 use crate::data::write::noted;
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
@@ -36,11 +38,20 @@ pub enum WriteBehind {
     Second,
 }
 
+/// How a client with write-behind is set up.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// What counts where nothing else is set; `None`: a close waits for the server.
+    pub mode: Option<WriteBehind>,
+    /// The time for which what is known counts without its server, in volumes with write-behind.
+    pub offline_max: Duration,
+}
+
 /// The files that were closed and are to be stored.
 #[derive(Debug)]
 pub(crate) struct Behind {
-    /// `None`: a close waits for the server.
-    mode: Option<WriteBehind>,
+    pub(super) settings: Settings,
+    pub(super) offline_max: Duration,
     closed: Mutex<Closed>,
 }
 
@@ -61,8 +72,9 @@ struct OfServer {
 }
 
 impl Behind {
-    pub(crate) fn new(mode: Option<WriteBehind>) -> Self {
-        Self { mode, closed: Mutex::default() }
+    pub(crate) fn new(options: Options) -> Self {
+        let Options { mode, offline_max } = options;
+        Self { settings: Settings::new(mode), offline_max, closed: Mutex::default() }
     }
 }
 
@@ -74,8 +86,9 @@ impl OpenFile {
     ///
     /// As [`Self::flush`]; the cache's; the server's for a quota that is used up, where it cannot be asked.
     pub async fn close(&self) -> Result<(), Error> {
-        match self.files().behind.mode {
-            Some(mode) if self.data.is_dirty() && self.data.may_wait(self.files(), self.user()) => {
+        let dirty = self.data.is_dirty().then(|| self.files().behind_at(self.data.vnode.fid));
+        match dirty.flatten() {
+            Some(mode) if self.data.may_wait(self.files(), self.user()) => {
                 if !self.files().has_room_there(&self.data, self.user()) {
                     return match self.data.vnode.is_offline(self.files().now()) {
                         true => Err(Files::no_room(self.data.vnode.fid)),
@@ -156,11 +169,6 @@ impl FileData {
 }
 
 impl Files {
-    /// True if changes need not wait for the server.
-    pub(crate) fn is_write_behind(&self) -> bool {
-        self.behind.mode.is_some()
-    }
-
     /// Bytes that were closed and wait to be stored.
     pub(super) fn bytes_behind(&self) -> u64 {
         lock(&self.behind.closed).bytes

@@ -27,7 +27,7 @@ use rxgen::Rpc;
 use crate::data::files::Files;
 use crate::data::open_files::OpenFiles;
 use crate::data::streams::Streams;
-use crate::data::write_behind::WriteBehind;
+use crate::data::write_behind::Options;
 use crate::journal::{Journal, Replay};
 use crate::names::directory::Directories;
 use crate::names::dynroot::DynamicRoot;
@@ -106,7 +106,7 @@ impl Changes {
         dynamic_root: &Arc<DynamicRoot>,
         is_fakestat: bool,
         sysnames: SysNames,
-        write_behind: Option<WriteBehind>,
+        write_behind: Options,
     ) -> Arc<Self> {
         let vnodes = &statuses.vnodes;
         let streams = Streams::new(Arc::clone(statuses));

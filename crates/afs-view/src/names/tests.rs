@@ -18,6 +18,7 @@ use rx_security::Level;
 
 use crate::data::locks::Locks;
 use crate::data::locks::calls::LockCalls;
+use crate::data::write_behind::Options;
 use crate::dependents::Dependents;
 use crate::events::Invalidations;
 use crate::names::changes::Changes;
@@ -90,7 +91,8 @@ impl World {
         let dynamic_root = Arc::new(DynamicRoot::new(Arc::clone(&calls.cells), Vec::new(), AfsTime(7)));
         let cache = Cache::in_memory(afs_cache::Config::new(1 << 20)).unwrap();
         let sysnames = SysNames::new(vec!["linux".to_owned()]);
-        let parts = Changes::new(&calls, &statuses, cache, &dynamic_root, is_fakestat, sysnames, None);
+        let parts =
+            Changes::new(&calls, &statuses, cache, &dynamic_root, is_fakestat, sysnames, Options::default());
         let responder = Responder { resets: server.resets(), server };
         let now = parts.calls.runtime.now();
         Self { sim, parts, responder, now }

@@ -153,6 +153,17 @@ impl LocalIds {
         }
     }
 
+    /// The fid by which the server knows something, if it has made it by now; else ours.
+    pub(crate) fn real_or_own(&self, fid: Fid) -> Fid {
+        if !is_local(fid) {
+            return fid;
+        }
+        match self.lock().real.get(&fid) {
+            Some(Real::Known(real)) => fid.sibling(*real),
+            Some(Real::Waits { .. } | Real::Never(_)) | None => fid,
+        }
+    }
+
     /// True if the server knows nothing of it yet.
     pub(crate) fn is_to_be_made(&self, fid: Fid) -> bool {
         is_local(fid) && matches!(self.lock().real.get(&fid), Some(Real::Waits { .. }))

@@ -174,6 +174,9 @@ impl Vnodes {
     pub(crate) fn keep_pages(&self, vnode: &Vnode, pages: Pages) -> Pages {
         let size = pages.directory.bytes().len();
         let pages = vnode.set_pages(self.as_shown(vnode.fid, pages));
+        if let Some(dir) = pages.directory.lookup(b"..").filter(|_| !vnode.fid.is_root()) {
+            vnode.set_parent(dir.fid);
+        }
         let mut kept = self.kept_pages.lock().unwrap_or_else(PoisonError::into_inner);
         kept.queue.push_back(vnode.fid);
         kept.bytes += size;

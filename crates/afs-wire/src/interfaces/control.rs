@@ -75,6 +75,18 @@ wire_enum! {
         /// Those of all cells.
         2 ALL;
     }
+
+    /// What is set about waiting for the server, with write-behind.
+    enum StoreBehind: u32 {
+        /// Nothing: what is set above counts.
+        0 INHERIT;
+        /// Closes and changes of names wait for the server.
+        1 OFF;
+        /// They do not, and what was closed outlasts a loss of power.
+        2 ALWAYS;
+        /// They do not, and a loss of power takes at most the last seconds of what was closed.
+        3 SECOND;
+    }
 }
 
 wire_bits! {
@@ -406,6 +418,16 @@ interface! {
         73 SetRxgk (token: GivenRxgk);
         /// The caller's token of rxgk for the cell of exactly this name, with its secret. `ENOTCONN` where there is none.
         74 GetRxgk (cell: Name) -> (token: GivenRxgk);
+
+        // ---- write-behind
+
+        /// What is set for a directory, for its volume, and for the mount; and what counts in the directory, `OFF` or a mode.
+        80 GetStoreBehind (dir: Place)
+            -> (own: StoreBehind, volume: StoreBehind, mount: StoreBehind, counts: StoreBehind);
+        /// Sets it for a directory and what is below it in the volume, or for the volume of a directory. For the superuser, the user who runs the
+        /// client, and those who may administer the directory, or the root directory of the volume. `EROFS` for a volume that nobody writes to,
+        /// `EOPNOTSUPP` if the client has no cache folder.
+        81 SetStoreBehind (dir: Place, is_volume: bool, setting: StoreBehind);
     }
 }
 

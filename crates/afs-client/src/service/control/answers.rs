@@ -42,9 +42,11 @@ macro_rules! answer {
     };
 }
 
+pub(super) use answer;
+
 impl Session {
     /// Returns the vnode that is meant: for a mount point, the directory that is mounted.
-    async fn fid(&self, place: &Place) -> Answer<Fid> {
+    pub(super) async fn fid(&self, place: &Place) -> Answer<Fid> {
         let cell = self.cell(&place.cell).await?;
         let fid = self.client.inner.vnodes.local_ids.shown(Fid::new(cell, place.fid));
         self.client.target(self.user, fid).await.map_err(failed)
@@ -71,7 +73,7 @@ impl Session {
     }
 
     /// Refuses everybody but the superuser and the user who runs the client.
-    fn check_owner(&self) -> Answer<()> {
+    pub(super) fn check_owner(&self) -> Answer<()> {
         if self.uid == self.owner { Ok(()) } else { self.check_superuser() }
     }
 
@@ -81,11 +83,11 @@ impl Session {
     }
 }
 
-const fn errno(errno: Errno) -> Abort {
+pub(super) const fn errno(errno: Errno) -> Abort {
     Abort(errno.0)
 }
 
-fn failed(error: Error) -> Abort {
+pub(super) fn failed(error: Error) -> Abort {
     tracing::debug!(%error, "asked for through the control socket");
     match error {
         // Words of their own in `fs`: a cell, or a volume, that is not there.

@@ -251,9 +251,8 @@ impl Changes {
                 if fid.vnode.is_directory() {
                     // Its `..` is another now.
                     moved.forget();
-                } else {
-                    moved.set_parent(to.dir.in_volume());
                 }
+                moved.set_parent(to.dir.in_volume());
             }
         }
         if let Some(replaced) = replaced {

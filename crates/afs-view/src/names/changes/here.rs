@@ -49,7 +49,7 @@ impl Changes {
 
     /// The pages of a directory, if a change in it may be made here.
     fn pages_to_change(&self, user: User, changing: &Changing, needed: Rights) -> Option<Pages> {
-        if !self.files.is_write_behind()
+        if self.files.behind_at(changing.dir).is_none()
             || self.replay.journal.is_full()
             || self.replay.is_behind(changing.dir)
         {
@@ -256,7 +256,7 @@ impl Changes {
     }
 
     fn can_be_set_here(&self, user: User, fid: Fid, set: SetStatus) -> bool {
-        if !self.files.is_write_behind()
+        if self.files.behind_at(fid).is_none()
             || self.replay.journal.is_full()
             || self.replay.is_behind(fid)
             || set.length.is_some()

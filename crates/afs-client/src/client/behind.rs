@@ -1,0 +1,40 @@
+//! The client's verbs on write-behind, for `fs storebehind`: where closes and changes of names do not wait for the server.
+
+use super::Client;
+use afs_reach::error::Error;
+use afs_reach::fid::{Fid, User};
+use afs_view::data::store_behind::{BehindOf, Setting};
+
+/// Directories above one another that are looked at: a path cannot have more, as it has 4,095 bytes at most.
+const DEPTH_MAX: usize = 2048;
+
+impl Client {
+    /// What is set for a directory, and what counts there.
+    ///
+    /// # Errors
+    ///
+    /// Those of finding the directories above it, where they are not known.
+    pub async fn behind_of(&self, user: User, dir: Fid) -> Result<BehindOf, Error> {
+        let mut at = dir;
+        for _ in 0..DEPTH_MAX {
+            if at.is_root() {
+                break;
+            }
+            at = self.read_dir(user, at).await?.parent();
+        }
+        Ok(self.inner.files.behind_of(dir))
+    }
+
+    /// Sets write-behind for a directory and what is below it in its volume, or for the directory's volume; `None`: what is set above counts. It
+    /// is kept over restarts of the client. What waits for a server goes on to be sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for a client whose cache is in memory; too much is set; the cache's.
+    pub async fn set_behind(&self, dir: Fid, is_volume: bool, setting: Option<Setting>) -> Result<(), Error> {
+        if self.config().cache.is_none() {
+            return Err(Error::Unsupported { what: "write-behind without a cache folder" });
+        }
+        self.inner.files.set_behind(dir, is_volume, setting).await
+    }
+}
