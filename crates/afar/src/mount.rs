@@ -14,7 +14,7 @@ use crate::{
 };
 use afs_client::config::Cache;
 use afs_client::join::Device;
-use afs_client::{Client, Config, WriteBehind, memory};
+use afs_client::{Client, Config, Fsync, WriteBehind, memory};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
 use afs_dns::SystemResolver;
 use afs_fuse::{Mount, Options, Owner};
@@ -54,7 +54,7 @@ pub(crate) const ABOUT: &str = "runs the client, which mounts the cells that the
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
-pub(super) const OURS: [Opt; 15] = [
+pub(super) const OURS: [Opt; 16] = [
     Opt::single("config", "folder with ThisCell and CellServDB, as -confdir; default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache, as -cachedir").ours(),
     Opt::single("cache-size", "limit of the cache, such as 10G").ours(),
@@ -84,7 +84,12 @@ pub(super) const OURS: [Opt; 15] = [
     .ours(),
     Opt::single(
         "offline-max",
-        "days for which -write-behind shows what it knows while a server is away, 0 to 365; default 7",
+        "days for which the client shows what it knows of write-behind trees while a server is away, 0 to 365; default 7",
+    )
+    .ours(),
+    Opt::single(
+        "fsync",
+        "what fsync means in write-behind trees: server, or journal-when-away (default): once the server has been away for 5 seconds, fsync returns when this machine's disk has the data",
     )
     .ours(),
     Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),
@@ -178,9 +183,9 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     client.write_behind = given.word("write-behind").map(write_behind).transpose()?;
     if let Some(text) = given.word("offline-max") {
         client.offline_max = days(text)?;
-        if client.write_behind.is_none() {
-            return Err("--offline-max has no effect without --write-behind: give both, or none".to_owned());
-        }
+    }
+    if let Some(text) = given.word("fsync") {
+        client.fsync = fsync(text)?;
     }
     if let Some(dynroot) = settings.dynroot {
         client.dynroot = dynroot;
@@ -239,6 +244,15 @@ fn write_behind(text: &str) -> Result<WriteBehind, String> {
         "always" => Ok(WriteBehind::Always),
         "second" => Ok(WriteBehind::Second),
         _ => Err(format!("--write-behind {text}: always or second is expected")),
+    }
+}
+
+/// The meaning of `fsync` that an option asks for.
+fn fsync(text: &str) -> Result<Fsync, String> {
+    match text {
+        "server" => Ok(Fsync::Server),
+        "journal-when-away" => Ok(Fsync::JournalWhenAway),
+        _ => Err(format!("--fsync {text}: server or journal-when-away is expected")),
     }
 }
 

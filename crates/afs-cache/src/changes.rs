@@ -84,6 +84,12 @@ pub enum What<F> {
         /// The time of modification, in seconds since 1970.
         modified: Option<u32>,
     },
+    /// A program was told that a file is safe, while its server was away: all that was changed and closed in the volume before goes first, and
+    /// what comes after waits.
+    Sync {
+        /// The file.
+        of: F,
+    },
 }
 
 /// A change that was made here.
@@ -126,6 +132,7 @@ impl<F> Change<F> {
                 is_barrier,
             },
             What::Set { of, mode, modified } => What::Set { of: id(of)?, mode, modified },
+            What::Sync { of } => What::Sync { of: id(of)? },
         };
         Some(Change { writer: self.writer, time: self.time, what })
     }
@@ -140,6 +147,7 @@ mod kind {
     pub(super) const REMOVE: u8 = 5;
     pub(super) const RENAME: u8 = 6;
     pub(super) const SET: u8 = 7;
+    pub(super) const SYNC: u8 = 8;
 }
 
 fn put_key(value: Value, key: FileKey) -> Value {
@@ -209,6 +217,7 @@ impl Change<FileKey> {
             What::Set { of, mode, modified } => {
                 put_some(put_some(put_key(value.u8(kind::SET), *of), *mode), *modified)
             }
+            What::Sync { of } => put_key(value.u8(kind::SYNC), *of),
         };
         value.0
     }
@@ -238,6 +247,7 @@ impl Change<FileKey> {
                 What::Rename { from, to, of, replaced, is_barrier }
             }
             kind::SET => What::Set { of: key_of(f)?, mode: some_of(f)?, modified: some_of(f)? },
+            kind::SYNC => What::Sync { of: key_of(f)? },
             _ => return Err(f.bad("is of an unknown kind")),
         };
         match f.is_empty() {
@@ -396,6 +406,7 @@ mod tests {
             rename(None),
             rename(Some(key(5))),
             What::Set { of: key(3), mode: Some(0o600), modified: None },
+            What::Sync { of: key(3) },
         ];
         for what in all {
             let change = Change { writer: Writer::new(1000, "alice".into()), time: 9, what };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use afs_cache::Disk;
 use afs_config::{CellAliases, CellName, CellServDb, ClientFolder};
 use afs_dns::Resolver;
+use afs_view::data::fsync::Fsync;
 use afs_view::data::write_behind::WriteBehind;
 use afs_view::events::HANDLING_MAX;
 use afs_view::vnodes::suspended::LAPSE;
@@ -90,6 +91,8 @@ pub struct Config {
     /// A close returns when what was written is safe in the cache folder, and the server gets it soon after (docs/semantics.md). Default
     /// `None`: it waits for the server.
     pub write_behind: Option<WriteBehind>,
+    /// What an `fsync` means in directories with write-behind. Default: it waits for the server, unless that has been away for 5 seconds.
+    pub fsync: Fsync,
     /// The time for which a client with write-behind answers from what it knows while a server is known to be away, beyond the end of
     /// the server's promises and of users' tokens. Default 7 days; zero: not at all.
     pub offline_max: Duration,
@@ -171,6 +174,7 @@ impl Config {
             packet_bytes: 0,
             data_bytes: 0,
             write_behind: None,
+            fsync: Fsync::default(),
             offline_max: OFFLINE_MAX,
             cache: None,
             cache_disk: None,

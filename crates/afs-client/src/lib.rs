@@ -41,6 +41,7 @@ pub use afs_reach::join;
 pub use afs_reach::pags::groups_of;
 pub use afs_reach::table::ServerKind;
 pub use afs_reach::users;
+pub use afs_view::data::fsync::Fsync;
 pub use afs_view::data::locks::LockKind;
 pub use afs_view::data::open_file::{OpenFile, OpenFlags};
 pub use afs_view::data::read::DataOf;

@@ -4,6 +4,7 @@ mod answers_lost;
 mod data;
 mod deaths;
 mod dns;
+mod fsync_away;
 mod kept_tokens;
 mod locks;
 mod moves;

@@ -185,6 +185,11 @@ pub enum Error {
         /// The file.
         fid: Fid,
     },
+    /// The server, which alone can keep others from a lock, is away.
+    NoLock {
+        /// The file.
+        fid: Fid,
+    },
     /// A file too large for the protocol or the server.
     TooLarge {
         /// The file.
@@ -263,6 +268,7 @@ impl Error {
             Self::NoVolume { .. } | Self::NoSite { .. } | Self::BadMountPoint { .. } => Errno::ENODEV,
             Self::MountLoop { .. } => Errno::ELOOP,
             Self::Locked { .. } => Errno::EAGAIN,
+            Self::NoLock { .. } => Errno::ENOLCK,
             Self::TooLarge { .. } => Errno::EFBIG,
             Self::Unsupported { .. } => Errno::EOPNOTSUPP,
             Self::Local { source, .. } => Errno(source.raw_os_error().unwrap_or(Errno::EIO.0)),
@@ -350,6 +356,7 @@ impl fmt::Display for Error {
             Self::MountLoop { fid } => write!(f, "the mount point {fid} leads back to itself"),
             Self::BadMountPoint { fid, text } => write!(f, "the mount point {fid} reads {text:?}"),
             Self::Locked { fid } => write!(f, "{fid} is locked by another"),
+            Self::NoLock { fid } => write!(f, "{fid} cannot be locked while its server is away"),
             Self::TooLarge { fid } => write!(f, "{fid} would be too large"),
             Self::Invalid { what } => f.write_str(what),
             Self::Unsupported { what } => write!(f, "{what} cannot be done in AFS"),

@@ -221,6 +221,14 @@ impl Locations {
         site.map_or(Queue::Volume(cell, volume), |site| Queue::Server(site.server.id))
     }
 
+    /// The time since when none of the servers that have a volume answers, as far as is known.
+    pub fn away_since(&self, cell: CellIndex, volume: VolumeId) -> Option<Instant> {
+        let entry = self.lock().by_id.get(&(cell, volume)).map(Arc::clone)?;
+        let servers = entry.servers_of(entry.kind_of(volume)?);
+        let since: Option<Vec<_>> = servers.iter().map(|server| server.down_since()).collect();
+        since?.into_iter().max()
+    }
+
     /// True if somebody works on the volume of an id, as the VLDB said last.
     pub(crate) fn is_worked_on(&self, cell: CellIndex, volume: VolumeId) -> bool {
         self.lock().by_id.get(&(cell, volume)).is_some_and(|entry| entry.is_worked_on())

@@ -139,7 +139,11 @@ pub(super) fn assemble(
         &dynamic_root,
         config.fakestat,
         SysNames::new(config.sysnames.clone()),
-        write_behind::Options { mode: config.write_behind, offline_max: config.offline_max },
+        write_behind::Options {
+            mode: config.write_behind,
+            offline_max: config.offline_max,
+            fsync: config.fsync,
+        },
     );
     let prefetch = Arc::new(Prefetch {
         readings: Readings::default(),

@@ -24,6 +24,7 @@ use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
 use crate::data::fetch::{Fetching, ServerPace};
+use crate::data::fsync::Recorder;
 use crate::data::open_files::OpenFiles;
 use crate::data::room::Rooms;
 use crate::data::streams::Streams;
@@ -67,6 +68,8 @@ pub struct Files {
     pub(super) rooms: Rooms,
     /// What was changed here of names.
     pub(super) journal: Arc<Journal>,
+    /// Weak, as it has this.
+    pub(super) recorder: Weak<dyn Recorder>,
     /// Files whose data were put aside since they were stored last.
     pub(crate) put_aside: Mutex<HashSet<Fid>>,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
@@ -141,6 +144,7 @@ impl Files {
         streams: Streams,
         open_files: Arc<OpenFiles>,
         (write_behind, journal): (Options, Arc<Journal>),
+        recorder: Weak<dyn Recorder>,
     ) -> Self {
         Self {
             cache,
@@ -154,6 +158,7 @@ impl Files {
             behind: Behind::new(write_behind),
             rooms: Rooms::default(),
             journal,
+            recorder,
             put_aside: Mutex::default(),
             open: Mutex::default(),
             paces: Mutex::default(),

@@ -214,18 +214,6 @@ impl OpenFile {
         Ok(())
     }
 
-    /// The same, and the server has it on its disk. What was closed before of the volume's files, with write-behind, is at the server too.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::flush`].
-    pub async fn fsync(&self) -> Result<(), Error> {
-        if self.data.is_dirty() {
-            self.data.store(self.user(), true).await?;
-        }
-        self.files().store_closed(self.fid()).await
-    }
-
     /// Lets the kernel write to [`Self::backing`] by itself: what it has written is found out by [`Self::note_lent`].
     ///
     /// # Errors

@@ -199,10 +199,10 @@ impl StoreSource for Source<'_> {
 impl FileData {
     /// Stores in the background while the file is written on.
     pub(super) fn store_ahead(self: &Arc<Self>, user: User) {
-        if self.is_storing_ahead.swap(true, Ordering::AcqRel) {
+        let Ok(files) = self.files() else { return };
+        if files.is_held_back(self.vnode.fid) || self.is_storing_ahead.swap(true, Ordering::AcqRel) {
             return;
         }
-        let Ok(files) = self.files() else { return };
         let data = Arc::clone(self);
         files.calls.runtime.spawn(Box::pin(async move {
             // An error is kept for close; the writer's next store meets it again.

@@ -16,6 +16,7 @@ use afs_wire::status::{AfsFetchStatus, FileType};
 use futures_util::future::join_all;
 
 use crate::data::files::{FileData, Files, local, lock};
+use crate::data::fsync::{Fsync, Late};
 use crate::data::open_file::OpenFile;
 use crate::data::store_behind::Settings;
 use crate::data::write::noted;
@@ -45,6 +46,8 @@ pub struct Options {
     pub mode: Option<WriteBehind>,
     /// The time for which what is known counts without its server, in volumes with write-behind.
     pub offline_max: Duration,
+    /// What an `fsync` means with write-behind.
+    pub fsync: Fsync,
 }
 
 /// The files that were closed and are to be stored.
@@ -52,6 +55,8 @@ pub struct Options {
 pub(crate) struct Behind {
     pub(super) settings: Settings,
     pub(super) offline_max: Duration,
+    pub(super) fsync: Fsync,
+    pub(super) late: Mutex<Late>,
     closed: Mutex<Closed>,
 }
 
@@ -73,8 +78,9 @@ struct OfServer {
 
 impl Behind {
     pub(crate) fn new(options: Options) -> Self {
-        let Options { mode, offline_max } = options;
-        Self { settings: Settings::new(mode), offline_max, closed: Mutex::default() }
+        let Options { mode, offline_max, fsync } = options;
+        let (late, closed) = Default::default();
+        Self { settings: Settings::new(mode), offline_max, fsync, late, closed }
     }
 }
 
@@ -92,21 +98,22 @@ impl OpenFile {
                 if !self.files().has_room_there(&self.data, self.user()) {
                     return match self.data.vnode.is_offline(self.files().now()) {
                         true => Err(Files::no_room(self.data.vnode.fid)),
-                        false => self.flush().await,
+                        false => self.flush_after_syncs().await,
                     };
                 }
+                self.files().note_closed(&self.data);
                 self.data.promise(mode).await?;
                 self.files().store_behind(&self.data, self.user());
                 Ok(())
             }
-            _ => self.flush().await,
+            _ => self.flush_after_syncs().await,
         }
     }
 }
 
 impl FileData {
     /// True if a close need not wait for the store of what was written.
-    fn may_wait(&self, files: &Files, user: User) -> bool {
+    pub(super) fn may_wait(&self, files: &Files, user: User) -> bool {
         if self.is_unsettled.load(Ordering::Acquire) || self.is_removed() {
             return false;
         }
@@ -118,7 +125,7 @@ impl FileData {
             && files.has_room_behind()
     }
 
-    async fn promise(&self, mode: WriteBehind) -> Result<(), Error> {
+    pub(super) async fn promise(&self, mode: WriteBehind) -> Result<(), Error> {
         let Some(file) = self.current() else { return Ok(()) };
         let written = self.written_at().0;
         let promised = match mode {
@@ -261,7 +268,7 @@ impl Files {
     }
 
     /// Has a file stored soon.
-    fn store_behind(self: &Arc<Self>, data: &Arc<FileData>, user: User) {
+    pub(super) fn store_behind(self: &Arc<Self>, data: &Arc<FileData>, user: User) {
         let fid = data.vnode.fid;
         let queue = self.calls.locations.queue_of(fid.cell, fid.volume);
         let mut closed = lock(&self.behind.closed);
@@ -281,6 +288,9 @@ impl Files {
         self.calls.runtime.spawn(Box::pin(async move {
             while let Some(files) = me.upgrade() {
                 let Some((data, user)) = files.next_behind(queue) else { return };
+                if files.hold_back(&data, user) {
+                    continue;
+                }
                 if let Err(error) = data.store(user, false).await {
                     tracing::debug!(fid = %data.vnode.fid, %error, "storing what was closed");
                 }
@@ -323,7 +333,7 @@ impl Files {
     }
 
     /// What was closed in the volume of a file, also in an earlier run.
-    fn promised_in(self: &Arc<Self>, fid: Fid) -> Result<Vec<Arc<FileData>>, Error> {
+    pub(super) fn promised_in(self: &Arc<Self>, fid: Fid) -> Result<Vec<Arc<FileData>>, Error> {
         let place = self.key(fid)?;
         let mut promised = self.cache.dirty_files();
         promised.retain(|file| {

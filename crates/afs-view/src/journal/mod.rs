@@ -49,6 +49,8 @@ struct State {
     entries: BTreeMap<u64, Entry>,
     /// Changes that have failed and wait for their next attempt.
     stalled: BTreeSet<u64>,
+    /// The changes that are syncs: most of the time none.
+    syncs: BTreeMap<(CellIndex, VolumeId), BTreeSet<u64>>,
     next: u64,
     /// Counts attempts that have failed.
     failures: u64,
@@ -100,6 +102,9 @@ impl Journal {
         let mut state = lock(&self.state);
         state.next = state.next.max(number);
         state.order.add(number, order::uses(&change));
+        if let What::Sync { of } = change.what {
+            state.syncs.entry((of.cell, of.volume)).or_default().insert(number);
+        }
         state.entries.insert(number, Entry { change, user, may_be_done, failure: None });
     }
 
@@ -107,6 +112,13 @@ impl Journal {
     pub(crate) fn is_unsure(&self, fid: Fid) -> bool {
         let state = lock(&self.state);
         state.order.users(&Thing::Vnode(fid)).iter().any(|number| state.entries[number].may_be_done)
+    }
+
+    /// The numbers of the first and the last sync that waits in a volume.
+    pub(crate) fn syncs(&self, fid: Fid) -> Option<(u64, u64)> {
+        let state = lock(&self.state);
+        let syncs = state.syncs.get(&(fid.cell, fid.volume))?;
+        Some((*syncs.first()?, *syncs.last()?))
     }
 
     /// True if a change waits that removes a file.

@@ -47,6 +47,7 @@ pub(super) fn uses(change: &Change<Fid>) -> Vec<(Thing, bool)> {
             uses
         }
         What::Set { of, .. } => vec![(Thing::Vnode(*of), true), volume(*of, false)],
+        What::Sync { of } => vec![(Thing::Vnode(*of), true), volume(*of, true)],
     }
 }
 
@@ -55,7 +56,7 @@ pub(super) fn is_about_only(change: &Change<Fid>, fid: Fid) -> bool {
     match &change.what {
         What::Make { made, kind, .. } => *made == fid && *kind != NewKind::Directory,
         What::Set { of, .. } => *of == fid,
-        What::Link { .. } | What::Remove { .. } | What::Rename { .. } => false,
+        What::Link { .. } | What::Remove { .. } | What::Rename { .. } | What::Sync { .. } => false,
     }
 }
 
@@ -64,7 +65,7 @@ pub(super) fn removed(change: &Change<Fid>) -> Option<Fid> {
     let gone = match &change.what {
         What::Remove { of, is_last, .. } => is_last.then_some(*of),
         What::Rename { replaced, .. } => *replaced,
-        What::Make { .. } | What::Link { .. } | What::Set { .. } => None,
+        What::Make { .. } | What::Link { .. } | What::Set { .. } | What::Sync { .. } => None,
     };
     gone.filter(|fid| !fid.vnode.is_directory())
 }

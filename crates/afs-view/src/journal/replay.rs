@@ -61,9 +61,11 @@ struct Sending {
 fn subject(change: &Change<Fid>) -> Fid {
     match &change.what {
         What::Make { made, .. } => *made,
-        What::Link { of, .. } | What::Remove { of, .. } | What::Rename { of, .. } | What::Set { of, .. } => {
-            *of
-        }
+        What::Link { of, .. }
+        | What::Remove { of, .. }
+        | What::Rename { of, .. }
+        | What::Set { of, .. }
+        | What::Sync { of } => *of,
     }
 }
 
@@ -100,6 +102,7 @@ pub(crate) fn effects(change: &Change<Fid>) -> Vec<(Fid, Vec<Effect>)> {
         What::Set { of, mode, modified } => {
             vec![(*of, vec![Effect::Attributes { mode: *mode, modified: modified.map(AfsTime) }])]
         }
+        What::Sync { .. } => Vec::new(),
     }
 }
 
@@ -138,7 +141,15 @@ impl Journal {
     fn done(&self, number: u64) {
         let mut state = lock(&self.state);
         state.order.done(number);
-        state.entries.remove(&number);
+        if let Some(Entry { change: Change { what: What::Sync { of }, .. }, .. }) =
+            state.entries.remove(&number)
+            && let Some(syncs) = state.syncs.get_mut(&(of.cell, of.volume))
+        {
+            syncs.remove(&number);
+            if syncs.is_empty() {
+                state.syncs.remove(&(of.cell, of.volume));
+            }
+        }
         drop(state);
         self.settled.notify_waiters();
     }
@@ -280,7 +291,7 @@ impl Replay {
     fn note_outcome(self: &Arc<Self>, sending: &Sending, outcome: Result<(), Error>) {
         let (number, change) = (sending.number, &sending.change);
         let error = match outcome {
-            Ok(()) => return self.journal.done(number),
+            Ok(()) => return self.note_done(sending),
             Err(error) => error,
         };
         if self.may_pass(change, &error) {
@@ -296,7 +307,14 @@ impl Replay {
             return;
         }
         self.give_up(sending, &error);
-        self.journal.done(number);
+        self.note_done(sending);
+    }
+
+    fn note_done(&self, sending: &Sending) {
+        self.journal.done(sending.number);
+        if matches!(sending.change.what, What::Sync { .. }) {
+            self.files.let_held_go();
+        }
     }
 
     /// True if a change that has failed may succeed later: when servers are back, or when its user has a token again.

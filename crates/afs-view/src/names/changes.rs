@@ -15,7 +15,7 @@ mod here;
 
 use std::sync::{Arc, Weak};
 
-use afs_cache::{Cache, NewKind};
+use afs_cache::{Cache, Change, NewKind};
 use afs_wire::Errno;
 use afs_wire::abort;
 use afs_wire::ids::Path;
@@ -25,6 +25,7 @@ use rx_proto::time::Instant;
 use rxgen::Rpc;
 
 use crate::data::files::Files;
+use crate::data::fsync::Recorder;
 use crate::data::open_files::OpenFiles;
 use crate::data::streams::Streams;
 use crate::data::write_behind::Options;
@@ -97,6 +98,12 @@ pub struct Changes {
     pub replay: Arc<Replay>,
 }
 
+impl Recorder for Changes {
+    fn record(&self, user: User, change: Change<Fid>) -> Result<(), Error> {
+        self.replay.record(user, change)
+    }
+}
+
 impl Changes {
     /// Makes the parts that look up and change names, and the part that holds the data of files: they are its fields.
     pub fn new(
@@ -134,6 +141,7 @@ impl Changes {
                 streams.clone(),
                 Arc::clone(&open_files),
                 (write_behind, Arc::clone(&journal)),
+                changes.clone(),
             );
             let files = Arc::new(files);
             let directories = Arc::new(Directories {

@@ -133,6 +133,10 @@ impl Replay {
     pub(super) async fn send(&self, sending: &Sending) -> Result<(), Error> {
         let change = &sending.change;
         let cell = super::subject(change).cell;
+        if let What::Sync { of } = change.what {
+            self.files.store_closed_before(of, sending.number).await?;
+            return self.end(sending, None);
+        }
         let who = self.calls.users.who_wrote(noted(&change.writer), cell);
         let who = who.map_err(|NoToken| Error::NoToken { cell: self.calls.cells.name_of(cell) })?;
         match &change.what {
@@ -155,6 +159,7 @@ impl Replay {
                 self.send_rename(sending, who, (from, to), *of).await
             }
             What::Set { of, mode, modified } => self.send_set(sending, who, *of, (*mode, *modified)).await,
+            What::Sync { .. } => unreachable!("it is no call, and done above"),
         }
     }
 
