@@ -122,7 +122,19 @@ static SUITE: Suite = Suite {
         verb!("rmmount", "remove mount point", &[MOUNT_POINTS], mount_points::remove),
         // ---- what is kept
         verb!("checkvolumes" or "checkbackups", "check volumeID/name mappings", &[], cache::check_volumes),
-        verb!("flush", "flush file from cache", &[PATHS], cache::flush),
+        verb!(
+            "flush",
+            "flush file from cache",
+            &[
+                PATHS,
+                Opt::flag(
+                    "wait",
+                    "first wait until the server has all that was changed in the path's volume"
+                )
+                .ours(),
+            ],
+            cache::flush
+        ),
         verb!("flushall", "flush all data from the cache", &[], cache::flush_all),
         verb!("flushvolume", "flush all data in volume", &[PATHS], cache::flush_volume),
         verb!(
@@ -147,6 +159,8 @@ static SUITE: Suite = Suite {
             Opt::list("directory", "directories whose write-behind is shown, or set with -set").ours().path(),
             Opt::list("volume", "the same, for the whole volume that each path is in").ours().path(),
             Opt::single("set", "always, second, off, or inherit: what is set above counts").ours(),
+            Opt::flag("pause", "send nothing of what waits for servers until -resume").ours(),
+            Opt::flag("resume", "send it again").ours(),
             Opt::flag("json", "write JSON, with -directory or -volume").ours(),
         ], behind::store_behind),
         // ---- servers

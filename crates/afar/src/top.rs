@@ -1,6 +1,8 @@
 //! `afar top`: who does what at servers right now, in the terminal. It reads the JSON that they have beside their metrics
-//! (`afs_server::top`) again and again; what is computed from it is in `top/model.rs`, what is drawn in `top/screen.rs`.
+//! (`afs_server::top`) again and again; what is computed from it is in `top/model.rs`, what is drawn in `top/screen.rs`. What the client of this
+//! machine has that no server has yet is in `top/here.rs`.
 
+mod here;
 mod model;
 mod sample;
 mod screen;
@@ -41,6 +43,9 @@ struct Cli {
     rows: usize,
 }
 
+/// The time for which the client of this machine is waited for, where everything is printed once.
+const CLIENT_WITHIN: Duration = Duration::from_secs(2);
+
 /// Shows it until q is pressed.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     arguments::run("afar top", args, show)
@@ -50,8 +55,9 @@ fn show(cli: Cli) -> Result<(), String> {
     let interval = Duration::from_secs(cli.interval);
     let mut model = Model::new(&cli.servers);
     let looks = look(&cli.servers, interval);
+    let here = here::look(interval);
     if !cli.once && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        return interactive(model, &looks);
+        return interactive(model, &looks, &here);
     }
     // Figures are of the time between two looks.
     while !model.is_measured() {
@@ -62,6 +68,7 @@ fn show(cli: Cli) -> Result<(), String> {
         }
         model.note(server, at, sample);
     }
+    model.note_here(here.recv_timeout(CLIENT_WITHIN).ok().flatten());
     output::write(&model.text(cli.rows)).map_err(|error| error.to_string())
 }
 
@@ -90,7 +97,11 @@ fn now() -> Instant {
     Instant::now()
 }
 
-fn interactive(mut model: Model, looks: &Receiver<Look>) -> Result<(), String> {
+fn interactive(
+    mut model: Model,
+    looks: &Receiver<Look>,
+    here: &Receiver<Option<String>>,
+) -> Result<(), String> {
     let failed =
         |error: std::io::Error| format!("cannot use the terminal: {error}; --once prints the tables instead");
     let mut terminal = ratatui::try_init().map_err(failed)?;
@@ -100,6 +111,9 @@ fn interactive(mut model: Model, looks: &Receiver<Look>) -> Result<(), String> {
             if !screen.is_paused() {
                 model.note(server, at, sample);
             }
+        }
+        if let Some(line) = here.try_iter().last().filter(|_| !screen.is_paused()) {
+            model.note_here(line);
         }
         if let Err(error) = terminal.draw(|frame| screen.draw(frame, &model)) {
             break Err(error);

@@ -52,6 +52,7 @@ mod rounds;
 mod rxdebug;
 mod rxgk;
 mod server;
+mod store_behind;
 mod systemd;
 mod together;
 mod token_ends;

@@ -109,6 +109,7 @@ impl Client {
     /// Operations under way fail with [`Error::Closing`].
     pub async fn shut_down(&self) {
         let inner = &self.inner;
+        self.set_paused(false);
         // What is left is in the cache, and is for the next start.
         let stored = join(inner.changes.replay.journal.settle_all(), inner.files.store_all());
         wait::within(&inner.runtime, STORE_MAX, stored).await;

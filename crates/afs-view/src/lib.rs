@@ -15,12 +15,12 @@
 //! - How long a status is valid, and for which user: [`vnodes::vnode`]. Tests: `src/vnodes/vnode/tests.rs`.
 //! - How a change of names edits the copy of a directory: [`names::changes`], `src/names/changes/ends.rs`,
 //!   [`names::directory`].
-//! - A change of names that does not wait for the server: `src/names/changes/here.rs`, [`journal`]; what shows of it: `src/vnodes/vnode/ahead.rs`.
+//! - A change of names that does not wait for the server: `src/names/changes/here.rs`, [`journal`]; what shows of it: `src/vnodes/vnode/ahead.rs`. When it is sent: [`journal`], `src/pause.rs`.
 //! - Mount points, the dynamic root, `@sys`: [`names::mount_point`], [`names::dynroot`], [`names::lookup`],
 //!   [`names::links`].
 //! - Which version of a file is read: [`data::files`]; `may_be_mixed` in [`data::fetch`] keeps a read from mixing two releases of a
 //!   volume. How many calls fetch: [`data::fetch`], [`data::fetch::pace`], [`data::fetch::readahead`], [`data::fetch::prefetch`].
-//! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`, after a close that does not wait: [`data::write_behind`]; where that is so: [`data::store_behind`]; how they travel: [`data::streams`]. Locks:
+//! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`, after a close that does not wait: [`data::write_behind`]; where that is so: [`data::store_behind`]; what `fsync` means then: [`mod@data::fsync`]; how they travel: [`data::streams`]. Locks:
 //!   [`data::locks`]; `crates/afs-client/tests/locks.rs`.
 //! - Who is told of a change, and who waits for that: [`events`].
 
@@ -31,4 +31,5 @@ pub mod dependents;
 pub mod events;
 pub mod journal;
 pub mod names;
+mod pause;
 pub mod vnodes;

@@ -7,7 +7,7 @@ use super::place::Links;
 use super::{FAILURE, Fs, Served, Target};
 use crate::classic::Given;
 use crate::printer::{complain, say};
-use afs_wire::control::{GetStoreBehind, SetStoreBehind, StoreBehind, reply};
+use afs_wire::control::{GetStoreBehind, PauseStoreBehind, SetStoreBehind, StoreBehind, reply};
 use serde_json::{Value, json};
 
 /// The words of settings.
@@ -21,6 +21,10 @@ const WORDS: [(StoreBehind, &str); 4] = [
 /// What no longer holds for other machines: to be said when somebody switches it on.
 const NO_LONGER: &str = "O_EXCL, mkdir, link and rename there exclude programs of this machine only: another machine \
                          may make the same name meanwhile. Do not use lock files between machines there.\n";
+
+/// What a pause means.
+const PAUSED: &str = "Nothing of what waits for servers is sent before 'fs storebehind -resume', or the next start of the client. \
+                      What has to be at a server first, such as a change of an access list, still goes there with all that waits.\n";
 
 /// The same of a loss of power.
 const MAY_LOSE: &str = "With 'second', a loss of power may lose what was closed in the last two seconds.\n";
@@ -41,6 +45,11 @@ pub(super) fn store_behind(fs: &Fs, given: &Given) -> u8 {
             Target::all(given, option).into_iter().map(move |target| (target, is_volume))
         })
         .collect();
+    match (given.has("pause"), given.has("resume")) {
+        (true, true) => return complain_usage(fs, "give -pause or -resume, not both"),
+        (is_paused, is_resumed) if is_paused || is_resumed => return pause(fs, is_paused),
+        _ => {}
+    }
     match (given.word("set"), targets.is_empty()) {
         (None, true) if given.has("json") => complain_usage(fs, "-json needs -directory or -volume"),
         (None, true) => openafs(fs, given),
@@ -51,6 +60,16 @@ pub(super) fn store_behind(fs: &Fs, given: &Given) -> u8 {
             None => complain_usage(fs, &format!("-set {word}: this must be always, second, off or inherit")),
         },
     }
+}
+
+/// `-pause` and `-resume`, which are about all that waits.
+fn pause(fs: &Fs, is_paused: bool) -> u8 {
+    fs.done(fs.ask(&PauseStoreBehind { is_paused }).map(|_| {
+        fs.printer.say(match is_paused {
+            true => PAUSED,
+            false => "What waits for servers is sent again.\n",
+        });
+    }))
 }
 
 fn complain_usage(fs: &Fs, text: &str) -> u8 {

@@ -18,8 +18,12 @@ const MUCH_PERCENT: f64 = 90.0;
 pub(super) fn flush(fs: &Fs, given: &Given) -> u8 {
     let mut status = 0;
     for target in &Target::all(given, "path") {
-        let flushed = Served::at(&target.path, Links::Stay)
-            .and_then(|Served { client, place }| client.call(&control::Flush { place }).map(drop));
+        let flushed = Served::at(&target.path, Links::Stay).and_then(|Served { client, place }| {
+            if given.has("wait") {
+                client.call(&control::SettleVolume { place: place.clone() })?;
+            }
+            client.call(&control::Flush { place }).map(drop)
+        });
         if let Err(failure) = flushed {
             status = FAILURE;
             let path = &target.shown;
@@ -130,7 +134,7 @@ pub(super) fn show_waiting(fs: &Fs, given: &Given) -> u8 {
         let waiting = reply.waiting;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if given.has("json") {
-            let Waiting { changes, oldest, files, bytes, conflicts } = waiting;
+            let Waiting { changes, oldest, files, bytes, conflicts, is_paused } = waiting;
             let age = (oldest.0 > 0).then(|| now.saturating_sub(oldest.0.into()));
             fs.printer.say_json(&json!({
                 "changes": changes,
@@ -138,6 +142,7 @@ pub(super) fn show_waiting(fs: &Fs, given: &Given) -> u8 {
                 "files": files,
                 "bytes": bytes,
                 "conflicts": conflicts,
+                "paused": is_paused,
             }));
         } else {
             fs.printer.say(&waiting_in_words(&waiting, now));
@@ -148,7 +153,7 @@ pub(super) fn show_waiting(fs: &Fs, given: &Given) -> u8 {
 
 /// What waits, at a time in seconds since 1970.
 fn waiting_in_words(waiting: &Waiting, now: u64) -> String {
-    let Waiting { changes, oldest, files, bytes, conflicts } = *waiting;
+    let Waiting { changes, oldest, files, bytes, conflicts, is_paused } = *waiting;
     let mut text = String::new();
     if changes > 0 {
         text += &format!("Changes of names and attributes that no server has yet: {changes}\n");
@@ -161,6 +166,9 @@ fn waiting_in_words(waiting: &Waiting, now: u64) -> String {
     }
     if text.is_empty() {
         text += "Nothing waits for servers.\n";
+    }
+    if is_paused {
+        text += "Nothing is sent before 'fs storebehind -resume'.\n";
     }
     if conflicts > 0 {
         text += &format!("Files that were put aside: {conflicts}; 'afar conflicts list' tells which\n");
@@ -210,12 +218,14 @@ mod tests {
     fn what_waits_is_told_with_its_age() {
         let none = Waiting::default();
         assert_eq!(waiting_in_words(&none, 1000), "Nothing waits for servers.\n");
-        let some = Waiting { changes: 2, oldest: AfsTime(986), files: 3, bytes: 20, conflicts: 1 };
+        let some =
+            Waiting { changes: 2, oldest: AfsTime(986), files: 3, bytes: 20, conflicts: 1, is_paused: true };
         assert_eq!(
             waiting_in_words(&some, 1000),
             "Changes of names and attributes that no server has yet: 2\n\
              Files with data that no server has yet: 3, with 20 bytes\n\
              The oldest has waited for 14 s\n\
+             Nothing is sent before 'fs storebehind -resume'.\n\
              Files that were put aside: 1; 'afar conflicts list' tells which\n"
         );
     }

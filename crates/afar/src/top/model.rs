@@ -139,12 +139,14 @@ impl Server {
 #[derive(Debug)]
 pub(crate) struct Model {
     servers: Vec<Server>,
+    /// What waits on this machine.
+    here: Option<String>,
 }
 
 impl Model {
     pub(crate) fn new(servers: &[String]) -> Self {
         let server = |name: &String| Server { name: name.clone(), now: None, before: None, error: None };
-        Self { servers: servers.iter().map(server).collect() }
+        Self { servers: servers.iter().map(server).collect(), here: None }
     }
 
     /// Takes a look at a server.
@@ -157,6 +159,11 @@ impl Model {
             }
             Err(error) => (server.now, server.before, server.error) = (None, None, Some(error)),
         }
+    }
+
+    /// Takes the line of the client of this machine, if something waits there.
+    pub(crate) fn note_here(&mut self, line: Option<String>) {
+        self.here = line;
     }
 
     /// True if each server has been looked at twice, or cannot be.
@@ -172,9 +179,12 @@ impl Model {
         cells.join(", ")
     }
 
-    /// The reasons why servers could not be looked at.
-    pub(crate) fn errors(&self) -> impl Iterator<Item = &str> {
-        self.servers.iter().filter_map(|server| server.error.as_deref())
+    /// What is told beside the tables: what waits on this machine, and the reasons why servers could not be looked at.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = &str> {
+        self.here
+            .as_deref()
+            .into_iter()
+            .chain(self.servers.iter().filter_map(|server| server.error.as_deref()))
     }
 
     /// A line for each server.
@@ -281,7 +291,7 @@ impl Model {
                 text += &table.text(rows);
             }
         }
-        self.errors().for_each(|error| text += &format!("\n{error}\n"));
+        self.remarks().for_each(|remark| text += &format!("\n{remark}\n"));
         text
     }
 }

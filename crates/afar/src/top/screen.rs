@@ -80,21 +80,21 @@ impl Screen {
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>, model: &Model) {
         let servers = model.servers();
         let lines = |rows: usize| u16::try_from(rows.min(MAX_SERVERS)).unwrap_or(0);
-        let errors: Vec<&str> = model.errors().collect();
+        let remarks: Vec<&str> = model.remarks().collect();
         let parts = [
             Constraint::Length(1),
             Constraint::Length(1 + lines(servers.rows.len())),
-            Constraint::Length(lines(errors.len())),
+            Constraint::Length(lines(remarks.len())),
             Constraint::Length(2),
             Constraint::Min(1),
             Constraint::Length(1),
         ];
-        let [title, above, wrong, tabs, below, keys] = Layout::vertical(parts).areas(frame.area());
+        let [title, above, beside, tabs, below, keys] = Layout::vertical(parts).areas(frame.area());
         let state = if self.is_paused { " (paused)" } else { "" };
         frame.render_widget(Line::from(format!("afar top: cell {}{state}", model.cell())), title);
         table(frame, above, &servers, 2, 0);
-        for (error, at) in errors.into_iter().zip(wrong.rows()) {
-            frame.render_widget(Line::from(error), at);
+        for (remark, at) in remarks.into_iter().zip(beside.rows()) {
+            frame.render_widget(Line::from(remark), at);
         }
         let highlighted = Style::new().add_modifier(Modifier::REVERSED);
         let tab = |(number, view): (usize, &View)| {

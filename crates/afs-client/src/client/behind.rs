@@ -37,4 +37,19 @@ impl Client {
         }
         self.inner.files.set_behind(dir, is_volume, setting).await
     }
+
+    /// Has what was changed and closed with write-behind wait, until this is taken back or the client ends; or not any more. What a program cannot
+    /// go on without still goes to the server, and all that waits with it.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.inner.changes.replay.set_paused(is_paused);
+    }
+
+    /// Returns when all that was changed and closed in the volume of a vnode before is at the server.
+    ///
+    /// # Errors
+    ///
+    /// Something is not there yet, and is tried again.
+    pub async fn settle_volume(&self, fid: Fid) -> Result<(), Error> {
+        self.inner.files.settle_volume(fid).await
+    }
 }

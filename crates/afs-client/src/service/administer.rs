@@ -112,6 +112,7 @@ impl Client {
             files: dirty.len() as u64,
             bytes: dirty.iter().map(|file| file.dirty_bytes()).sum(),
             conflicts: self.cache_usage().conflicts as u64,
+            is_paused: self.inner.changes.replay.journal.is_paused(),
         }
     }
 

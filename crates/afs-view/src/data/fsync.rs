@@ -34,13 +34,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub enum Fsync {
     /// The server has the file on its disk. Without the server, it fails.
     Server,
-    /// The same, but when the server has been away for 5 seconds: then this machine has it on its disk.
+    /// The same, but when the server has been away for 5 seconds, or sending is paused: then this machine has it on its disk.
     #[default]
     JournalWhenAway,
 }
 
 /// Keeps a change that is made here, and has it sent.
-pub(crate) trait Recorder: std::fmt::Debug + Send + Sync {
+pub(crate) trait Recorder: Send + Sync {
     /// Keeps one.
     ///
     /// # Errors
@@ -71,6 +71,14 @@ impl OpenFile {
             return self.fsync_there().await;
         }
         loop {
+            // Nothing is to be sent now, and the program need not know.
+            if files.journal.pause.is_set() {
+                match self.fsync_here().await {
+                    Ok(()) => return Ok(()),
+                    Err(Some(error)) => return Err(error),
+                    Err(None) => {}
+                }
+            }
             let outcome = {
                 let (there, away) = (pin!(self.fsync_there()), pin!(files.until_away(fid)));
                 match select(there, away).await {
@@ -137,6 +145,16 @@ impl OpenFile {
 }
 
 impl Files {
+    /// Returns when all that was changed and closed in the volume of a file before is at the server.
+    ///
+    /// # Errors
+    ///
+    /// Something is not there yet, and is tried again.
+    pub async fn settle_volume(self: &Arc<Self>, fid: Fid) -> Result<(), Error> {
+        let _passing = self.journal.pause.pass();
+        self.store_closed(fid).await
+    }
+
     /// The time since when the servers of a file are known to be away.
     fn away_since(&self, fid: Fid) -> Option<Instant> {
         self.calls.locations.away_since(fid.cell, fid.volume)
@@ -171,8 +189,11 @@ impl Files {
         }
     }
 
-    /// True if a file's data come after a barrier that is not done.
+    /// True if a file's data are not to be sent now: somebody has paused that, or they come after a barrier that is not done.
     pub(super) fn is_held_back(&self, fid: Fid) -> bool {
+        if self.journal.pause.is_on() && self.behind_at(fid).is_some() {
+            return true;
+        }
         let Some((first, _)) = self.journal.syncs(fid) else { return false };
         lock(&self.behind.late).after.get(&fid).is_some_and(|after| *after >= first)
     }

@@ -380,6 +380,9 @@ impl FileData {
                 let waits = either(back, data.can_be_stored(&files.users));
                 either(task_runtime.sleep_until(until), waits).await;
                 pause = (pause * 2).min(RETRY_MAX);
+                if files.journal.pause.is_on() {
+                    continue;
+                }
                 let asked = data.retries_asked.load(Ordering::Acquire);
                 let outcome = data.store(user, false).await;
                 if outcome.is_err_and(|error| data.may_pass(&files, &error)) {

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use afs_cache::CacheFile;
@@ -67,7 +67,7 @@ struct Closed {
     bytes: u64,
 }
 
-/// The files that are to be stored at one server. There is one as long as a task stores there.
+/// The files that are to be stored at one server. There is one as long as something waits, or a task stores there.
 #[derive(Debug, Default)]
 struct OfServer {
     /// With the bytes that were dirty when they came.
@@ -277,34 +277,51 @@ impl Files {
         }
         let bytes = data.change(|file| file.dirty_bytes()).unwrap_or(0);
         closed.bytes += bytes;
-        let of_server = closed.servers.entry(queue).or_default();
-        of_server.waiting.push_back((Arc::clone(data), user, bytes));
-        if of_server.storing == STORED_AT_ONCE {
+        closed.servers.entry(queue).or_default().waiting.push_back((Arc::clone(data), user, bytes));
+        drop(closed);
+        self.start_storing_at(queue);
+    }
+
+    /// Has what waits be stored at all servers.
+    pub(crate) fn start_storing(self: &Arc<Self>) {
+        let queues: Vec<_> = lock(&self.behind.closed).servers.keys().copied().collect();
+        queues.into_iter().for_each(|queue| self.start_storing_at(queue));
+    }
+
+    fn start_storing_at(self: &Arc<Self>, queue: Queue) {
+        if self.journal.pause.is_on() {
             return;
         }
-        of_server.storing += 1;
+        let mut closed = lock(&self.behind.closed);
+        let Some(of_server) = closed.servers.get_mut(&queue) else { return };
+        let more = of_server.waiting.len().min(STORED_AT_ONCE - of_server.storing);
+        of_server.storing += more;
         drop(closed);
-        let me = Arc::downgrade(self);
-        self.calls.runtime.spawn(Box::pin(async move {
-            while let Some(files) = me.upgrade() {
-                let Some((data, user)) = files.next_behind(queue) else { return };
-                if files.hold_back(&data, user) {
-                    continue;
-                }
-                if let Err(error) = data.store(user, false).await {
-                    tracing::debug!(fid = %data.vnode.fid, %error, "storing what was closed");
-                }
+        for _ in 0..more {
+            self.calls.runtime.spawn(Box::pin(Self::store_while_there_are(Arc::downgrade(self), queue)));
+        }
+    }
+
+    async fn store_while_there_are(me: Weak<Self>, queue: Queue) {
+        while let Some(files) = me.upgrade() {
+            let Some((data, user)) = files.next_behind(queue) else { return };
+            if files.hold_back(&data, user) {
+                continue;
             }
-        }));
+            if let Err(error) = data.store(user, false).await {
+                tracing::debug!(fid = %data.vnode.fid, %error, "storing what was closed");
+            }
+        }
     }
 
     /// The next file for a task, which ends if there is none.
     fn next_behind(&self, queue: Queue) -> Option<(Arc<FileData>, User)> {
         let mut closed = lock(&self.behind.closed);
         let of_server = closed.servers.get_mut(&queue)?;
-        let Some((data, user, bytes)) = of_server.waiting.pop_front() else {
+        let next = if self.journal.pause.is_on() { None } else { of_server.waiting.pop_front() };
+        let Some((data, user, bytes)) = next else {
             of_server.storing -= 1;
-            if of_server.storing == 0 {
+            if of_server.storing == 0 && of_server.waiting.is_empty() {
                 closed.servers.remove(&queue);
             }
             return None;

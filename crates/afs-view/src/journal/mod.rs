@@ -11,7 +11,7 @@ mod replay;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use afs_cache::{CellNumber, Change, What};
 use afs_reach::error::Error;
@@ -21,6 +21,7 @@ use afs_wire::ids::{AfsTime, VolumeId};
 use tokio::sync::Notify;
 
 use crate::data::files::lock;
+use crate::pause::Pause;
 use order::{Order, Thing};
 
 pub use replay::Replay;
@@ -67,9 +68,20 @@ pub struct Journal {
     state: Mutex<State>,
     /// One is done, or an attempt has failed.
     settled: Notify,
+    pub(crate) pause: Arc<Pause>,
 }
 
 impl Journal {
+    /// None yet, which are sent unless this has them wait.
+    pub(crate) fn new(pause: Arc<Pause>) -> Self {
+        Self { pause, ..Self::default() }
+    }
+
+    /// True if what waits is not sent, as somebody has asked for that.
+    pub fn is_paused(&self) -> bool {
+        self.pause.is_set()
+    }
+
     /// The number of changes that wait, and the time of the oldest; 0 without any.
     pub fn waiting(&self) -> (usize, AfsTime) {
         let state = lock(&self.state);
@@ -185,6 +197,7 @@ impl Journal {
     }
 
     async fn settle_these(&self, mut meant: Vec<u64>) -> Result<(), Error> {
+        let _passing = self.pause.pass();
         let failures = lock(&self.state).failures;
         let mut seen = failures;
         loop {

@@ -8,6 +8,7 @@
 mod answers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -110,7 +111,11 @@ impl Journal {
     /// The next change for a task that sends those of this queue, which ends if there is none.
     fn next(&self, queue: Queue, queue_of: impl Fn(CellIndex, VolumeId) -> Queue) -> Option<Sending> {
         let mut state = lock(&self.state);
-        let Some(number) = state.order.next(|cell, volume| queue_of(cell, volume) == queue) else {
+        let next = match self.pause.is_on() {
+            true => None,
+            false => state.order.next(|cell, volume| queue_of(cell, volume) == queue),
+        };
+        let Some(number) = next else {
             let senders = state.senders.entry(queue).or_default();
             *senders -= 1;
             if *senders == 0 {
@@ -125,6 +130,9 @@ impl Journal {
 
     /// Counts tasks that are to be started for what may be sent, and tells the queue of each.
     fn start_senders(&self, queue_of: impl Fn(CellIndex, VolumeId) -> Queue) -> Vec<Queue> {
+        if self.pause.is_on() {
+            return Vec::new();
+        }
         let mut state = lock(&self.state);
         let State { order, senders, .. } = &mut *state;
         let mut started = Vec::new();
@@ -267,6 +275,34 @@ impl Replay {
         for (fid, effects) in effects(change) {
             self.vnodes.get_or_add(fid).note_made_here(number, AfsTime(change.time), effects);
         }
+    }
+
+    /// Has what waits not be sent until this is taken back or the client ends, but for what somebody waits for.
+    pub fn set_paused(self: &Arc<Self>, is_paused: bool) {
+        if self.journal.pause.set(is_paused) || !is_paused {
+            // Who looks after it since it was set does the rest.
+            return;
+        }
+        let me = Arc::downgrade(self);
+        let pause = Arc::clone(&self.journal.pause);
+        self.calls.runtime.spawn(Box::pin(async move {
+            loop {
+                let mut changes = pin!(pause.changes());
+                changes.as_mut().enable();
+                let is_over = !pause.is_set();
+                if !pause.is_on() {
+                    let Some(replay) = me.upgrade() else { return };
+                    replay.start();
+                    replay.files.start_storing();
+                    // What waits for its next attempt need not wait.
+                    replay.calls.servers.back.notify_waiters();
+                }
+                if is_over {
+                    return;
+                }
+                changes.await;
+            }
+        }));
     }
 
     fn start(self: &Arc<Self>) {

@@ -131,7 +131,7 @@ impl Changes {
             is_fakestat,
         ));
         // Hidden names go by changes of names, which ask which files are open.
-        let journal = Arc::<Journal>::default();
+        let journal = Arc::new(Journal::new(Arc::clone(&vnodes.local_ids.pause)));
         Arc::new_cyclic(|changes: &Weak<Self>| {
             let open_files = Arc::new(OpenFiles::new(Arc::clone(&calls.runtime), changes.clone()));
             let files = Files::new(

@@ -5,8 +5,9 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::pause::Pause;
 use afs_reach::error::Error;
 use afs_reach::fid::{CellIndex, Fid};
 use afs_wire::ids::{LocalFid, Uniquifier, VnodeNumber, VolumeId};
@@ -51,6 +52,8 @@ pub struct LocalIds {
     /// How many have real ones: most of the time none.
     known: AtomicUsize,
     changed: Notify,
+    /// Whether what is to be made is sent.
+    pub(crate) pause: Arc<Pause>,
 }
 
 impl LocalIds {
@@ -133,7 +136,7 @@ impl LocalIds {
         if !is_local(fid) {
             return Ok(fid);
         }
-        let mut seen = None;
+        let (_passing, mut seen) = (self.pause.pass(), None);
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();

@@ -163,6 +163,8 @@ wire_struct! {
         bytes: u64,
         /// Files that could not be stored and were put aside.
         conflicts: u64,
+        /// True if what waits is not sent, as somebody has paused that.
+        is_paused: bool,
     }
 
     /// Data that were written and could not be stored.
@@ -428,6 +430,11 @@ interface! {
         /// client, and those who may administer the directory, or the root directory of the volume. `EROFS` for a volume that nobody writes to,
         /// `EOPNOTSUPP` if the client has no cache folder.
         81 SetStoreBehind (dir: Place, is_volume: bool, setting: StoreBehind);
+        /// Has what was changed and closed wait until this is taken back or the client ends, or not any more. For the superuser and the user who
+        /// runs the client.
+        82 PauseStoreBehind (is_paused: bool);
+        /// Answers when all that was changed and closed in the volume of a place before is at the server.
+        83 SettleVolume (place: Place);
     }
 }
 

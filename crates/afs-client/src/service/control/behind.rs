@@ -1,4 +1,4 @@
-//! The answers to `fs storebehind`: what is set about waiting for the server, and who may set it.
+//! The answers to `fs storebehind` and `fs flush -wait`: what is set about waiting for the server, and who may set it.
 
 use afs_wire::Errno;
 use afs_wire::control::{self, Place, StoreBehind, reply};
@@ -77,4 +77,16 @@ answer!(SetStoreBehind, |session, control::SetStoreBehind { dir, is_volume, sett
     }
     session.client.set_behind(dir, is_volume, setting).await.map_err(failed)?;
     Ok(reply::SetStoreBehind {})
+});
+
+answer!(PauseStoreBehind, |session, control::PauseStoreBehind { is_paused }| {
+    session.check_owner()?;
+    session.client.set_paused(is_paused);
+    Ok(reply::PauseStoreBehind {})
+});
+
+answer!(SettleVolume, |session, control::SettleVolume { place }| {
+    let fid = session.fid(&place).await?;
+    session.client.settle_volume(fid).await.map_err(failed)?;
+    Ok(reply::SettleVolume {})
 });

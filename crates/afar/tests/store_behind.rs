@@ -1,0 +1,131 @@
+//! Write-behind as somebody at a terminal sets it and sees it: `fs storebehind` and `fs whatwaits`, and `afar conflicts`, with mounts of a cell.
+
+use crate::mounted::{Cell, Process, can_mount, is_root, our_program, skip, socket_of};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Somebody without any rights.
+const NOBODY: u32 = 65534;
+
+/// A mount, with the folder in it where anybody may write.
+struct Mounted {
+    process: Process,
+    here: PathBuf,
+    socket: PathBuf,
+}
+
+impl Mounted {
+    fn new(cell: &Cell, name: &str, more: &[&str]) -> Self {
+        let (process, here) = cell.mount_with(name, "state/etc", more);
+        let socket = socket_of(&cell.folder.join(name));
+        Self { process, here, socket }
+    }
+
+    /// A command to this client, whatever others the machine has.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = our_program();
+        command.args(words).env("AFAR_SOCKET", &self.socket);
+        command
+    }
+
+    /// What a command prints that succeeds.
+    fn said(&self, words: &[&str]) -> String {
+        let output = self.command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", output.stderr.escape_ascii());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What one complains of that fails.
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.command(words).output().unwrap();
+        assert!(!output.status.success(), "{words:?}: {}", output.stdout.escape_ascii());
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn waiting(&self) -> serde_json::Value {
+        serde_json::from_str(&self.said(&["fs", "whatwaits", "-json"])).unwrap()
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn write_behind_is_set_for_a_directory_and_stays_set_when_the_client_starts_anew() {
+    require!(can_mount());
+    if !is_root() {
+        return skip("another user is to be refused");
+    }
+    let cell = Cell::new("storebehind");
+    let one = Mounted::new(&cell, "one", &[]);
+    let dir = one.here.join("work");
+    let (work, inside) = (shown(&dir), shown(&dir.join("inside")));
+    fs::create_dir_all(&inside).unwrap();
+    let told = one.said(&["fs", "storebehind", "-directory", &work]);
+    let off =
+        "write-behind is off (set for the directory: inherit, for its volume: inherit, for the mount: off)\n";
+    assert_eq!(told, format!("{work}: {off}"));
+    let told = one.said(&["fs", "storebehind", "-directory", &work, "-set", "second"]);
+    assert!(
+        told.contains("O_EXCL, mkdir, link and rename there exclude programs of this machine only")
+            && told.contains("a loss of power may lose"),
+        "{told}"
+    );
+    let told = one.said(&["fs", "storebehind", "-directory", &inside, "-json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told[0]["counts"], &told[0]["directory"]), (&"second".into(), &"inherit".into()), "{told}");
+    // What OpenAFS's options say is as it was.
+    assert_eq!(one.said(&["fs", "storebehind", "-verbose"]), "Default store asynchrony is 0 kbytes.\n");
+    let mut other = one.command(&["fs", "storebehind", "-directory", &work, "-set", "off"]);
+    let other = other.uid(NOBODY).gid(NOBODY).output().unwrap();
+    assert!(
+        !other.status.success() && other.stderr.starts_with(b"fs: to set write-behind for "),
+        "{other:?}"
+    );
+    let file = dir.join("file");
+    fs::write(&file, b"text").unwrap();
+    let told = one.refused(&["fs", "storebehind", "-directory", &shown(&file), "-set", "off"]);
+    assert!(told.ends_with("is not a directory\n"), "{told}");
+    assert!(one.refused(&["fs", "storebehind", "-set", "off"]).contains("-set needs"));
+    assert!(one.process.stop().success());
+    let one = Mounted::new(&cell, "one", &[]);
+    let told = one.said(&["fs", "storebehind", "-directory", &inside]);
+    assert!(told.starts_with(&format!("{inside}: write-behind is second ")), "{told}");
+    let told = one.said(&["fs", "storebehind", "-directory", &work, "-set", "inherit"]);
+    assert!(told.contains("write-behind is off in"), "{told}");
+    assert!(one.process.stop().success() && cell.servers.stop().success());
+}
+
+#[test]
+fn what_is_paused_waits_until_it_is_resumed_or_somebody_waits_for_it() {
+    require!(can_mount());
+    let cell = Cell::new("pause");
+    let one = Mounted::new(&cell, "one", &["--write-behind", "always"]);
+    let two = Mounted::new(&cell, "two", &[]);
+    fs::read_dir(&one.here).unwrap().for_each(drop);
+    one.said(&["fs", "storebehind", "-pause"]);
+    fs::write(one.here.join("file"), b"text").unwrap();
+    // A program that asks for safety gets it from this machine's disk.
+    fs::File::open(one.here.join("file")).unwrap().sync_all().unwrap();
+    let waiting = one.waiting();
+    assert!(
+        waiting["paused"] == true && waiting["files"] == 1 && waiting["changes"].as_u64() > Some(0),
+        "{waiting}"
+    );
+    assert!(!two.here.join("file").exists());
+    assert!(one.said(&["fs", "whatwaits"]).contains("Nothing is sent before 'fs storebehind -resume'"));
+    let line =
+        one.command(&["top", "--once", "--interval", "1", "127.0.0.1:1", "127.0.0.1:2"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&line.stdout).contains("wait for servers"), "{line:?}");
+    one.said(&["fs", "flush", "-wait", &shown(&one.here)]);
+    assert_eq!(fs::read(two.here.join("file")).unwrap(), b"text");
+    fs::write(one.here.join("second"), b"more").unwrap();
+    assert_eq!(one.waiting()["files"], 1, "it is paused still");
+    one.said(&["fs", "storebehind", "-resume"]);
+    until!(one.waiting()["files"] == 0 && one.waiting()["changes"] == 0, "{}", one.waiting());
+    assert_eq!(fs::read(two.here.join("second")).unwrap(), b"more");
+    assert!(one.process.stop().success() && two.process.stop().success() && cell.servers.stop().success());
+}
