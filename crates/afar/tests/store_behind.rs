@@ -129,3 +129,49 @@ fn what_is_paused_waits_until_it_is_resumed_or_somebody_waits_for_it() {
     assert_eq!(fs::read(two.here.join("second")).unwrap(), b"more");
     assert!(one.process.stop().success() && two.process.stop().success() && cell.servers.stop().success());
 }
+
+#[test]
+fn what_others_have_changed_meanwhile_is_listed_shown_restored_and_dropped() {
+    require!(can_mount());
+    let cell = Cell::new("conflicts");
+    let one = Mounted::new(&cell, "one", &["--write-behind", "always"]);
+    let two = Mounted::new(&cell, "two", &[]);
+    assert_eq!(one.said(&["conflicts", "list"]), "Nothing was put aside.\n");
+    fs::write(two.here.join("file"), b"first").unwrap();
+    assert_eq!(fs::read(one.here.join("file")).unwrap(), b"first");
+    one.said(&["fs", "storebehind", "-pause"]);
+    fs::write(one.here.join("file"), b"of one").unwrap();
+    fs::write(two.here.join("file"), b"of two").unwrap();
+    one.said(&["fs", "storebehind", "-resume"]);
+    until!(one.said(&["conflicts", "list"]) != "Nothing was put aside.\n", "{}", cell.log("one"));
+    let listed = one.said(&["conflicts", "list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let [conflict] = &listed["conflicts"].as_array().unwrap()[..] else { panic!("{listed}") };
+    assert_eq!((&conflict["length"], &conflict["written"]), (&6.into(), &6.into()), "{conflict}");
+    let number = conflict["number"].to_string();
+    assert!(one.said(&["conflicts", "list"]).contains("the file was changed by others meanwhile"));
+    let told = one.said(&["conflicts", "show", &number]);
+    assert!(
+        told.starts_with(&format!("Number:    {number}\n")) && told.contains("\nLength:    6 bytes\n"),
+        "{told}"
+    );
+    if is_root() {
+        let mut other = one.command(&["conflicts", "list"]);
+        let other = other.uid(NOBODY).gid(NOBODY).output().unwrap();
+        assert_eq!(other.stdout, b"Nothing was put aside.\n", "another user's: {other:?}");
+    }
+    let copy = cell.folder.join("copy");
+    let told = one.said(&["conflicts", "restore", &number, &shown(&copy)]);
+    assert_eq!(told, format!("6 bytes were copied to {}.\n", copy.display()));
+    assert_eq!(fs::read(&copy).unwrap(), b"of one");
+    let told = one.refused(&["conflicts", "restore", &number, &shown(&copy)]);
+    assert!(told.contains("File exists"), "it is written over: {told}");
+    let told = one.refused(&["conflicts", "show", "9999"]);
+    assert!(told.contains("none of your files has the number 9999"), "{told}");
+    assert_eq!(one.said(&["conflicts", "drop", &number]), format!("Number {number} was removed.\n"));
+    assert_eq!(one.said(&["conflicts", "list"]), "Nothing was put aside.\n");
+    for mount in [&one, &two] {
+        assert_eq!(fs::read(mount.here.join("file")).unwrap(), b"of two");
+    }
+    assert!(one.process.stop().success() && two.process.stop().success() && cell.servers.stop().success());
+}
