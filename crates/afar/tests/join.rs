@@ -7,6 +7,7 @@ use afs_lab::real::afar;
 use afs_lab::real::cell::Cell;
 use afs_lab::{require, until};
 use afs_reach::join::{ask, token_of};
+use afs_wire::Errno;
 use afs_wire::join::{JoinName, JoinOutcome, JoinRequest, JoinWant};
 use afs_wire::rxgk::RxgkEnctypes;
 use afs_wire::{pt, rxafs, vl};
@@ -18,7 +19,7 @@ use rx_security::time::Clock;
 use rx_security::{KeySet, UnixTime};
 use rxgen::Interface;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -231,8 +232,8 @@ fn who_mounts_with_a_devices_key_is_its_user_until_it_is_revoked_and_others_are_
     fs::write(own.join("letter"), "alice's").unwrap();
     assert_eq!(fs::read_to_string(own.join("letter")).unwrap(), "alice's");
     let (_nobody, elsewhere) = cell.mount("nobody");
-    let why = |outcome: std::io::Result<()>| outcome.err().map(|error| error.kind());
-    let denied = Some(ErrorKind::PermissionDenied);
+    let why = |outcome: std::io::Result<()>| outcome.err().and_then(|error| error.raw_os_error());
+    let denied = Some(Errno::EACCES.0);
     assert_eq!(why(fs::read(elsewhere.join("alices/letter")).map(drop)), denied);
     // Commands find the client by their current folder.
     let here = |args: &[&str]| {
@@ -250,11 +251,14 @@ fn who_mounts_with_a_devices_key_is_its_user_until_it_is_revoked_and_others_are_
     assert!(group.contains("creator: alice"), "{group}");
 
     administrator(&cell, &["devices", "revoke", "1"]);
-    until!(why(fs::write(own.join("more"), "")) == denied, "{}", cell.log("alice"));
+    // Programs say "Key was rejected by service": nothing is read as nobody in alice's place, also not what anybody may read.
+    let rejected = Some(Errno::EKEYREJECTED.0);
+    until!(why(fs::write(own.join("more"), "")) == rejected, "{}", cell.log("alice"));
     cell.logs("alice", &["this device has got no token", "an administrator has revoked this device"]);
-    until!(why(fs::read(own.join("letter")).map(drop)) == denied, "{}", cell.log("alice"));
+    until!(why(fs::read(own.join("letter")).map(drop)) == rejected, "{}", cell.log("alice"));
+    assert_eq!(why(fs::read_dir(&scratch).map(drop)), rejected);
     assert!(mounted.stop().success());
     let (_again, scratch) = cell.mount_with("again", "device", &[]);
     cell.logs("again", &["this device has got no token", "an administrator has revoked this device"]);
-    assert_eq!(why(fs::read(scratch.join("alices/letter")).map(drop)), denied);
+    assert_eq!(why(fs::read(scratch.join("alices/letter")).map(drop)), rejected);
 }

@@ -10,8 +10,10 @@ use std::time::Duration;
 use crate::support::data::WRITE;
 use crate::support::{ALICE, CELL, Cell, LOCATION, NOBODY, ROOT_CELL, USER_VOLUME, cell_root, content, put};
 use afs_client::join::Refused;
+use afs_client::users::Holder;
 use afs_client::{Client, Error};
 use afs_sim::Fate;
+use afs_wire::Errno;
 use afs_wire::vl::Vl;
 use bytes::Bytes;
 use rand::SeedableRng;
@@ -21,9 +23,9 @@ use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use rx_security::keys::EncType;
+use rx_security::keys::{EncType, Key};
 use rx_security::rxgk::{Dialect, Form, Token};
-use rx_security::{Identity, KeySet, Level, UnixTime};
+use rx_security::{Identity, KeySet, Level, UnixTime, ticket};
 use rxgen::{Abort, Interface};
 
 /// What is looked for in what went over the network.
@@ -136,7 +138,7 @@ enum Says {
 
 /// A laptop starts where the cell is not reached.
 #[test]
-fn a_devices_user_changes_nothing_until_the_cell_gives_a_token_nor_after_it_has_revoked_the_device() {
+fn a_devices_user_does_nothing_until_the_cell_gives_a_token_nor_after_it_has_revoked_the_device() {
     let cell = with_volumes(Cell::with_rxgk(1, true));
     let (client, keys) = (without_users(&cell), cell.keys().clone());
     cell.run(async move {
@@ -155,7 +157,7 @@ fn a_devices_user_changes_nothing_until_the_cell_gives_a_token_nor_after_it_has_
         let root = cell_root(&client).await;
         let make = async |name: &str| {
             let made = client.create_and_open(ALICE, (root, name.as_bytes()), 0o644, WRITE, true).await;
-            made.map(drop).map_err(|error| matches!(error, Error::NoToken { .. }))
+            made.map(drop).map_err(|error| matches!(error, Error::TokenRefused { is_device: true, .. }))
         };
         assert_eq!((client.tokens(ALICE).len(), make("a").await), (0, Err(true)));
         // It is asked again every ten seconds, and then when half of ten hours is over.
@@ -169,12 +171,22 @@ fn a_devices_user_changes_nothing_until_the_cell_gives_a_token_nor_after_it_has_
         assert_eq!((later(2_000).await, make("b").await), (4, Ok(())));
         assert_eq!(later(17_500).await, 5);
         assert_eq!((client.tokens(ALICE).len(), make("c").await), (0, Err(true)));
+        // Anybody may read this. The error names what is wrong: it is not read as nobody instead.
+        let error = client.status(ALICE, root).await.unwrap_err();
+        assert_eq!(error.errno(), Errno::EKEYREJECTED, "{error}");
+        assert!(
+            error.to_string().starts_with("this device has no token of alice's that servers of "),
+            "{error}"
+        );
+        client.status(NOBODY, root).await.expect("who has no token is nobody");
+        assert_eq!(client.log_out(ALICE, None), 1);
+        client.status(ALICE, root).await.expect("and so is who has thrown it away");
     });
 }
 
 /// A server without rxgk, for a user whose tokens a device's key gets: they are of rxgk alone. Everybody may change things in these volumes.
 #[test]
-fn a_devices_user_changes_nothing_as_nobody_at_a_server_without_rxgk() {
+fn a_devices_user_does_nothing_as_nobody_at_a_server_without_rxgk() {
     let cell = with_volumes(Cell::with_rxgk(2, true));
     cell.set_rxgk(1, false);
     let seen = watch(&cell);
@@ -187,15 +199,56 @@ fn a_devices_user_changes_nothing_as_nobody_at_a_server_without_rxgk() {
             client.log_in_by_device(ALICE, (CELL, "alice"), ask).await.unwrap();
             plant(client.clone()).await;
             let fid = afs_client::Fid { volume: USER_VOLUME, ..cell_root(&client).await };
-            client.status(ALICE, fid).await.unwrap();
             let made = client.create_and_open(ALICE, (fid, b"x"), 0o644, WRITE, true).await;
-            let error = made.expect_err("it is not done as nobody");
-            assert!(matches!(error, Error::NoRxgk { .. }), "{error}");
-            assert!(error.to_string().contains("has no rxgk"), "{error}");
+            for error in [made.map(drop).unwrap_err(), client.status(ALICE, fid).await.unwrap_err()] {
+                assert!(matches!(error, Error::NoRxgk { .. }), "{error}");
+                assert!(error.to_string().contains("has no rxgk"), "{error}");
+            }
         }
     });
     assert!(classes_to(&seen, cell.sites[0].address).contains(&4));
-    assert_eq!(classes_to(&seen, cell.sites[1].address), BTreeSet::from([0]));
+    assert_eq!(classes_to(&seen, cell.sites[1].address), BTreeSet::new());
+}
+
+/// A user whose realm has the service for rxgk, at a server that does not have the newest key; or somebody on the way who says so.
+#[test]
+fn who_has_a_token_of_rxgk_that_a_server_refuses_is_told_so_and_reads_nothing_as_nobody() {
+    let cell = with_volumes(Cell::with_rxgk(1, true));
+    let seen = watch(&cell);
+    let (client, keys) = (without_users(&cell), cell.keys().clone());
+    let others = [Key::rxgk(9, EncType::AES256, &[8; 32]), Key::rxkad_krb5(9, EncType::AES256, &[8; 32])];
+    let others = KeySet::of(others).unwrap();
+    cell.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            let log_in = |keys: &KeySet| {
+                let holder = Holder { name: "alice".to_owned(), id: None };
+                let now = UnixTime::of(client.runtime().wall_clock());
+                let times = (now, now.plus(Duration::from_secs(36_000)));
+                let alice = Identity::parse("alice").unwrap();
+                let ticket = ticket::for_user(&others, &alice, CELL, times, &mut StdRng::seed_from_u64(1));
+                client.log_in(ALICE, CELL, holder, ticket.unwrap(), true).unwrap();
+                assert!(client.log_in_by_rxgk(ALICE, CELL, alices(&client, keys)));
+            };
+            log_in(&others);
+            for _ in 0..2 {
+                let error = client.status(ALICE, root).await.unwrap_err();
+                assert_eq!(error.errno(), Errno::EKEYREJECTED, "{error}");
+                let said = error.to_string();
+                assert!(said.contains("alice") && said.contains(CELL) && said.contains("aklog"), "{said}");
+                client.read_dir(ALICE, root).await.unwrap_err();
+            }
+            client.status(NOBODY, root).await.expect("who has no token is nobody");
+            log_in(&keys);
+            client.status(ALICE, root).await.unwrap();
+            // The third ends before servers take it: an ordinary token that has ended leaves its owner without one, as with OpenAFS.
+            log_in(&others);
+            client.runtime().sleep_until(client.now() + Duration::from_secs(36_001)).await;
+            client.status(ALICE, root).await.expect("it has ended");
+        }
+    });
+    assert!(!classes_to(&seen, cell.sites[0].address).contains(&2));
 }
 
 /// Somebody on the way takes the place of the database servers, with what anybody can forge: answers without a security class. The client's

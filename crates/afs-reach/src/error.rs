@@ -120,7 +120,16 @@ pub enum Error {
         /// The cell.
         cell: String,
     },
-    /// The user has a token of rxgk only, which the server does not take: what needs a token is not done as nobody.
+    /// A server has refused the user's token of rxgk, or the user's device has none: nothing is done as nobody.
+    TokenRefused {
+        /// The cell.
+        cell: String,
+        /// The user's name in it; empty if it is not known.
+        name: String,
+        /// True if it is a device's token.
+        is_device: bool,
+    },
+    /// The user has a token of rxgk only, which the server does not take: nothing is done there as nobody.
     NoRxgk {
         /// The server.
         server: SocketAddr,
@@ -260,7 +269,9 @@ impl Error {
             Self::NotADirectory { .. } => Errno::ENOTDIR,
             Self::IsADirectory { .. } => Errno::EISDIR,
             Self::NotALink { .. } => Errno::EINVAL,
-            Self::NoAccess { .. } | Self::NoToken { .. } | Self::NoRxgk { .. } => Errno::EACCES,
+            Self::NoAccess { .. } | Self::NoToken { .. } => Errno::EACCES,
+            // In programs' words: "Key was rejected by service". kAFS says the same.
+            Self::TokenRefused { .. } | Self::NoRxgk { .. } => Errno::EKEYREJECTED,
             Self::TooManyTokens { .. } => Errno::ENOSPC,
             Self::ReadOnly { .. } => Errno::EROFS,
             Self::Apart { .. } => Errno::EXDEV,
@@ -279,6 +290,11 @@ impl Error {
     /// True if there was no room for it on this machine.
     pub fn is_full_here(&self) -> bool {
         matches!(self, Self::Local { source, .. } if source.raw_os_error() == Some(Errno::ENOSPC.0))
+    }
+
+    /// True if it is for want of rights, or of a token that servers take.
+    pub fn is_denied(&self) -> bool {
+        matches!(self.errno(), Errno::EACCES | Errno::EPERM | Errno::EKEYREJECTED)
     }
 
     /// True if it is about the servers or the way there, so that it may well be otherwise in a moment; not about the file.
@@ -330,10 +346,21 @@ impl fmt::Display for Error {
             Self::NoToken { cell } => {
                 write!(f, "the token for {cell} is no longer good: 'aklog' gets another one")
             }
+            Self::TokenRefused { cell, name, is_device: true } => write!(
+                f,
+                "this device has no token of {name}'s that servers of {cell} take: the client's log has the reason"
+            ),
+            Self::TokenRefused { cell, name, is_device: false } => {
+                let name = if name.is_empty() { "the user" } else { name };
+                write!(
+                    f,
+                    "a server refuses the token of rxgk that {name} has for {cell}: 'aklog' gets another one, 'unlog' goes on without"
+                )
+            }
             Self::NoRxgk { server } => {
                 write!(
                     f,
-                    "the file server {} has no rxgk, and the token of a device is of rxgk only",
+                    "the file server {} has no rxgk, and the token of a device is of rxgk only: 'unlog' goes on without a token",
                     server.ip()
                 )
             }

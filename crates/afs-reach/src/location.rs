@@ -547,13 +547,19 @@ impl Calls {
         let refreshed = self.dns.refreshed(cell).await;
         let cell = refreshed.as_deref().unwrap_or(cell);
         let asked = Asked::Servers(&cell.location_servers);
-        let who = self.users.anybody_with_rxgk(cell.index);
-        let asking = self.ask(asked, who, Purpose::Read, |attempt| {
-            let peer = self.connections.showing::<Vl>(attempt.socket, who, attempt.shown.as_ref());
-            let args = &args;
-            async move { call_once(&peer, args, QUICK_ANSWER_TIMEOUT).await }
-        });
-        asking.await.map(|(reply, _)| reply)
+        loop {
+            let who = self.users.anybody_with_rxgk(cell.index);
+            let asking = self.ask(asked, who, Purpose::Read, |attempt| {
+                let peer = self.connections.showing::<Vl>(attempt.socket, who, attempt.shown.as_ref());
+                let args = &args;
+                async move { call_once(&peer, args, QUICK_ANSWER_TIMEOUT).await }
+            });
+            match asking.await {
+                // It is the token of somebody else, perhaps: the next who has a good one is asked as, and nobody in the end.
+                Err(failure) if failure.is_of_token() => {}
+                answer => return answer.map(|(reply, _)| reply),
+            }
+        }
     }
 }
 

@@ -78,7 +78,7 @@ impl Calls {
         if shown.is_nothing() {
             tracing::warn!(
                 address = %socket.ip(),
-                "this file server has no rxgk: users whose tokens are a device's are anonymous there, and change nothing"
+                "this file server has no rxgk: users whose tokens are a device's can neither read nor change anything there"
             );
         }
         let until = self.runtime.now() + life;

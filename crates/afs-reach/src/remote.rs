@@ -30,7 +30,7 @@ use crate::location::Locations;
 use crate::offers::Offers;
 use crate::table::{Address, Responder, Server, Servers};
 use crate::told::Told;
-use crate::users::{IdentityIndex, NoToken, Purpose, Shown, Users};
+use crate::users::{IdentityIndex, NotShown, Purpose, Shown, Users};
 use crate::volumes::Volumes;
 use crate::wait;
 use crate::waiting::{Waiting, Why};
@@ -171,6 +171,11 @@ impl Failure {
             Some(RpcError::Call { source, .. }) => afs_failover::peers_code(source),
             Some(RpcError::Reply { .. }) | None => None,
         }
+    }
+
+    /// True if the token of whoever asked is what failed, and nobody's call might be answered.
+    pub(crate) fn is_of_token(&self) -> bool {
+        matches!(self.lookup, Some(Error::TokenRefused { .. }))
     }
 
     /// Makes the failure of a call that was aborted with a code.
@@ -321,22 +326,24 @@ impl Calls {
                     // Asked for each attempt: after a refusal or a renewal it is another one, or none.
                     let shown = match self.users.shown(who, purpose) {
                         Ok(shown) => shown,
-                        Err(NoToken) => {
-                            let cell = asked.volume().map(|(cell, _)| self.cells.name_of(cell));
-                            let error = Error::NoToken { cell: cell.unwrap_or_default() };
+                        Err(why) => {
+                            let cell = self.cells.name_of(server.cell);
+                            let error = match why {
+                                NotShown::Ended => Error::NoToken { cell },
+                                NotShown::Refused { name, is_device } => {
+                                    Error::TokenRefused { cell, name, is_device }
+                                }
+                            };
                             return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
                         }
                     };
-                    let mut shown = match shown {
+                    let shown = match shown {
                         Some(own) => Some(self.shown_to(server, address.socket, who, own).await),
                         None => None,
                     };
                     if shown.as_ref().is_some_and(Shown::is_nothing) {
-                        if purpose == Purpose::Change {
-                            let error = Error::NoRxgk { server: address.socket };
-                            return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
-                        }
-                        shown = None;
+                        let error = Error::NoRxgk { server: address.socket };
+                        return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
                     }
                     let (socket, showing) = (address.socket, shown.clone());
                     match attempt(Attempt { socket, shown: showing, limits }).await {

@@ -36,6 +36,7 @@ use crate::error::Error;
 use crate::fid::{CellIndex, User};
 use device::Device;
 use kept::Kept;
+pub(crate) use shown::NotShown;
 use shown::Own;
 pub use shown::Shown;
 
@@ -129,7 +130,7 @@ pub enum LoggedIn {
 /// The purpose of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// It changes nothing. It goes on as nobody where a user's token is good no more.
+    /// It changes nothing. It goes on as nobody where a user's token has ended, as with OpenAFS; not where a server has refused one of rxgk.
     Read,
     /// It changes something, or brings a user's data to a server: never in the name of nobody in the place of a user, as it would
     /// go unencrypted, and the answer could be anybody's. Aborts are not authenticated: who forges one decides that a token counts
@@ -435,28 +436,6 @@ impl Users {
         Some(login)
     }
 
-    /// Returns what an identity's next call shows to a server: a token, or nothing. A ticket that is made here and about to end is
-    /// replaced. One that has ended by the clock here is shown: servers have the say.
-    ///
-    /// # Errors
-    ///
-    /// For a change, when a server has refused the token, or the user has thrown it away since the operation began.
-    pub(crate) fn shown(&self, who: IdentityIndex, purpose: Purpose) -> Result<Option<Shown>, NoToken> {
-        let login = self.login(who).filter(|login| !login.is_refused.load(Ordering::Acquire));
-        let Some(login) = login else {
-            return if who == IdentityIndex::NOBODY || purpose == Purpose::Read {
-                Ok(None)
-            } else {
-                Err(NoToken)
-            };
-        };
-        let now = UnixTime::of(self.runtime.wall_clock());
-        if login.own().end < now.plus(TICKET_REST) {
-            self.renew(&login);
-        }
-        Ok(Some(login.shown()))
-    }
-
     /// Returns who in a cell has a token of rxgk that is good, whoever it is: the database servers tell everybody the same, and tell it to
     /// whom they can tell it in secret.
     pub(crate) fn anybody_with_rxgk(&self, cell: CellIndex) -> IdentityIndex {
@@ -491,7 +470,7 @@ impl Users {
     }
 
     /// A server has refused a ticket. The next connection shows a new one if tickets are made here; else the ticket's
-    /// owner reads as nobody until the next login, and changes nothing. Where it is not the identity's any more, nothing comes of it:
+    /// owner changes nothing until the next login, and reads as nobody or not at all ([`Self::shown`]). Where it is not the identity's any more, nothing comes of it:
     /// `shown` is what the call had shown. Returns whether trying again makes sense.
     pub(crate) fn refused(&self, who: IdentityIndex, shown: Option<&Shown>) -> bool {
         let (Some(login), Some(shown)) = (self.login(who), shown) else { return false };

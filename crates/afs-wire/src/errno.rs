@@ -177,6 +177,9 @@ const SYNONYMS: &[(i32, Errno)] = &[
 ];
 
 impl Errno {
+    /// A token was rejected. It has a number in Linux alone, and no code on the wire.
+    pub const EKEYREJECTED: Self = Self(129);
+
     /// The code of this number that means the same on every system; `None` for numbers that have none.
     #[must_use]
     pub fn uae(self) -> Option<Abort> {

@@ -1,5 +1,5 @@
 //! The user whom a device's key stands for (Join notes). The cell gives the device one token of rxgk after the other; who asks for them is
-//! told when a server refuses one. In between the user reads as nobody, and changes nothing.
+//! told when a server refuses one. In between the user neither reads nor changes anything.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

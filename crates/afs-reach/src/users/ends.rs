@@ -92,6 +92,11 @@ impl Login {
                     "a device's token is no longer good; the cell is asked for another one"
                 );
             }
+            Source::Given(_) if self.shown().has_good_rxgk(now) => tracing::warn!(
+                cell,
+                name,
+                "a server refuses a token of rxgk; its owner can neither read nor change anything until the next 'aklog'"
+            ),
             Source::Key(..) | Source::Given(_) => tracing::warn!(
                 cell,
                 name,

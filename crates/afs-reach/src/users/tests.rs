@@ -3,6 +3,7 @@
 use super::ends::LOOK_EVERY;
 use super::*;
 use rx_security::keys::{EncType, Key};
+use rx_security::rxgk::RxgkTime;
 
 const CELL: (CellIndex, &str) = (CellIndex(1), "one.test");
 
@@ -112,7 +113,7 @@ async fn a_given_token_that_is_refused_makes_its_owner_nobody_until_the_next() {
     assert_eq!(both(), [Ok(2), Ok(2)]);
     let shown = users.shown(who, Purpose::Change).unwrap();
     assert!(users.refused(who, shown.as_ref()));
-    assert_eq!(both(), [Ok(0), Err(NoToken)], "what nobody may do is not done in the user's place");
+    assert_eq!(both(), [Ok(0), Err(NotShown::Ended)], "what nobody may do is not done in the user's place");
     assert!(!users.refused(IdentityIndex::NOBODY, None));
     assert_eq!(users.log_in(User::of(1), CELL, holder("alice"), token, false), LoggedIn::Renewed(who));
     assert_eq!(both(), [Ok(2), Ok(2)]);
@@ -267,9 +268,35 @@ async fn a_token_of_rxgk_is_shown_before_the_other_and_stays_while_that_is_renew
     assert_eq!(users.held_rxgk(one, CELL.0), None, "it was another person's");
 }
 
+/// A forger of a refusal would have the user read as nobody what anybody may have forged. A token that has ended leaves a user without one, as
+/// with OpenAFS.
+#[tokio::test]
+async fn who_has_a_token_of_rxgk_that_a_server_refuses_reads_nothing_as_nobody_until_it_ends() {
+    let users = Arc::new(users());
+    let keys = KeySet::of([Key::rxkad_krb5(1, EncType(18), &[7; 32]), Key::rxgk(1, EncType(18), &[8; 32])]);
+    let made = users.make_tokens(&keys.unwrap(), "alice", CELL.1).unwrap();
+    let rxkad = Token::clone(made.own.rxkad.as_ref().unwrap());
+    let rxgk = (**made.rxgk.as_ref().unwrap()).clone();
+    let now = UnixTime::of(users.runtime.wall_clock());
+    let past = UnixTime(now.0 - 1);
+    for (ends, gk_ends, expected) in [
+        (rxkad.end, rxgk.end, Err(NotShown::Refused { name: "alice".to_owned(), is_device: false })),
+        (past, rxgk.end, Ok(None)),
+        (rxkad.end, RxgkTime::of(past), Ok(None)),
+    ] {
+        let user = User::of(1);
+        users.log_in(user, CELL, holder("alice"), Token { end: ends, ..rxkad.clone() }, true);
+        let who = users.log_in_by_rxgk(user, CELL.0, rxgk::Token { end: gk_ends, ..rxgk.clone() }).unwrap();
+        let shown = users.shown(who, Purpose::Read).unwrap();
+        assert!(users.refused(who, shown.as_ref()));
+        assert_eq!(users.shown(who, Purpose::Read).map(|shown| shown.map(drop)), expected);
+        assert!(users.shown(who, Purpose::Change).is_err());
+    }
+}
+
 /// A device has no token at first, between two, and when it was revoked.
 #[tokio::test]
-async fn a_devices_user_reads_as_nobody_and_changes_nothing_while_there_is_no_token() {
+async fn a_devices_user_neither_reads_nor_changes_anything_while_there_is_no_token() {
     let users = Arc::new(users());
     let keys = KeySet::of([Key::rxkad_krb5(1, EncType(18), &[7; 32]), Key::rxgk(1, EncType(18), &[8; 32])]);
     let made = users.make_tokens(&keys.unwrap(), "alice", CELL.1).unwrap();
@@ -279,7 +306,8 @@ async fn a_devices_user_reads_as_nobody_and_changes_nothing_while_there_is_no_to
     let index =
         |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref(), [1; 32])().index().0);
     let both = || [Purpose::Read, Purpose::Change].map(index);
-    assert_eq!(both(), [Ok(0), Err(NoToken)]);
+    let refused = || Err(NotShown::Refused { name: "alice".to_owned(), is_device: true });
+    assert_eq!(both(), [refused(), refused()]);
     assert!(users.has_ended(who) && users.tokens(user).is_empty());
 
     assert!(users.renew_by_device(who, token()));
@@ -297,10 +325,11 @@ async fn a_devices_user_reads_as_nobody_and_changes_nothing_while_there_is_no_to
     assert_eq!(both(), [Ok(4), Ok(4)], "the one before was refused");
     let second = shown();
     assert!(users.refused(who, second.as_ref()));
-    assert_eq!(both(), [Ok(0), Err(NoToken)]);
+    assert_eq!(both(), [refused(), refused()]);
     wanted.notified().await;
     users.end_by_device(who);
     assert!(users.tokens(user).is_empty());
     assert_eq!(users.log_out(user, None).0, 1);
     assert!(!users.renew_by_device(who, token()), "the user has thrown it away");
+    assert_eq!(both(), [Ok(0), Err(NotShown::Ended)], "who has none is nobody");
 }

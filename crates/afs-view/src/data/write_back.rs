@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afs_cache::{CacheFile, Dirty, SentStore};
-use afs_wire::Errno;
 use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
@@ -336,12 +335,11 @@ impl FileData {
             // There may be another token by now; who has thrown it away waits for none.
             Error::NoToken { .. } => users.waits_for_login(noted(&writer), cell),
             _ => {
-                let is_refused = matches!(error.errno(), Errno::EACCES | Errno::EPERM);
                 let waits = || {
                     users.is_without_token(noted(&writer), cell)
                         && users.waits_for_login(noted(&writer), cell)
                 };
-                error.is_passing() || is_refused && waits()
+                error.is_passing() || error.is_denied() && waits()
             }
         }
     }

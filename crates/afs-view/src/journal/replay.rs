@@ -13,7 +13,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use afs_cache::{CellNumber, Change, FileKey, NewKind, RealId, What};
-use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, LocalFid, Uniquifier, VnodeNumber, VolumeId};
 
 use super::{Entry, Journal, SENT_AT_ONCE, State, order};
@@ -360,9 +359,8 @@ impl Replay {
         match error {
             Error::NoToken { .. } => waits(),
             _ => {
-                let is_refused = matches!(error.errno(), Errno::EACCES | Errno::EPERM);
                 error.is_passing()
-                    || is_refused && users.is_without_token(noted(&change.writer), cell) && waits()
+                    || error.is_denied() && users.is_without_token(noted(&change.writer), cell) && waits()
             }
         }
     }
