@@ -6,6 +6,7 @@ use crate::login::{self, LoginOptions};
 use afs_admin::Login;
 use afs_dns::Service;
 use clap::Args;
+use rx_security::KeySet;
 use std::path::PathBuf;
 
 /// The options.
@@ -31,14 +32,35 @@ pub(crate) struct CellLogin {
 }
 
 impl CellOptions {
+    /// The identity with which file servers are called: to them the cell's own superuser is nobody, so the first user of the UserList is taken,
+    /// as by a mount with `--localauth`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such user, or no key.
+    pub(crate) fn at_file_servers(&self, opened: &CellLogin) -> Result<Login, String> {
+        if !self.localauth {
+            return Ok(opened.login.clone());
+        }
+        let folder = self.folder();
+        let name = login::first_superuser(&folder)?;
+        let keys = KeySet::load(&folder).map_err(|error| error.to_string())?;
+        let seed = opened.caller.seed().map_err(|error| format!("there are no random bytes: {error}"))?;
+        login::user_by_key(&keys, &name, &opened.cell.name, seed)
+    }
+
+    fn folder(&self) -> PathBuf {
+        let default = if self.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
+        self.config.clone().unwrap_or_else(|| PathBuf::from(default))
+    }
+
     /// Finds the cell, and logs in.
     ///
     /// # Errors
     ///
     /// When there is no such cell, or nobody to be there: nothing that these commands do may be done anonymously.
     pub(crate) fn open(&self, program: &str) -> Result<CellLogin, String> {
-        let default = if self.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
-        let folder = self.config.clone().unwrap_or_else(|| PathBuf::from(default));
+        let folder = self.folder();
         let cell = CellServers::find_anywhere(&folder, self.cell.as_deref(), Service::Location);
         let cell = cell.map_err(|error| {
             error.explain(program);

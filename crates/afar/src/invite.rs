@@ -1,9 +1,14 @@
-//! `afar invite`: an administrator makes the line by which a machine joins the cell as a user.
+//! `afar invite`: an administrator makes the line by which a machine joins the cell as a user, and the user with a home if there is none.
 
 use crate::cell_login::CellOptions;
-use crate::{arguments, dates, output, private};
+use crate::home::{self, Home, Homes, Made};
+use crate::numbers::{self, BadNumber};
+use crate::{arguments, dates, output, private, tree};
+use afs_admin::Offers;
 use afs_admin::devices::DeviceDb;
 use afs_admin::ptdb::ProtectionDb;
+use afs_admin::vldb::LocationDb;
+use afs_admin::volumes::VolumeServers;
 use afs_join::{Invitation, PublicKey};
 use afs_wire::ids::{AfsTime, CellName, ViceId};
 use afs_wire::join::{JOIN_SECRET_BYTES, JoinFlags, JoinSecret, JoinUser};
@@ -34,6 +39,12 @@ struct Cli {
     /// The user is there already, and the device is to act as that user, with all that they have
     #[arg(long)]
     existing: bool,
+    /// Makes no home. Without this, a user who has none gets the volume user.USER, which is mounted at user/USER in the cell
+    #[arg(long)]
+    no_home: bool,
+    /// The most that a new home can hold, such as 500M or 10G; 0 for no limit
+    #[arg(long, value_name = "SIZE", default_value = "10G", value_parser = quota)]
+    quota: i32,
     /// The addresses at which machines reach the cell's database servers, if they are others than the configuration has: ADDRESS or
     /// ADDRESS:PORT
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = server)]
@@ -62,6 +73,13 @@ fn life(text: &str) -> Result<u32, String> {
     number.checked_mul(seconds).filter(|life| (1..=366 * 24 * 3600).contains(life)).ok_or_else(wrong)
 }
 
+fn quota(text: &str) -> Result<i32, String> {
+    numbers::parse_kib(text).map_err(|bad| match bad {
+        BadNumber::NoNumber => "this must be a number of KiB, or one with K, M, G or T behind it".to_owned(),
+        BadNumber::OutOfRange { .. } => "this may be from 0 to 2T less 1K".to_owned(),
+    })
+}
+
 fn server(text: &str) -> Result<SocketAddrV4, String> {
     let with_port = || Some(SocketAddrV4::new(text.parse().ok()?, afs_join::PORT));
     text.parse()
@@ -80,12 +98,30 @@ fn invite(cli: &Cli) -> Result<(), String> {
     let users = ProtectionDb::new(caller.endpoint(), &at_port, &opened.login);
     let devices = DeviceDb::new(caller.endpoint(), servers, &opened.login);
     let failed = |error: afs_admin::Error| format!("cannot invite {user}: {error}");
+    let flags = if cli.no_home { JoinFlags::NO_HOME } else { JoinFlags::NONE };
+
+    // What makes the home. What can be wrong with it is said before anything is made.
+    let locations = LocationDb::new(caller.endpoint(), servers, &opened.login);
+    let volumes =
+        VolumeServers::new(caller.endpoint(), Offers::new(caller.endpoint(), servers, &opened.login));
+    let offers = match cli.no_home {
+        true => None,
+        false => Some(Offers::new(caller.endpoint(), servers, &cli.cell.at_file_servers(&opened)?)),
+    };
+    let homes = offers.as_ref().map(|offers| {
+        tree::refuse_callbacks(caller.endpoint());
+        Homes { endpoint: caller.endpoint(), locations: &locations, volumes: &volumes, offers }
+    });
 
     let seed = Zeroizing::new(caller.seed().map_err(|error| format!("there are no random bytes: {error}"))?);
     let secret = *seed.first_chunk::<JOIN_SECRET_BYTES>().expect("a seed is longer");
     let secret = JoinSecret(secret);
     let expires = AfsTime(dates::now().saturating_add(cli.expires));
-    let key = caller.run(async {
+    let (key, made) = caller.run(async {
+        if let Some(homes) = &homes {
+            home::volume_of(&user)?;
+            homes.root().await?;
+        }
         let id = users.ids_of(&[&user]).await.map_err(failed)?;
         let is_there = id.first().is_some_and(|id| *id != ViceId::ANONYMOUS);
         if is_there && !cli.existing {
@@ -99,13 +135,24 @@ fn invite(cli: &Cli) -> Result<(), String> {
             }
         }
         let digest = afs_join::digest(&secret);
-        let key = devices.invite(digest, wire_user.clone(), expires, JoinFlags::NONE).await.map_err(failed)?;
-        // Last, so that a caller who may not invite makes no user.
-        if !is_there {
-            users.create_user(&user, None).await.map_err(failed)?;
-        }
-        Ok(key)
+        let key = devices.invite(digest, wire_user.clone(), expires, flags).await.map_err(failed)?;
+        // After that, so that a caller who may not invite makes no user.
+        let id = match id.first() {
+            Some(id) if is_there => *id,
+            _ => users.create_user(&user, None).await.map_err(failed)?,
+        };
+        let Some(homes) = &homes else { return Ok((key, Made::Nothing)) };
+        let made = homes.make(&Home { user: &user, id, quota_kib: cli.quota }).await;
+        made.map(|made| (key, made)).map_err(|error| format!("{user} has no home: {error}"))
     })?;
+    if let Made::Home { path, needs_release } = made {
+        eprintln!("afar invite: made a home for {user}: {path} in {}", opened.cell.name);
+        if needs_release {
+            eprintln!(
+                "afar invite: root.cell has read-only copies: 'afar vos release root.cell' shows the home to all"
+            );
+        }
+    }
     let servers = if cli.servers.is_empty() { servers.clone() } else { cli.servers.clone() };
     let invitation = Invitation { cell, servers, key: PublicKey(key.0), secret };
     if invitation.servers.iter().any(|server| server.ip().is_loopback()) {

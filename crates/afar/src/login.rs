@@ -11,16 +11,21 @@ use afs_config::{Superuser, UserList};
 use afs_wire::Errno;
 use afs_wire::control::{self, GivenToken};
 use afs_wire::ids::Name;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rx_security::ticket::SessionKey;
+use rand::{Rng, SeedableRng};
+use rx_security::keys::{EncType, KeyType};
+use rx_security::rxgk::{Dialect, Form};
+use rx_security::ticket::{self, SessionKey};
 use rx_security::time::Clock;
-use rx_security::{KeySet, Level, Token, UnixTime, rxgk};
+use rx_security::{Identity, KeySet, Level, Token, UnixTime, rxgk};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// How long a token is good that a command makes for itself; it begins as long before, as clocks differ.
+const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 
 /// The reason why there is no token to call servers with. The command goes on anonymously, as with OpenAFS's tools.
 #[derive(Debug)]
@@ -133,6 +138,24 @@ pub(crate) fn caller_or_nobody(caller: &Caller, cell: &str) -> Login {
 pub(crate) fn superuser(folder: &Path, level: Level, seed: [u8; 32]) -> Result<Login, NoToken> {
     let keys = KeySet::load(folder).map_err(|_| NoToken::None)?;
     Login::local_superuser(&keys, level, clock(), &mut StdRng::from_seed(seed)).map_err(|_| NoToken::None)
+}
+
+/// A user of the cell whose key this is, for an hour: of rxgk if the cell has a key for that, and of rxkad for servers without.
+///
+/// # Errors
+///
+/// When the keys make no token, or it is no user's name.
+pub(crate) fn user_by_key(keys: &KeySet, name: &str, cell: &str, seed: [u8; 32]) -> Result<Login, String> {
+    let who = Identity::parse(name).ok_or_else(|| format!("'{name}' is no name of a user"))?;
+    let (now, random) = (SystemTime::now(), &mut StdRng::from_seed(seed));
+    let times = (UnixTime::of(now - TOKEN_LIFE), UnixTime::of(now + TOKEN_LIFE));
+    let ticket = ticket::for_user(keys, &who, cell, times, random).map_err(|error| error.to_string());
+    let Some(key) = keys.newest(KeyType::RXGK) else { return Ok(Login::with_token(ticket?, Level::Crypt)) };
+    let login = ticket.map_or_else(|_| Login::anonymous(), |ticket| Login::with_token(ticket, Level::Crypt));
+    let form = Form { dialect: Dialect::OURS, kind: EncType(key.subtype), level: Level::Crypt };
+    let token = rxgk::Token::of_user(keys, form, &who, cell, times, random);
+    let token = token.map_err(|error| error.to_string())?;
+    Ok(login.and_rxgk(token, clock(), random.random()))
 }
 
 /// The caller's tokens that are good, each with its cell and the name of its owner there.

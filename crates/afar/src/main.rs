@@ -13,7 +13,7 @@
 //! - Which cell and servers a command asks, as which user: [`cell`], [`login`]. Tests: `tests/tokens.rs`.
 //! - `aklog` and `klog`: [`aklog`], [`klog`], and [`kept_tokens`] for the folder of kept tokens. PAGs: [`pagsh`].
 //!   Tests: `tests/kerberos.rs`, `tests/klog.rs`, `tests/pags/`.
-//! - Machines that join a cell by invitation: [`invite`], [`join`], [`devices`]; the device's folder: [`joined`]. Tests: `tests/join.rs`.
+//! - Machines that join a cell by invitation: [`invite`], [`join`], [`devices`]; the device's folder: [`joined`]; the user's home: [`home`], by calls: [`tree`]. Tests: `tests/join.rs`.
 //! - `afar up`: [`up`], with a module for its cell, its state, its realm, `--machines`, and mounting again.
 //!   docs/client.md.
 //! - `afar mount`, `afsd` and fstab: [`mod@mount`] and the modules under it, [`mount_point`]; `src/mount/end.rs`
@@ -54,6 +54,7 @@ mod export;
 mod fs;
 mod fsck;
 mod hangup;
+mod home;
 mod hosts;
 mod import;
 mod invite;
@@ -84,6 +85,7 @@ mod suite;
 mod tokens;
 mod top;
 mod trace;
+mod tree;
 mod unlog;
 mod up;
 mod vos;

@@ -1,7 +1,7 @@
 //! A machine that joins a cell by invitation: what the commands print, what they leave on the disk, and what an administrator sees. Only the
 //! program has these texts, files and modes; what invitations and devices are is proved in `crates/afs-celldb/tests/devices.rs`.
 
-use crate::mounted::can_mount;
+use crate::mounted::{Folder, ServerProcess, can_mount};
 use afs_join::{Chance, Invitation, KeyPair, Membership};
 use afs_lab::real::afar;
 use afs_lab::real::cell::Cell;
@@ -212,6 +212,77 @@ fn a_devices_token_is_its_users_at_all_servers_until_it_is_revoked_also_on_conne
     let refused = runtime.block_on(anew.rpc(&pt::ListMax {})).unwrap_err();
     assert_eq!(refused.code(), expired, "a new connection: {refused}");
     endpoint.shut_down();
+}
+
+#[test]
+fn who_is_invited_gets_a_home_that_only_they_enter_and_another_invitation_leaves_it_as_it_is() {
+    require!(can_mount());
+    let cell = a_cell("home");
+    let config = cell.folder.join("state/etc/server");
+    let local = ["--localauth", "--config", config.to_str().unwrap()];
+    let invite = |args: &[&str]| run(&[&["invite"], args, &local].concat(), "");
+    let first = invite(&["alice", "--quota", "20M"]);
+    assert!(first.status.success(), "{}", said(&first));
+    let told = String::from_utf8(first.stderr).unwrap();
+    assert!(told.contains("made a home for alice: user/alice in afar.local"), "{told}");
+    let again = invite(&["alice", "--quota", "1G"]);
+    assert!(again.status.success() && !said(&again).contains("made a home"), "{}", said(&again));
+
+    join(&String::from_utf8(first.stdout).unwrap(), &cell.folder.join("device"));
+    let (_alice, _) = cell.mount_with("alice", "device", &[]);
+    let home = cell.folder.join("alice/afar.local/user/alice");
+    fs::write(home.join("letter"), "alice's").unwrap();
+    let shown = |args: &[&str]| well(&[&["fs"], args, &[home.to_str().unwrap()]].concat(), "");
+    let quota = shown(&["listquota"]);
+    assert!(quota.contains("user.alice") && quota.contains("20480"), "{quota}");
+    let rights = shown(&["listacl"]);
+    assert!(rights.contains("  alice rlidwka") && !rights.contains("system:anyuser"), "{rights}");
+    let (_nobody, _) = cell.mount("nobody");
+    let elsewhere = cell.folder.join("nobody/afar.local/user/alice");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+
+    // What is somebody else's is left alone, and said before or after.
+    let (_admin, _) = cell.mount_with("admin", "state/etc", &["-localauth", "-as", "admin"]);
+    let users = cell.folder.join("admin/afar.local/user");
+    let address = cell.address.to_string();
+    for user in ["bob", "eve"] {
+        let volume = format!("user.{user}");
+        well(&["vos", "create", &address, "a", &volume, "-localauth", "-config", local[2]], "");
+    }
+    let point = users.join("bobs");
+    well(&["fs", "mkmount", point.to_str().unwrap(), "user.bob"], "");
+    fs::write(point.join("old"), "of an earlier bob").unwrap();
+    fs::create_dir(users.join("dora")).unwrap();
+    let refused = |args: &[&str], why: &str| {
+        let output = invite(args);
+        assert!(!output.status.success() && said(&output).contains(why), "{args:?}: {}", said(&output));
+        assert!(output.stdout.is_empty(), "no line is shown");
+    };
+    refused(&["bob"], "the cell has a volume user.bob that is not bob's");
+    refused(&["dora"], "there is something else at user/dora in the cell already");
+    refused(&["a-name-of-many-letters"], "no volume can be called user.a-name-of-many-letters");
+    refused(&["alice", "--quota", "much"], "a number of KiB");
+    // One that was cut off is gone on with.
+    let finished = invite(&["eve"]);
+    assert!(said(&finished).contains("made a home for eve"), "{}", said(&finished));
+    let without = invite(&["frank", "--no-home"]);
+    assert!(without.status.success(), "{}", said(&without));
+    assert!(!users.join("frank").exists());
+    let volumes = well(&["vos", "listvldb", "-localauth", "-config", local[2]], "");
+    assert!(!volumes.contains("user.frank") && volumes.contains("user.eve"), "{volumes}");
+}
+
+/// The cell was made by 'afar server', which makes no volumes.
+#[test]
+fn an_invitation_for_a_cell_without_volumes_says_what_is_missing_and_makes_no_user() {
+    let folder = Folder::new("rootless");
+    let _server = ServerProcess::start(&folder, &["--cell", "rootless.test"]);
+    let config = folder.join("etc/server");
+    let local = ["--localauth", "--config", config.to_str().unwrap()];
+    badly(&[&["invite", "alice"][..], &local].concat(), "", "the cell has no volume root.cell yet");
+    let users = well(&["pts", "listentries", "-localauth", "-config", local[2]], "");
+    assert!(!users.contains("alice"), "{users}");
+    well(&[&["invite", "alice", "--no-home"][..], &local].concat(), "");
 }
 
 /// The device's folder, mount and cache are a second machine's part.

@@ -1,6 +1,8 @@
 //! The contents of a new cell: users, volumes, mount points, access lists. Made by calls to the services with the cell's
 //! key, each step only where it is not done yet, so that a start that was cut off is gone on with.
 
+use crate::login;
+use crate::tree::{self, Tree, mount_text};
 use afs_admin::create::{NewVolume, create};
 use afs_admin::entry::{Kind, NAME_MAX};
 use afs_admin::ptdb::ProtectionDb;
@@ -9,31 +11,17 @@ use afs_admin::volumes::VolumeServers;
 use afs_admin::{Cancel, Login, Offers};
 use afs_wire::Errno;
 use afs_wire::abort::VL_NOENT;
-use afs_wire::directory::Directory;
-use afs_wire::ids::{AfsFid, Name, PartitionId, Path, ViceId};
+use afs_wire::ids::{AfsFid, PartitionId, ViceId};
 use afs_wire::rights::Rights;
-use afs_wire::rxafs::{
-    AfsOpaque, FetchData64, FetchStatus, GiveUpAllCallBacks, MakeDir, OldStoreACL, Rxafs, StoreStatus,
-    Symlink,
-};
-use afs_wire::rxafscb::Rxafscb;
-use afs_wire::status::{AfsStoreStatus, StoreMask};
+use afs_wire::status::StoreMask;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rx::{Endpoint, EndpointConfig, Peer, PeerLimits, RpcError, ServiceConfig};
-use rx_proto::config::CallLimits;
-use rx_proto::endpoint::Service;
-use rx_proto::ids::ServiceId;
-use rx_proto::security::{Null, SecurityClass};
-use rx_security::keys::{EncType, KeyType};
-use rx_security::rxgk::{Dialect, Form};
+use rx::{Endpoint, EndpointConfig};
 use rx_security::time::Clock;
-use rx_security::{Identity, KeySet, Level, UnixTime, rxgk, rxkad, ticket};
-use rxgen::{Abort, Interface, Rpc};
-use std::fmt::Write as _;
+use rx_security::{KeySet, Level, UnixTime};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The administrator's name.
 pub(super) const ADMINISTRATOR: &str = "admin";
@@ -46,12 +34,6 @@ const NO_QUOTA: i32 = 0;
 
 /// The quota, in KiB, of the volume that anybody may write where others than this machine's users reach it.
 const SCRATCH_QUOTA_KIB: i32 = 5 << 20;
-
-/// More than a new cell's root directory has: a directory has 2 MiB at most.
-const DIRECTORY_MAX_BYTES: i64 = 2 << 20;
-
-/// The lifetime of the tickets with which a cell is made.
-const TICKET_LIFE: Duration = Duration::from_secs(3600);
 
 /// Rights as they are on access lists here.
 const READ: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
@@ -66,7 +48,7 @@ pub(super) struct CellMaker {
     locations: LocationDb,
     users: ProtectionDb,
     volumes: VolumeServers,
-    files: Peer,
+    files: Tree,
 }
 
 /// The owner of the volume that is made besides those of the cell.
@@ -93,20 +75,15 @@ impl CellMaker {
         let clock: Clock = Arc::new(|| UnixTime::of(SystemTime::now()));
         let superuser = Login::local_superuser(keys, Level::Crypt, Arc::clone(&clock), &mut random);
         let superuser = superuser.map_err(|error| error.to_string())?;
-        let who = Identity::parse(ADMINISTRATOR).expect("a good name");
-        let now = SystemTime::now();
-        let times = (UnixTime::of(now - TICKET_LIFE), UnixTime::of(now + TICKET_LIFE));
-        let security = administrator(keys, &who, cell, times, clock, &mut random)?;
+        let administrator = login::user_by_key(keys, ADMINISTRATOR, cell, random.random())?;
         let endpoint = Endpoint::bind(SocketAddr::from((from, 0)), EndpointConfig::default())
             .map_err(|error| format!("no free port at {from}: {error}"))?;
-        refuse_callbacks(&endpoint);
-        let to = SocketAddr::from((address, Rxafs::PORT));
-        let files = endpoint.peer(to, ServiceId(Rxafs::SERVICE_ID), PeerLimits::default(), security);
+        tree::refuse_callbacks(&endpoint);
         Ok(Self {
             locations: LocationDb::new(&endpoint, &[address], &superuser),
             users: ProtectionDb::new(&endpoint, &[address], &superuser),
             volumes: VolumeServers::new(&endpoint, Offers::all(&superuser)),
-            files,
+            files: Tree::new(&endpoint, address, &administrator),
             cell: cell.to_owned(),
             address,
             endpoint,
@@ -129,36 +106,35 @@ impl CellMaker {
 
         let everybody_reads = [("system:administrators", Rights::ALL), ("system:anyuser", READ)];
         // Clients without a dynamic root find the cell here.
-        self.mount_point(root_afs, &self.cell, "#root.cell.").await?;
-        self.mount_point(root_afs, &format!(".{}", self.cell), "%root.cell.").await?;
-        self.access_list(root_afs, &everybody_reads).await?;
+        self.files.mount_point(root_afs, &self.cell, &mount_text("root.cell")).await?;
+        self.files.mount_point(root_afs, &format!(".{}", self.cell), "%root.cell.").await?;
+        self.files.access_list(root_afs, &everybody_reads).await?;
 
-        self.mount_point(root_cell, "scratch", "#scratch.").await?;
-        let users = self.folder(root_cell, "user").await?;
-        self.mount_point(users, owner.name, &format!("#{home_name}.")).await?;
-        self.access_list(users, &everybody_reads).await?;
-        self.access_list(root_cell, &everybody_reads).await?;
+        self.files.mount_point(root_cell, "scratch", &mount_text("scratch")).await?;
+        let users = self.files.folder(root_cell, "user").await?;
+        self.files.mount_point(users, owner.name, &mount_text(&home_name)).await?;
+        self.files.access_list(users, &everybody_reads).await?;
+        self.files.access_list(root_cell, &everybody_reads).await?;
 
         let mut of_home = vec![("system:administrators", Rights::ALL), ("system:anyuser", Rights::LOOKUP)];
         if owner.name != ADMINISTRATOR {
             of_home.push((owner.name, Rights::ALL));
         }
-        self.set(home, StoreMask::OWNER, owner.id, 0o755).await?;
-        self.access_list(home, &of_home).await?;
+        self.files.set(home, StoreMask::OWNER, owner.id, 0o755).await?;
+        self.files.access_list(home, &of_home).await?;
 
         // The mode is what programs show; what counts is the list. New volumes have 0777, as OpenAFS's.
         for shared in [root_afs, root_cell] {
-            self.set(shared, StoreMask::MODE, owner.id, 0o755).await?;
+            self.files.set(shared, StoreMask::MODE, owner.id, 0o755).await?;
         }
-        self.set(scratch, StoreMask::MODE, owner.id, 0o777).await?;
+        self.files.set(scratch, StoreMask::MODE, owner.id, 0o777).await?;
         let anybody_writes = [("system:administrators", Rights::ALL), ("system:anyuser", WRITE)];
-        self.access_list(scratch, &anybody_writes).await
+        self.files.access_list(scratch, &anybody_writes).await
     }
 
     /// Ends it: servers are told to forget this caller.
     pub(super) async fn finish(self) {
-        // Who has heard of no promises is not called back; if this fails, it is found out then.
-        let _ = self.files.rpc(&GiveUpAllCallBacks {}).await;
+        self.files.finish().await;
         self.endpoint.shut_down();
     }
 
@@ -200,13 +176,9 @@ impl CellMaker {
     pub(super) async fn administrator(&self, id: ViceId) -> Result<(), String> {
         match self.users.add_to_group(id, ViceId::SYSTEM_ADMINISTRATORS).await {
             Ok(()) => Ok(()),
-            Err(error) if is(error.code(), Errno::EEXIST) => Ok(()),
+            Err(error) if tree::is(error.code(), Errno::EEXIST) => Ok(()),
             Err(error) => Err(format!("cannot make user {id} an administrator: {error}")),
         }
-    }
-
-    async fn ask<R: Rpc>(&self, args: &R, doing: &str) -> Result<R::Reply, String> {
-        self.files.rpc(args).await.map_err(|error| format!("{doing}: {error}"))
     }
 
     /// The root directory of a volume of this name, which is made, without a quota, if there is none.
@@ -227,91 +199,6 @@ impl CellMaker {
         let made = create(&self.locations, &self.volumes, new, &Cancel::default(), |_| {}).await;
         made.map(|ids| AfsFid::root_of(ids.read_write)).map_err(|failure| format!("{doing}: {failure}"))
     }
-
-    async fn mount_point(&self, dir: AfsFid, name: &str, text: &str) -> Result<(), String> {
-        let doing = format!("cannot make the mount point {name} ({text})");
-        let order = Symlink {
-            dir,
-            name: Name::new(name).map_err(|error| format!("{doing}: {error}"))?,
-            contents: Path::new(text).map_err(|error| format!("{doing}: {error}"))?,
-            // No x bit: so it is a mount point, and no link.
-            status: mode(0o644),
-        };
-        there_or_made(self.files.rpc(&order).await.map(drop), &doing)
-    }
-
-    /// A folder of this name, which is made if there is none.
-    async fn folder(&self, dir: AfsFid, name: &str) -> Result<AfsFid, String> {
-        let doing = format!("cannot make the folder {name}");
-        let wire_name = Name::new(name).map_err(|error| format!("{doing}: {error}"))?;
-        match self.files.rpc(&MakeDir { dir, name: wire_name, status: mode(0o755) }).await {
-            Ok(reply) => Ok(reply.fid),
-            Err(error) if is(Abort(error.code().0), Errno::EEXIST) => {
-                let pages = self.pages(dir).await.map_err(|error| format!("{doing}: {error}"))?;
-                let directory = Directory::parse(&pages).map_err(|error| format!("{doing}: {error}"))?;
-                let entry = directory
-                    .lookup(name.as_bytes())
-                    .ok_or_else(|| format!("{doing}: it existed, and then it was gone"))?;
-                Ok(AfsFid { volume: dir.volume, vnode: entry.fid.vnode, unique: entry.fid.unique })
-            }
-            Err(error) => Err(format!("{doing}: {error}")),
-        }
-    }
-
-    /// The contents of a directory: a word of two with their length, the pages, and the results (File service notes 6.3).
-    async fn pages(&self, dir: AfsFid) -> Result<Vec<u8>, RpcError> {
-        let failed = |source| RpcError::Call { rpc: FetchData64::NAME, source };
-        let mut call = self.files.call().await.map_err(failed)?;
-        call.send_request(&FetchData64 { fid: dir, pos: 0, length: DIRECTORY_MAX_BYTES }).await?;
-        call.finish().map_err(failed)?;
-        let mut length = [0; 8];
-        call.read_exact(&mut length).await.map_err(failed)?;
-        let mut pages = vec![0; u64::from_be_bytes(length).min(DIRECTORY_MAX_BYTES as u64) as usize];
-        call.read_exact(&mut pages).await.map_err(failed)?;
-        call.reply::<FetchData64>().await?;
-        Ok(pages)
-    }
-
-    async fn access_list(&self, dir: AfsFid, entries: &[(&str, Rights)]) -> Result<(), String> {
-        let mut text = format!("{}\n0\n", entries.len());
-        for (name, rights) in entries {
-            let _ = writeln!(text, "{name}\t{}", rights.0);
-        }
-        // Servers want a NUL at its end.
-        text.push('\0');
-        let doing = format!("cannot set the access list of {dir}");
-        let access_list = AfsOpaque::new(text).map_err(|error| format!("{doing}: {error}"))?;
-        self.ask(&OldStoreACL { fid: dir, access_list }, &doing).await.map(drop)
-    }
-
-    async fn set(&self, fid: AfsFid, mask: StoreMask, owner: ViceId, bits: u32) -> Result<(), String> {
-        let doing = format!("cannot set the status of {fid}");
-        let status = AfsStoreStatus { mask, owner, unix_mode_bits: bits, ..AfsStoreStatus::default() };
-        let before = self.ask(&FetchStatus { fid }, &doing).await?.status;
-        if mask == StoreMask::OWNER && before.owner == owner {
-            return Ok(());
-        }
-        self.ask(&StoreStatus { fid, status }, &doing).await.map(drop)
-    }
-}
-
-/// Makes the security of connections of a user of the cell: of rxgk, if there is a key for that.
-fn administrator(
-    keys: &KeySet,
-    who: &Identity,
-    cell: &str,
-    times: (UnixTime, UnixTime),
-    clock: Clock,
-    random: &mut StdRng,
-) -> Result<Box<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync>, String> {
-    let Some(key) = keys.newest(KeyType::RXGK) else {
-        let ticket = ticket::for_user(keys, who, cell, times, random).map_err(|error| error.to_string())?;
-        return Ok(Box::new(rxkad::Client::factory(ticket, Level::Crypt)));
-    };
-    let form = Form { dialect: Dialect::OURS, kind: EncType(key.subtype), level: Level::Crypt };
-    let token = rxgk::Token::of_user(keys, form, who, cell, times, random);
-    let token = token.map_err(|error| error.to_string())?;
-    Ok(Box::new(rxgk::Client::factory(token, clock, random.random())))
 }
 
 /// The volume of a user: its name may have [`NAME_MAX`] bytes.
@@ -319,35 +206,6 @@ pub(super) fn volume_of(user: &str) -> String {
     let mut name = format!("user.{user}");
     name.truncate(NAME_MAX);
     name
-}
-
-/// Takes something that exists already for made.
-fn there_or_made(result: Result<(), RpcError>, doing: &str) -> Result<(), String> {
-    match result {
-        Err(error) if is(Abort(error.code().0), Errno::EEXIST) => Ok(()),
-        other => other.map_err(|error| format!("{doing}: {error}")),
-    }
-}
-
-/// True if a server's code means this.
-fn is(code: Abort, errno: Errno) -> bool {
-    afs_wire::abort::errno(code) == Some(errno)
-}
-
-fn mode(bits: u32) -> AfsStoreStatus {
-    AfsStoreStatus { mask: StoreMask::MODE, unix_mode_bits: bits, ..AfsStoreStatus::default() }
-}
-
-/// The file server asks who its clients are: this one keeps nothing that could have to be taken back.
-fn refuse_callbacks(endpoint: &Endpoint) {
-    let service = Service {
-        id: ServiceId(Rxafscb::SERVICE_ID),
-        security: vec![Arc::new(Null)],
-        check_reach: false,
-        upgrades_to: None,
-        limits: CallLimits::default(),
-    };
-    endpoint.add_service(ServiceConfig::new(service, |_call| async { Err(Abort::OPCODE) }));
 }
 
 #[cfg(test)]
