@@ -14,6 +14,7 @@ use afs_failover::{Verdict, verdict};
 use afs_wire::rxafs::{GetCapabilities, Rxafs};
 use afs_wire::vl::{ProbeServer, Vl};
 use rx::{RpcError, Runtime};
+use tokio::sync::mpsc;
 
 use crate::connections::Connections;
 use crate::remote::{QUICK_ANSWER_TIMEOUT, call_once};
@@ -102,6 +103,27 @@ impl Liveness {
             let (this, server) = (Arc::clone(self), Arc::clone(server));
             self.runtime.spawn(Box::pin(async move { this.ask_once(&server, true).await }));
         }
+    }
+
+    /// Finds an address of a server that answers, before the server is called for the first time. Of several addresses some may be good in other
+    /// networks only: that of a router from outside, and the one behind it from inside. All are asked at once, and the first answer is enough.
+    pub(crate) async fn find_address(self: &Arc<Self>, server: &Arc<Server>) {
+        let addresses = server.addresses();
+        let candidate = server.candidate();
+        if addresses.len() < 2 || candidate.has_answered || candidate.down_since.is_some() {
+            return;
+        }
+        let (tell, mut told) = mpsc::channel(addresses.len());
+        for address in addresses {
+            let (this, server, tell) = (Arc::clone(self), Arc::clone(server), tell.clone());
+            self.runtime.spawn(Box::pin(async move {
+                this.ask_address(&server, &address).await;
+                // Nobody waits any more once one has answered.
+                let _ = tell.try_send(address.down_since().is_none());
+            }));
+        }
+        drop(tell);
+        while let Some(false) = told.recv().await {}
     }
 
     /// Asks the addresses of a server once whether it is there, or only the best of them, and notes it.
@@ -216,12 +238,17 @@ mod tests {
     #[derive(Debug, Default)]
     struct Answers {
         is_silent: AtomicBool,
+        /// The address that answers nothing, not even an error.
+        never: Mutex<Option<SocketAddr>>,
         asked: Mutex<Vec<SocketAddr>>,
     }
 
     impl Probe for Answers {
         fn probe(&self, _: ServerKind, address: SocketAddr) -> Probing<'_> {
             self.asked.lock().unwrap().push(address);
+            if *self.never.lock().unwrap() == Some(address) {
+                return Box::pin(std::future::pending());
+            }
             let silent = RpcError::Call { rpc: "Test", source: rx::CallError::EndpointClosed };
             let answer = if self.is_silent.load(Ordering::Relaxed) { Err(silent) } else { Ok(()) };
             Box::pin(std::future::ready(answer))
@@ -284,6 +311,22 @@ mod tests {
         }
         assert_eq!(answers.asked.lock().unwrap().len(), 1);
         assert_eq!(server.best().unwrap().rtt(), Some(Duration::from_millis(10)));
+    }
+
+    /// A server behind a router has told the router's address and its own, which leads nowhere from outside, or to another machine. The first
+    /// call waited for that one for as long as calls wait.
+    #[tokio::test]
+    async fn of_a_server_with_two_addresses_the_one_that_answers_is_called_first() {
+        let (answers, server, liveness) = liveness();
+        let silent = server.best().unwrap().socket;
+        *answers.never.lock().unwrap() = Some(silent);
+        liveness.find_address(&server).await;
+        let best = server.best().unwrap();
+        assert_ne!(best.socket, silent);
+        assert_eq!(server.addresses().last().unwrap().socket, silent);
+        let asked = answers.asked.lock().unwrap().len();
+        liveness.find_address(&server).await;
+        assert_eq!((asked, answers.asked.lock().unwrap().len()), (2, 2), "once");
     }
 
     #[tokio::test]

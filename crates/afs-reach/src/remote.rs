@@ -312,6 +312,7 @@ impl Calls {
             match rotation.step(self.now(), &candidates) {
                 Step::Try(id) => {
                     let server = usable.iter().find(|server| server.id == id).expect("a candidate");
+                    self.liveness.find_address(server).await;
                     let Some(address) = server.best() else {
                         rotation.note(self.now(), id, Verdict::OtherSite);
                         continue;

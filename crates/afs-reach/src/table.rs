@@ -140,6 +140,12 @@ impl Address {
         (health.down_since.is_some(), health.is_suspected, self.distance().order())
     }
 
+    /// The key by which the addresses of one server are sorted: one that was never heard of may be good in other networks only.
+    fn order_at_server(&self) -> (bool, bool, bool, Order) {
+        let (is_down, is_suspected, order) = self.order();
+        (is_down, is_suspected, !self.health().has_answered, order)
+    }
+
     /// The time since which it does not answer.
     pub fn down_since(&self) -> Option<Instant> {
         self.health().down_since
@@ -202,7 +208,7 @@ impl Server {
     /// Its addresses, those that answer and are near first.
     pub fn addresses(&self) -> Vec<Arc<Address>> {
         let mut all = self.addresses.read().unwrap_or_else(PoisonError::into_inner).clone();
-        all.sort_by_key(|address| address.order());
+        all.sort_by_key(|address| address.order_at_server());
         all
     }
 
