@@ -20,6 +20,14 @@ pub(crate) fn find_server(name: &str) -> Option<Ipv4Addr> {
     }
 }
 
+/// True if an address is one of the internet, and not of a network at home, behind a router or in this machine.
+pub(crate) fn is_public(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    let is_of_a_carrier = first == 100 && second & 0xc0 == 64;
+    let is_local = address.is_unspecified() || address.is_loopback() || address.is_link_local();
+    !(is_local || address.is_private() || is_of_a_carrier || address.is_multicast() || address.is_broadcast())
+}
+
 /// The first address of a machine, given by name or as it is.
 pub(crate) fn find(name: &str) -> Option<Ipv4Addr> {
     name.parse().ok().or_else(|| resolve(name).first().copied())

@@ -2,14 +2,15 @@
 
 use crate::cell_login::CellOptions;
 use crate::home::{self, Home, Homes, Made};
+use crate::hosts::is_public;
 use crate::numbers::{self, BadNumber};
 use crate::{arguments, dates, output, private, tree};
 use afs_admin::Offers;
 use afs_admin::devices::DeviceDb;
 use afs_admin::ptdb::ProtectionDb;
-use afs_admin::vldb::LocationDb;
+use afs_admin::vldb::{LocationDb, ServerKey};
 use afs_admin::volumes::VolumeServers;
-use afs_join::{Invitation, PublicKey};
+use afs_join::{Invitation, PublicKey, SERVERS_MAX};
 use afs_wire::ids::{AfsTime, CellName, ViceId};
 use afs_wire::join::{JOIN_SECRET_BYTES, JoinFlags, JoinSecret, JoinUser};
 use afs_wire::pt::Pr;
@@ -45,8 +46,8 @@ struct Cli {
     /// The most that a new home can hold, such as 500M or 10G; 0 for no limit
     #[arg(long, value_name = "SIZE", default_value = "10G", value_parser = quota)]
     quota: i32,
-    /// The addresses at which machines reach the cell's database servers, if they are others than the configuration has: ADDRESS or
-    /// ADDRESS:PORT
+    /// The addresses at which machines reach the cell's database servers: ADDRESS or ADDRESS:PORT. Without this, the addresses of the
+    /// internet under which these machines are file servers, else those that the configuration has
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = server)]
     servers: Vec<SocketAddrV4>,
     #[command(flatten)]
@@ -117,7 +118,7 @@ fn invite(cli: &Cli) -> Result<(), String> {
     let secret = *seed.first_chunk::<JOIN_SECRET_BYTES>().expect("a seed is longer");
     let secret = JoinSecret(secret);
     let expires = AfsTime(dates::now().saturating_add(cli.expires));
-    let (key, made) = caller.run(async {
+    let (key, reached, made) = caller.run(async {
         if let Some(homes) = &homes {
             home::volume_of(&user)?;
             homes.root().await?;
@@ -141,9 +142,13 @@ fn invite(cli: &Cli) -> Result<(), String> {
             Some(id) if is_there => *id,
             _ => users.create_user(&user, None).await.map_err(failed)?,
         };
-        let Some(homes) = &homes else { return Ok((key, Made::Nothing)) };
+        let reached = match cli.servers.is_empty() {
+            true => reached_from_afar(&locations, servers).await,
+            false => cli.servers.clone(),
+        };
+        let Some(homes) = &homes else { return Ok((key, reached, Made::Nothing)) };
         let made = homes.make(&Home { user: &user, id, quota_kib: cli.quota }).await;
-        made.map(|made| (key, made)).map_err(|error| format!("{user} has no home: {error}"))
+        made.map(|made| (key, reached, made)).map_err(|error| format!("{user} has no home: {error}"))
     })?;
     if let Made::Home { path, needs_release } = made {
         eprintln!("afar invite: made a home for {user}: {path} in {}", opened.cell.name);
@@ -153,8 +158,7 @@ fn invite(cli: &Cli) -> Result<(), String> {
             );
         }
     }
-    let servers = if cli.servers.is_empty() { servers.clone() } else { cli.servers.clone() };
-    let invitation = Invitation { cell, servers, key: PublicKey(key.0), secret };
+    let invitation = Invitation { cell, servers: reached, key: PublicKey(key.0), secret };
     if invitation.servers.iter().any(|server| server.ip().is_loopback()) {
         eprintln!(
             "afar invite: the cell's servers are at addresses of this machine only: others reach them at --servers ADDRESS"
@@ -162,6 +166,27 @@ fn invite(cli: &Cli) -> Result<(), String> {
     }
     output::print(&format!("{}\n", *invitation.to_line()));
     Ok(())
+}
+
+/// Where machines elsewhere reach the cell's database servers: at the public addresses of each, if it is a file server that has told some
+/// (`afar up --public`); else where the configuration says.
+async fn reached_from_afar(locations: &LocationDb, servers: &[SocketAddrV4]) -> Vec<SocketAddrV4> {
+    let mut reached: Vec<SocketAddrV4> = Vec::new();
+    for server in servers {
+        let told = locations.server_addresses(ServerKey::Address(*server.ip())).await;
+        let told = told.map_or(Vec::new(), |(_, addresses)| addresses);
+        let mut public: Vec<_> = told.into_iter().filter(|address| is_public(*address)).collect();
+        if public.is_empty() {
+            public.push(*server.ip());
+        }
+        for address in public {
+            let address = SocketAddrV4::new(address, server.port());
+            if !reached.contains(&address) && reached.len() < SERVERS_MAX {
+                reached.push(address);
+            }
+        }
+    }
+    reached
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::calls::Caller;
 use crate::joined::{self, Joined};
-use crate::{arguments, output, private};
+use crate::{arguments, mount, mount_point, output, private};
 use afs_join::{Chance, Invitation, KeyPair, Membership, PublicKey};
 use afs_reach::join::{ask, refusal, request, token_of};
 use afs_wire::join::{JoinName, JoinOutcome, JoinReply, JoinSecret, JoinWant};
@@ -36,6 +36,9 @@ struct JoinCli {
     /// The device's name in the administrator's list, by default that of this machine
     #[arg(long)]
     name: Option<String>,
+    /// Mounts the cell there when this machine has joined, until Ctrl-C
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
 }
 
 #[derive(Parser)]
@@ -54,7 +57,12 @@ struct LeaveCli {
 /// Runs `afar join` with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     private::begin();
-    arguments::run("afar join", args, |cli: JoinCli| join(cli))
+    let mut mount = None;
+    let outcome = arguments::run("afar join", args, |cli: JoinCli| {
+        mount = join(cli)?;
+        Ok(())
+    });
+    mount.map_or(outcome, |args| mount::run(&args))
 }
 
 /// Runs `afar leave` with the arguments behind its name.
@@ -88,7 +96,14 @@ fn device_name(given: Option<String>) -> Result<JoinName, String> {
     JoinName::new(name).map_err(|error| format!("--name: {error}"))
 }
 
-fn join(cli: JoinCli) -> Result<(), String> {
+/// Joins. Returns the arguments of `afar mount`, if that is to follow.
+fn join(cli: JoinCli) -> Result<Option<Vec<OsString>>, String> {
+    if let Some(path) = &cli.mount {
+        // What keeps it from being mounted is found out before the invitation is used.
+        for note in mount_point::prepare(path)? {
+            eprintln!("afar join: {note}");
+        }
+    }
     let invitation: Invitation = line_of(&cli.line)?.parse().map_err(|error| format!("{error}"))?;
     let folder = match cli.folder {
         Some(folder) => {
@@ -135,12 +150,18 @@ fn join(cli: JoinCli) -> Result<(), String> {
     take(&mut joined, &reply);
     joined.write(&folder)?;
     let (user, number) = joined.registered.unwrap_or_default();
-    let (cell, folder) = (&joined.member.cell, folder.display());
-    output::print(&format!(
-        "this machine is device {number} of {user} in {cell}; its key is in {folder}\n\
-         'afar mount DIR --config {folder}' mounts the cell as {user}\n"
-    ));
-    Ok(())
+    let (cell, shown) = (&joined.member.cell, folder.display());
+    let told = format!("this machine is device {number} of {user} in {cell}; its key is in {shown}\n");
+    let next = match cli.mount {
+        Some(_) => String::new(),
+        None => format!("'afar mount DIR --config {shown}' mounts the cell as {user}\n"),
+    };
+    output::print(&(told + &next));
+    Ok(mount_args(cli.mount, &folder))
+}
+
+fn mount_args(dir: Option<PathBuf>, folder: &Path) -> Option<Vec<OsString>> {
+    dir.map(|dir| vec![dir.into(), "--config".into(), folder.into()])
 }
 
 /// Takes what the cell says of the device.

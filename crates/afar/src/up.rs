@@ -10,6 +10,7 @@ mod machines;
 mod realm;
 mod state;
 
+use crate::hosts::is_public;
 use crate::{arguments, callback_wait, hangup, metrics, mount_point, output, private, runtime};
 use afs_config::{Cell, CellName, CellServDb, DbServer, ServerFolder};
 use afs_server::audit::AuditLog;
@@ -26,6 +27,7 @@ use rx::{Runtime, TokioRuntime};
 use rx_security::KeySet;
 use state::{Person, State};
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -63,6 +65,9 @@ struct Cli {
     /// The address of the servers
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     bind: Ipv4Addr,
+    /// Further addresses at which others reach the servers, such as that of a router that forwards their ports
+    #[arg(long, value_name = "ADDR", value_delimiter = ',', conflicts_with = "machines")]
+    public: Vec<Ipv4Addr>,
     /// Runs a Kerberos realm beside the cell, with Debian's KDC, to try kinit and aklog
     #[arg(long)]
     realm: bool,
@@ -179,6 +184,13 @@ fn configuration(cli: &Cli, state: &State) -> Result<ServerConfig, String> {
     state.path().clone_into(&mut server.state);
     server.partitions = vec![format!("a={}", state.path().join("vicepa").display())];
     server.bind = cli.bind;
+    server.public.clone_from(&cli.public);
+    if !cli.public.is_empty() && cli.bind.is_loopback() {
+        return Err(
+            "--public needs --bind with the address of this machine to which the ports are forwarded"
+                .to_owned(),
+        );
+    }
     ADMINISTRATOR.clone_into(&mut server.administrator);
     server.cell = cli.cell.clone().unwrap_or_else(|| CELL.to_owned());
     // The client has the other half.
@@ -308,6 +320,15 @@ struct Prepared {
     people: Vec<(Person, ViceId)>,
 }
 
+/// True if strangers reach the servers.
+fn is_on_the_internet(config: &ServerConfig) -> bool {
+    // Nobody looks here which addresses all of this machine's are.
+    config.server.bind.is_unspecified()
+        || std::iter::once(&config.server.bind)
+            .chain(&config.server.public)
+            .any(|address| is_public(*address))
+}
+
 fn cell_of(config: &ServerConfig) -> Result<CellName, String> {
     Ok(ServerFolder::read(&config.config_dir()).map_err(|error| error.to_string())?.cell)
 }
@@ -344,7 +365,9 @@ async fn prepare(
         // This user has the cell's key and the cell's files, so they administer the cell.
         maker.administrator(id).await?;
         let owner = cell::Owner { name: &runners_name, id };
-        let made = tokio::time::timeout(MAKING_MAX, maker.make(&owner)).await;
+        let readers =
+            if is_on_the_internet(config) { cell::Readers::Users } else { cell::Readers::Everybody };
+        let made = tokio::time::timeout(MAKING_MAX, maker.make(&owner, readers)).await;
         made.map_err(|_| "cannot make the cell's volumes: its servers do not answer".to_owned())??;
         state.set_complete()?;
     }
@@ -417,10 +440,8 @@ async fn stop(attached: Option<Attached>, server: Server) {
 fn ready(cell: &str, mount: Option<&Path>, config: &ServerConfig) -> String {
     let etc = config.config_dir();
     let vos = format!("afar vos listvldb -config {} -localauth", etc.display());
-    match mount {
-        None => {
-            format!("ready cell={cell} mount=- scratch=-\n\nTry:\n  {vos}\n\nCtrl-C stops the servers.\n")
-        }
+    let mut text = match mount {
+        None => format!("ready cell={cell} mount=- scratch=-\n\nTry:\n  {vos}\n"),
         Some(mount) => {
             let root = mount.join(cell);
             let root = root.display();
@@ -430,14 +451,27 @@ fn ready(cell: &str, mount: Option<&Path>, config: &ServerConfig) -> String {
                  Try, in another terminal:\n\
                  \x20 ls -l {root}\n\
                  \x20 cp -r /usr/share/doc/base-files {root}/scratch/\n\
-                 \x20 {vos}\n\
-                 \n\
-                 Everybody may write to {root}/scratch. Your own files go into the folder of your name in {root}/user.\n\
-                 Ctrl-C stops the cell. Its files are kept for the next run.\n",
+                 \x20 {vos}\n",
                 mount.display()
             )
         }
+    };
+    if !config.server.bind.is_loopback() {
+        let _ = writeln!(
+            text,
+            "  afar invite NAME --localauth --config {}    # lets another machine in",
+            etc.display()
+        );
     }
+    if mount.is_none() {
+        return text + "\nCtrl-C stops the servers.\n";
+    }
+    let who = if is_on_the_internet(config) { "All users of the cell" } else { "Everybody" };
+    let _ = writeln!(
+        text,
+        "\n{who} may write to the folder scratch. Your own files go into the folder of your name in user."
+    );
+    text + "Ctrl-C stops the cell. Its files are kept for the next run.\n"
 }
 
 /// A failed start of the servers, with what to do about a port that is taken.

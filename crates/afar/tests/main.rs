@@ -52,6 +52,7 @@ mod rounds;
 mod rxdebug;
 mod rxgk;
 mod server;
+mod small_cell;
 mod store_behind;
 mod systemd;
 mod together;

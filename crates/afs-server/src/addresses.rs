@@ -25,18 +25,27 @@ pub(crate) fn of_interfaces() -> io::Result<Vec<Ipv4Addr>> {
 }
 
 /// The addresses to tell others for a server that listens on `bind`: that one, or if it is all of them, what the rules make
-/// of the interfaces'. A machine without a network has 127.0.0.1.
+/// of the interfaces'. A machine without a network has 127.0.0.1. Those that no interface has come last.
 pub(crate) fn advertised(
     bind: Ipv4Addr,
+    public: &[Ipv4Addr],
     interfaces: &[Ipv4Addr],
     info: Option<&AddressRules>,
     restrict: Option<&AddressRules>,
 ) -> Vec<Ipv4Addr> {
-    if !bind.is_unspecified() {
-        return vec![bind];
+    let mut chosen = match bind {
+        Ipv4Addr::UNSPECIFIED => AddressRules::select(info, restrict, interfaces),
+        one => vec![one],
+    };
+    if chosen.is_empty() && interfaces.is_empty() {
+        chosen.push(Ipv4Addr::LOCALHOST);
     }
-    let chosen = AddressRules::select(info, restrict, interfaces);
-    if chosen.is_empty() && interfaces.is_empty() { vec![Ipv4Addr::LOCALHOST] } else { chosen }
+    for address in public {
+        if !chosen.contains(address) {
+            chosen.push(*address);
+        }
+    }
+    chosen
 }
 
 #[cfg(test)]
@@ -49,13 +58,21 @@ mod tests {
         let (one, two) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let only_two = AddressRules::parse("10.0.0.2", Path::new("F")).unwrap();
         let check = |bind, interfaces: &[_], info, expected: &[_]| {
-            assert_eq!(advertised(bind, interfaces, info, None), expected);
+            assert_eq!(advertised(bind, &[], interfaces, info, None), expected);
         };
         check(one, &[one, two], Some(&only_two), &[one]);
         check(Ipv4Addr::UNSPECIFIED, &[one, two], Some(&only_two), &[two]);
         check(Ipv4Addr::UNSPECIFIED, &[one, two], None, &[one, two]);
         check(Ipv4Addr::UNSPECIFIED, &[], None, &[Ipv4Addr::LOCALHOST]);
         check(Ipv4Addr::UNSPECIFIED, &[one], Some(&only_two), &[]);
+    }
+
+    #[test]
+    fn the_address_of_a_router_is_told_last_and_once() {
+        let (one, router) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 9));
+        for bind in [one, Ipv4Addr::UNSPECIFIED] {
+            assert_eq!(advertised(bind, &[router, one, router], &[one], None, None), [one, router]);
+        }
     }
 
     #[test]

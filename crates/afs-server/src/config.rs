@@ -208,6 +208,10 @@ impl Config {
                 "this cannot be the name of a cell: use a domain name of at most 63 bytes",
             );
         }
+        let is_nobodys = |address: &std::net::Ipv4Addr| address.is_unspecified() || address.is_multicast();
+        if self.server.public.iter().any(is_nobodys) {
+            return wrong("server.public", "these must be addresses at which a client can call");
+        }
         if self.file.max_calls == 0 {
             return wrong("file.max_calls", "this must be at least 1");
         }

@@ -58,6 +58,15 @@ pub(super) struct Owner<'a> {
     pub(super) id: ViceId,
 }
 
+/// Those who may read what is not a user's own, and write into `scratch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readers {
+    /// Everybody who reaches the servers.
+    Everybody,
+    /// The cell's users: strangers reach the servers.
+    Users,
+}
+
 impl CellMaker {
     /// One who calls the servers at an address, from another. The cell's administrator is known to the protection database already.
     ///
@@ -95,7 +104,7 @@ impl CellMaker {
     /// # Errors
     ///
     /// Which step failed, and why.
-    pub(super) async fn make(&self, owner: &Owner<'_>) -> Result<(), String> {
+    pub(super) async fn make(&self, owner: &Owner<'_>, readers: Readers) -> Result<(), String> {
         let root_afs = self.volume("root.afs").await?;
         let root_cell = self.volume("root.cell").await?;
         // Strangers on the network must not fill the disk; users of this machine could anyway.
@@ -104,7 +113,11 @@ impl CellMaker {
         let home_name = volume_of(owner.name);
         let home = self.volume(&home_name).await?;
 
-        let everybody_reads = [("system:administrators", Rights::ALL), ("system:anyuser", READ)];
+        let everybody = match readers {
+            Readers::Everybody => "system:anyuser",
+            Readers::Users => "system:authuser",
+        };
+        let everybody_reads = [("system:administrators", Rights::ALL), (everybody, READ)];
         // Clients without a dynamic root find the cell here.
         self.files.mount_point(root_afs, &self.cell, &mount_text("root.cell")).await?;
         self.files.mount_point(root_afs, &format!(".{}", self.cell), "%root.cell.").await?;
@@ -116,7 +129,7 @@ impl CellMaker {
         self.files.access_list(users, &everybody_reads).await?;
         self.files.access_list(root_cell, &everybody_reads).await?;
 
-        let mut of_home = vec![("system:administrators", Rights::ALL), ("system:anyuser", Rights::LOOKUP)];
+        let mut of_home = vec![("system:administrators", Rights::ALL), (everybody, Rights::LOOKUP)];
         if owner.name != ADMINISTRATOR {
             of_home.push((owner.name, Rights::ALL));
         }
@@ -128,7 +141,7 @@ impl CellMaker {
             self.files.set(shared, StoreMask::MODE, owner.id, 0o755).await?;
         }
         self.files.set(scratch, StoreMask::MODE, owner.id, 0o777).await?;
-        let anybody_writes = [("system:administrators", Rights::ALL), ("system:anyuser", WRITE)];
+        let anybody_writes = [("system:administrators", Rights::ALL), (everybody, WRITE)];
         self.files.access_list(scratch, &anybody_writes).await
     }
 

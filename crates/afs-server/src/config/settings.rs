@@ -173,6 +173,8 @@ settings! {
         config_dir: PathBuf = PathBuf::new();
         /// The address to listen on. With 0.0.0.0 the server listens on all addresses; NetInfo and NetRestrict decide which of them it tells to others.
         bind: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+        /// Further addresses at which others reach this server, such as that of a router that forwards its ports. The server tells them to others, as the last ones.
+        public: Vec<Ipv4Addr> = Vec::new();
         /// The name of the new cell that the server makes if the configuration folder does not exist yet.
         cell: String = "afar.local".to_owned();
         /// The name of the first administrator of that new cell.

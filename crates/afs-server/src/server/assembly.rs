@@ -94,8 +94,8 @@ impl<'a> Assembly<'a> {
         };
         let (info, restrict) = (rules(config.net_info())?, rules(config.net_restrict())?);
         let interfaces = addresses::of_interfaces().map_err(in_state)?;
-        let addresses =
-            addresses::advertised(config.server.bind, &interfaces, info.as_ref(), restrict.as_ref());
+        let (bind, public) = (config.server.bind, &config.server.public);
+        let addresses = addresses::advertised(bind, public, &interfaces, info.as_ref(), restrict.as_ref());
         if addresses.is_empty() {
             let what =
                 "NetInfo and NetRestrict leave none of this machine's addresses: correct them".to_owned();
