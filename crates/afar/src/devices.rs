@@ -1,11 +1,13 @@
 //! `afar devices`: an administrator lists, names and revokes the machines that have joined the cell by invitation.
 
 use crate::cell_login::{CellLogin, CellOptions};
-use crate::{arguments, dates, output};
+use crate::{administrators, arguments, dates, output};
 use afs_admin::Error;
 use afs_admin::devices::DeviceDb;
+use afs_join::PublicKey;
+use afs_wire::abort::AJPERM;
 use afs_wire::ids::AfsTime;
-use afs_wire::join::{DeviceInfo, InvitationInfo, JoinName, JoinUser};
+use afs_wire::join::{DeviceFlags, DeviceInfo, InvitationInfo, JoinFlags, JoinName, JoinUser};
 use clap::{Parser, Subcommand};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -46,6 +48,16 @@ enum Verb {
         #[command(flatten)]
         cell: CellOptions,
     },
+    /// Makes a device that waits for it an administrator's: the user gets into system:administrators, and into the UserList of each server.
+    /// Only on a server of the cell, with --localauth
+    Approve {
+        /// The device's number
+        device: u32,
+        /// The code that the device has shown when it joined
+        code: String,
+        #[command(flatten)]
+        cell: CellOptions,
+    },
     /// Revokes devices: they get no more tokens. Open invitations for a revoked user are withdrawn
     Revoke {
         /// The devices' numbers
@@ -82,6 +94,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     arguments::run("afar devices", args, |cli: Cli| match cli.verb {
         Verb::List { json, cell } => list(&open(&cell)?, json),
         Verb::Rename { device, name, cell } => rename(&open(&cell)?, device, &name),
+        Verb::Approve { device, code, cell } => approve(&open(&cell)?, device, &code),
         Verb::Revoke { device, user, all, invitations, cell } => {
             let what = match (user, all, invitations) {
                 (Some(user), ..) => What::User(user),
@@ -145,6 +158,9 @@ fn as_text(devices: &[DeviceInfo], invitations: &[InvitationInfo]) -> String {
             text(&device.invited_by),
             date(device.last_seen),
         );
+        if device.flags.contains(DeviceFlags::WAITS) && device.revoked.0 == 0 {
+            out.push_str("; waits to be approved as an administrator's");
+        }
         match device.revoked.0 {
             0 => out.push('\n'),
             _ => {
@@ -155,8 +171,9 @@ fn as_text(devices: &[DeviceInfo], invitations: &[InvitationInfo]) -> String {
     for invitation in invitations {
         let _ = writeln!(
             out,
-            "open invitation for {}, made {} by {}, good until {}",
+            "open invitation for {}{}, made {} by {}, good until {}",
             text(&invitation.user),
+            if invitation.flags.contains(JoinFlags::ADMIN) { ", as an administrator" } else { "" },
             date(invitation.made),
             text(&invitation.by),
             date(invitation.expires)
@@ -174,13 +191,17 @@ fn as_json(devices: &[DeviceInfo], invitations: &[InvitationInfo]) -> Value {
                 "joined": device.registered.0, "from": text(&device.from), "invited_by": text(&device.invited_by),
                 "last_seen": device.last_seen.0,
                 "revoked": Some(device.revoked.0).filter(|time| *time != 0),
+                "waits": device.flags.contains(DeviceFlags::WAITS),
             })
         })
         .collect();
     let invitations: Vec<_> = invitations
         .iter()
         .map(|open| {
-            json!({ "user": text(&open.user), "made": open.made.0, "by": text(&open.by), "expires": open.expires.0 })
+            json!({
+                "user": text(&open.user), "made": open.made.0, "by": text(&open.by), "expires": open.expires.0,
+                "admin": open.flags.contains(JoinFlags::ADMIN),
+            })
         })
         .collect();
     json!({ "devices": devices, "invitations": invitations })
@@ -189,6 +210,37 @@ fn as_json(devices: &[DeviceInfo], invitations: &[InvitationInfo]) -> Value {
 fn rename((opened, db): &(CellLogin, DeviceDb), device: u32, name: &str) -> Result<(), String> {
     let name = JoinName::new(name).map_err(|error| format!("{name}: {error}"))?;
     opened.caller.run(db.rename(device, name)).map_err(failed)
+}
+
+fn approve((opened, db): &(CellLogin, DeviceDb), number: u32, code: &str) -> Result<(), String> {
+    let devices = opened.caller.run(db.devices()).map_err(failed)?;
+    let device = devices.iter().find(|device| device.number == number && device.revoked.0 == 0);
+    let device = device.ok_or_else(|| format!("there is no device {number} that was not revoked"))?;
+    // People write a code in their own way.
+    let digits =
+        |code: &str| code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    if digits(code) != digits(&PublicKey(device.key.0).code()) {
+        return Err(format!(
+            "device {number} shows another code: it is not the one that showed this. If nobody has mistyped it, somebody else has used the \
+             invitation: 'afar devices revoke {number}' ends that"
+        ));
+    }
+    let user = text(&device.user);
+    opened.caller.run(db.approve(number)).map_err(|error| match error.code() {
+        AJPERM => format!(
+            "only who has the cell's key may approve a device: use --localauth on a server of {}",
+            opened.cell.name
+        ),
+        _ => failed(error),
+    })?;
+    output::print(&format!("device {number} of {user} is approved\n"));
+    let others = devices.iter().filter(|other| other.user == device.user && other.revoked.0 == 0);
+    let others: Vec<_> =
+        others.filter(|other| other.number != number).map(|other| other.number.to_string()).collect();
+    if !others.is_empty() {
+        output::print(&format!("{user} is an administrator on these devices too: {}\n", others.join(", ")));
+    }
+    administrators::add(opened, &user)
 }
 
 fn revoke((opened, db): &(CellLogin, DeviceDb), what: What) -> Result<(), String> {

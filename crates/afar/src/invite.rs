@@ -40,6 +40,10 @@ struct Cli {
     /// The user is there already, and the device is to act as that user, with all that they have
     #[arg(long)]
     existing: bool,
+    /// The user is to administer the cell. The device gets nothing until 'afar devices approve' on a server of the cell, and then the
+    /// user is an administrator on all of their devices
+    #[arg(long)]
+    admin: bool,
     /// Makes no home. Without this, a user who has none gets the volume user.USER, which is mounted at user/USER in the cell
     #[arg(long)]
     no_home: bool,
@@ -99,7 +103,10 @@ fn invite(cli: &Cli) -> Result<(), String> {
     let users = ProtectionDb::new(caller.endpoint(), &at_port, &opened.login);
     let devices = DeviceDb::new(caller.endpoint(), servers, &opened.login);
     let failed = |error: afs_admin::Error| format!("cannot invite {user}: {error}");
-    let flags = if cli.no_home { JoinFlags::NO_HOME } else { JoinFlags::NONE };
+    let mut flags = if cli.no_home { JoinFlags::NO_HOME } else { JoinFlags::NONE };
+    if cli.admin {
+        flags = flags.union(JoinFlags::ADMIN);
+    }
 
     // What makes the home. What can be wrong with it is said before anything is made.
     let locations = LocationDb::new(caller.endpoint(), servers, &opened.login);

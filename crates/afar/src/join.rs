@@ -136,6 +136,18 @@ fn join(cli: JoinCli) -> Result<Option<Vec<OsString>>, String> {
             joined.member.cell
         )
     })?;
+    if reply.outcome == JoinOutcome::NOT_APPROVED {
+        let code = joined.member.device.public().code();
+        take(&mut joined, &reply);
+        joined.write(&folder)?;
+        let (user, number) = joined.registered.unwrap_or_default();
+        output::print(&format!(
+            "this machine is device {number} of {user} in {}, and waits: it is to be an administrator's.\n\
+             On a server of the cell, its administrator runs 'afar devices approve {number} {code} --localauth --config DIR'\n",
+            joined.member.cell
+        ));
+        return Ok(mount_args(cli.mount, &folder));
+    }
     if reply.outcome != JoinOutcome::DONE {
         if reply.outcome != JoinOutcome::TRY_LATER {
             Joined::forget(&folder)?;

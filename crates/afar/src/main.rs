@@ -13,7 +13,8 @@
 //! - Which cell and servers a command asks, as which user: [`cell`], [`login`]. Tests: `tests/tokens.rs`.
 //! - `aklog` and `klog`: [`aklog`], [`klog`], and [`kept_tokens`] for the folder of kept tokens. PAGs: [`pagsh`].
 //!   Tests: `tests/kerberos.rs`, `tests/klog.rs`, `tests/pags/`.
-//! - Machines that join a cell by invitation: [`invite`], [`join`], [`devices`]; the device's folder: [`joined`]; the user's home: [`home`], by calls: [`tree`]. Tests: `tests/join.rs`.
+//! - Machines that join a cell by invitation: [`invite`], [`join`], [`devices`]; the device's folder: [`joined`]; the user's home: [`home`], by calls: [`tree`];
+//!   an administrator: [`administrators`]. Tests: `tests/join.rs`.
 //! - `afar up`: [`up`], with a module for its cell, its state, its realm, `--machines`, and mounting again.
 //!   docs/client.md.
 //! - `afar mount`, `afsd` and fstab: [`mod@mount`] and the modules under it, [`mount_point`]; `src/mount/end.rs`
@@ -29,6 +30,7 @@
 //!   `tests/disk.rs`.
 #![forbid(unsafe_code)]
 
+mod administrators;
 mod afsio;
 mod aklog;
 mod arguments;

@@ -1,7 +1,7 @@
 //! A machine that joins a cell by invitation: what the commands print, what they leave on the disk, and what an administrator sees. Only the
 //! program has these texts, files and modes; what invitations and devices are is proved in `crates/afs-celldb/tests/devices.rs`.
 
-use crate::mounted::{Folder, ServerProcess, can_mount};
+use crate::mounted::{Folder, ServerProcess, can_mount, own_address};
 use afs_join::{Chance, Invitation, KeyPair, Membership};
 use afs_lab::real::afar;
 use afs_lab::real::cell::Cell;
@@ -283,6 +283,55 @@ fn an_invitation_for_a_cell_without_volumes_says_what_is_missing_and_makes_no_us
     let users = well(&["pts", "listentries", "-localauth", "-config", local[2]], "");
     assert!(!users.contains("alice"), "{users}");
     well(&[&["invite", "alice", "--no-home"][..], &local].concat(), "");
+}
+
+/// A second server of the cell does not run: it is named, and a second call of the same command mends the rest.
+#[test]
+fn an_administrators_device_is_nobody_until_it_is_approved_with_its_code_and_what_failed_is_listed() {
+    let cell = a_cell("approved");
+    let config = cell.folder.join("state/etc/server");
+    let local = ["--localauth", "--config", config.to_str().unwrap()];
+    let line = administrator(&cell, &["invite", "alice", "--admin"]);
+    assert!(
+        administrator(&cell, &["devices", "list"])
+            .starts_with("open invitation for alice, as an administrator, ")
+    );
+    let folder = cell.folder.join("device");
+    let told = join(&line, &folder);
+    let code = told.split("approve 1 ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(told.starts_with("this machine is device 1 of alice in afar.local, and waits"), "{told}");
+    assert!(administrator(&cell, &["devices", "list"]).contains("; waits to be approved"));
+    let listed = || fs::read_to_string(config.join("UserList")).unwrap();
+    let members =
+        || well(&["pts", "membership", "system:administrators", "-localauth", "-config", local[2]], "");
+    assert!(!listed().contains("alice") && !members().contains("alice"));
+
+    let approve = |code: &str| run(&[&["devices", "approve", "1", code][..], &local].concat(), "");
+    let wrong = approve("00000-00000");
+    assert!(
+        !wrong.status.success() && said(&wrong).contains("device 1 shows another code"),
+        "{}",
+        said(&wrong)
+    );
+    assert!(!listed().contains("alice") && administrator(&cell, &["devices", "list"]).contains("; waits"));
+
+    let gone = own_address().to_string();
+    let uuid = "00deadbe-0000-4000-80-00-000000000007";
+    well(&["vos", "setaddrs", "-uuid", uuid, "-host", &gone, "-localauth", "-config", local[2]], "");
+    let partly = approve(&code.to_uppercase().replace('-', " "));
+    let report = said(&partly);
+    assert!(!partly.status.success(), "{report}");
+    assert!(
+        report.contains("device 1 of alice is approved\nalice is a member of system:administrators"),
+        "{report}"
+    );
+    assert!(report.contains(&format!("alice is in the UserList of {}\n", cell.address)), "{report}");
+    assert!(report.contains(&format!("\n  the UserList of {gone}: ")), "{report}");
+    assert!(listed().contains("alice") && members().contains("alice"));
+    well(&["vos", "remaddrs", "-uuid", uuid, "-localauth", "-config", local[2]], "");
+    let again = approve(code);
+    assert!(again.status.success(), "{}", said(&again));
+    assert!(!administrator(&cell, &["devices", "list"]).contains("waits"));
 }
 
 /// The device's folder, mount and cache are a second machine's part.

@@ -2,9 +2,9 @@
 
 use afs_wire::ids::AfsTime;
 use afs_wire::join::{
-    DeviceInfo, InvitationInfo, Join, JoinDigest, JoinFlags, JoinInvite, JoinKey, JoinListDevices,
-    JoinListInvitations, JoinName, JoinRemoveOldKeys, JoinRename, JoinRevoke, JoinRevoked, JoinRotateKey,
-    JoinTarget, JoinUser,
+    DeviceInfo, InvitationInfo, Join, JoinApprove, JoinDigest, JoinFlags, JoinInvite, JoinKey,
+    JoinListDevices, JoinListInvitations, JoinName, JoinRemoveOldKeys, JoinRename, JoinRevoke, JoinRevoked,
+    JoinRotateKey, JoinTarget, JoinUser,
 };
 use rx::Endpoint;
 use rxgen::Rpc;
@@ -131,6 +131,14 @@ impl DeviceDb {
     async fn revoke(&self, target: JoinTarget, device: u32, user: JoinUser) -> Result<(u32, u32), Error> {
         let revoked = self.call(JoinRevoke { target, device, user }).await?;
         Ok((revoked.devices, revoked.invitations))
+    }
+
+    /// Approves a device that waits for it. Only the cell's own superuser may. Returns the device's user.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn approve(&self, device: u32) -> Result<JoinUser, Error> {
+        Ok(self.call(JoinApprove { device }).await?.user)
     }
 
     /// The version of the list of revoked devices, and their numbers if the version is another one than `since`.

@@ -81,7 +81,7 @@ fn revoke(cell: &Database<Devices>, target: Target) -> Result<(u32, u32), No> {
 }
 
 fn admitted(number: u32, user: &str) -> Result<Admitted, No> {
-    Ok(Admitted { number, user: user.to_owned() })
+    Ok(Admitted { number, user: user.to_owned(), waits: false })
 }
 
 const fn denied(why: Denied) -> Result<Admitted, No> {
@@ -116,6 +116,32 @@ fn an_invitation_is_good_once_and_the_second_is_told_who_was_first() {
     revoke(&cell, Target::Device(1)).unwrap();
     assert_eq!(join(&cell, 1, key(1)), denied(Denied::Used(1)), "it does not come back");
     assert_eq!(join(&cell, 1, key(66)), denied(Denied::Revoked(1)));
+}
+
+/// It waits over a restart too. A program that does not know of waiting devices would give one a token: it cannot read the row.
+#[test]
+fn a_device_of_an_administrators_invitation_waits_until_it_is_approved() {
+    let store = Arc::new(MemoryStore::new());
+    let cell = open(&store);
+    let (mut new, spare) = (invitation(1, "alice"), KeyPair::generate(Chance::new([100; 32])));
+    new.flags = 1;
+    let invited = move |devices: &Devices, rows: &mut Rows| devices.invite(&new, &spare, TODAY, rows);
+    now(cell.change(TODAY, move |devices, rows| invited(devices, rows).map_err(No::Refused))).unwrap();
+    let waiting = Ok(Admitted { number: 1, user: "alice".to_owned(), waits: true });
+    assert_eq!(join(&cell, 1, key(1)), waiting);
+    let cell = open(&store);
+    assert_eq!(join(&cell, 1, key(1)), waiting);
+    assert_eq!(renew(&cell, key(1), TODAY + DAY), waiting, "it was seen, and waits still");
+    let approve = |number| {
+        now(cell.change(TODAY, move |devices, rows| devices.approve(number, rows).map_err(No::Refused)))
+    };
+    assert_eq!(approve(2), Err(No::Refused(DeviceError::NoEntry)));
+    assert_eq!(approve(1), Ok("alice".to_owned()));
+    assert_eq!(approve(1), Ok("alice".to_owned()), "once more does no harm");
+    assert_eq!(renew(&cell, key(1), TODAY), admitted(1, "alice"));
+    assert_eq!(renew(&open(&store), key(1), TODAY), admitted(1, "alice"));
+    revoke(&cell, Target::Device(1)).unwrap();
+    assert_eq!(approve(1), Err(No::Refused(DeviceError::NoEntry)), "a revoked one is none");
 }
 
 #[test]

@@ -31,14 +31,18 @@ const NOBODY: u8 = 0;
 const ADMINISTRATOR: u8 = 1;
 /// An administrator whom the server asks nothing, so that the connection need not be encrypted.
 const TRUSTED: u8 = 2;
+/// A holder of the cell's key, at a server that asks nothing.
+const CELL: u8 = 3;
 
 #[derive(Debug)]
 struct Callers(Arc<AtomicU8>);
 
 impl Authority for Callers {
     fn caller(&self, _peer: SocketAddr, _security: &str) -> Caller {
-        let is_superuser = self.0.load(Ordering::Relaxed) != NOBODY;
-        Caller { identity: Identity::Local("admin".into()), is_superuser }
+        match self.0.load(Ordering::Relaxed) {
+            CELL => Caller { identity: Identity::Cell, is_superuser: true },
+            who => Caller { identity: Identity::Local("admin".into()), is_superuser: who != NOBODY },
+        }
     }
 
     fn is_local_realm(&self, _realm: &str) -> bool {
@@ -46,7 +50,7 @@ impl Authority for Callers {
     }
 
     fn is_noauth(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == TRUSTED
+        matches!(self.0.load(Ordering::Relaxed), TRUSTED | CELL)
     }
 }
 
@@ -151,8 +155,12 @@ fn abort(error: &RpcError) -> Abort {
 
 impl Server {
     async fn invite(&self, number: u8, user: &str) -> Result<PublicKey, Abort> {
+        self.invite_with(number, user, JoinFlags::NONE).await
+    }
+
+    async fn invite_with(&self, number: u8, user: &str, flags: JoinFlags) -> Result<PublicKey, Abort> {
         let (digest, user) = (OpaqueFixed(digest(&secret(number))), JoinUser::new(user).unwrap());
-        let call = JoinInvite { digest, user, expires: AfsTime(TODAY + 7 * DAY), flags: JoinFlags::NONE };
+        let call = JoinInvite { digest, user, expires: AfsTime(TODAY + 7 * DAY), flags };
         let invited = self.connection.rpc(&call).await;
         invited.map(|reply| PublicKey(reply.key.0)).map_err(|error| abort(&error))
     }
@@ -236,6 +244,31 @@ async fn a_machine_leaves_and_its_key_is_of_no_use_then() {
     assert_eq!((revoked.version, revoked.devices.into_vec()), (1, vec![1]));
     let again = server.connection.rpc(&JoinRevoked { since: 1 }).await.unwrap();
     assert_eq!((again.version, again.devices.into_vec()), (1, vec![]), "nothing new");
+}
+
+/// Somebody who has seen the line of an administrator's invitation, or has an administrator's device, cannot make a device an administrator's.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrators_device_gets_no_token_until_who_has_the_cells_key_approves_it() {
+    let cell = Cell::new();
+    let server = cell.server(Limits::default()).await;
+    let device = cell.device(1, server.invite_with(1, "alice", JoinFlags::ADMIN).await.unwrap());
+    for reply in [server.join(&device, 1).await, server.renew(&device).await] {
+        assert_eq!((reply.outcome, reply.device), (JoinOutcome::NOT_APPROVED, 1));
+        assert_eq!((&reply.user[..], reply.token.len(), reply.secret.0.len()), (&b"alice"[..], 0, 0));
+    }
+    assert!(cell.made.lock().unwrap().is_empty());
+    assert_eq!(server.devices().await[0].flags, DeviceFlags::WAITS);
+    let approve = JoinApprove { device: 1 };
+    for callers in [NOBODY, ADMINISTRATOR, TRUSTED] {
+        cell.callers.store(callers, Ordering::Relaxed);
+        assert_eq!(abort(&server.connection.rpc(&approve).await.unwrap_err()), AJPERM);
+        assert_eq!(server.renew(&device).await.outcome, JoinOutcome::NOT_APPROVED);
+    }
+    cell.callers.store(CELL, Ordering::Relaxed);
+    assert_eq!(&server.connection.rpc(&approve).await.unwrap().user[..], b"alice");
+    assert_eq!(abort(&server.connection.rpc(&JoinApprove { device: 2 }).await.unwrap_err()), AJNOENT);
+    assert_eq!(server.renew(&device).await.outcome, JoinOutcome::DONE);
+    assert_eq!(server.devices().await[0].flags, DeviceFlags::NONE);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! The keys of a cell and of devices: X25519, on which a handshake rests.
 
 use crate::handshake::{CURVE, Chance};
+use crate::line;
 use sha2::{Digest, Sha256};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use std::fmt;
@@ -18,6 +19,15 @@ impl PublicKey {
     pub fn id(&self) -> u64 {
         let digest = Sha256::digest(self.0);
         u64::from_be_bytes(*digest.first_chunk().expect("SHA-256 gives 32 bytes"))
+    }
+
+    /// A short text for people to compare, when a device of this key waits to be approved: ten digits, of 50 bits. To have a key with the
+    /// digits of another one's takes some 2^50 keys.
+    pub fn code(&self) -> String {
+        let digest = Sha256::new().chain_update(b"afar device 1").chain_update(self.0).finalize();
+        let mut digits = String::new();
+        line::encode(&digest[..7], &mut digits);
+        format!("{}-{}", &digits[..5], &digits[5..10])
     }
 
     /// True for the few points for which everybody computes the same secret: who has one as its key has proved nothing with it
@@ -84,6 +94,17 @@ impl fmt::Debug for KeyPair {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_of_other_keys_show_other_codes() {
+        let code = PublicKey([7; KEY_BYTES]).code();
+        assert_eq!(code.len(), 11);
+        assert!(
+            code.split('-').all(|half| half.len() == 5 && half.bytes().all(|c| c.is_ascii_alphanumeric()))
+        );
+        assert_eq!(code, PublicKey([7; KEY_BYTES]).code());
+        assert_ne!(code, PublicKey([8; KEY_BYTES]).code());
+    }
 
     #[test]
     fn a_secret_that_everybody_has_proves_nothing() {

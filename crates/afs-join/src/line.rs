@@ -195,7 +195,7 @@ fn canonical(digits: &str) -> Zeroizing<String> {
 }
 
 /// Appends bytes in base 32, the first bits first; bits that are left over in the last digit are 0.
-fn encode(bytes: &[u8], out: &mut String) {
+pub(crate) fn encode(bytes: &[u8], out: &mut String) {
     let (mut bits, mut count) = (0u32, 0);
     let digit = |bits: u32| char::from(DIGITS[(bits & 31) as usize]);
     for byte in bytes {

@@ -89,7 +89,15 @@ impl Device {
             asked.map_err(|error| failed(format!("no server of the cell answers for it: {error}")))?;
         if reply.outcome != JoinOutcome::DONE {
             let is_final = [JoinOutcome::REVOKED, JoinOutcome::UNKNOWN_DEVICE].contains(&reply.outcome);
-            return Err(Refused { why: refusal(reply.outcome).to_owned(), is_final });
+            let mut why = refusal(reply.outcome).to_owned();
+            if reply.outcome == JoinOutcome::NOT_APPROVED {
+                why += &format!(
+                    ". This is device {}, with the code {}",
+                    reply.device,
+                    self.member.device.public().code()
+                );
+            }
+            return Err(Refused { why, is_final });
         }
         self.member.key = PublicKey(reply.key.0);
         let token = token_of(&reply);
@@ -206,6 +214,9 @@ pub fn refusal(outcome: JoinOutcome) -> &'static str {
         }
         JoinOutcome::NO_ENCTYPE => {
             "the cell makes no tokens that this release of afar knows: use a later release"
+        }
+        JoinOutcome::NOT_APPROVED => {
+            "an administrator has to approve this device first, with 'afar devices approve' on a server of the cell"
         }
         _ => "the cell refuses with a reason that this release of afar does not know: use a later release",
     }

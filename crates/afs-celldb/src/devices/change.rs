@@ -2,6 +2,7 @@
 //! registered, and the other is refused.
 
 use afs_join::{KeyPair, PublicKey};
+use afs_wire::join::JoinFlags;
 
 use super::errors::DeviceError;
 use super::image::{Devices, HEADER_KEY, cell_key_key, device_key, invitation_key};
@@ -58,6 +59,8 @@ pub struct Admitted {
     pub number: u32,
     /// Its user.
     pub user: String,
+    /// True if it may have it only when an administrator has approved the device.
+    pub waits: bool,
 }
 
 /// The reason why a device gets no token.
@@ -173,12 +176,13 @@ impl Devices {
             registered: now,
             seen: now - now % SEEN_SECONDS,
             revoked: 0,
+            waits: JoinFlags(invitation.flags).contains(JoinFlags::ADMIN),
         };
         let used = Invitation { used: Some(number), ..invitation.clone() };
         rows.put(HEADER_KEY.to_vec(), header.to_row());
         rows.put(invitation_key(&new.digest), used.to_row());
         rows.put(device_key(number), device.to_row());
-        Ok(Admitted { number, user: device.user })
+        Ok(Admitted { number, user: device.user, waits: device.waits })
     }
 
     /// Checks that a device may have a token, and notes that it was seen.
@@ -194,7 +198,19 @@ impl Devices {
         if seen > device.seen {
             rows.put(device_key(number), Device { seen, ..device.clone() }.to_row());
         }
-        Ok(Admitted { number, user: device.user.clone() })
+        Ok(Admitted { number, user: device.user.clone(), waits: device.waits })
+    }
+
+    /// Approves a device, which gets tokens from then on; its user.
+    ///
+    /// # Errors
+    /// If there is none of this number, or it was revoked.
+    pub fn approve(&self, number: u32, rows: &mut Rows) -> Result<String, DeviceError> {
+        let device = self.device(number).filter(|device| device.revoked == 0).ok_or(DeviceError::NoEntry)?;
+        if device.waits {
+            rows.put(device_key(number), Device { waits: false, ..device.clone() }.to_row());
+        }
+        Ok(device.user.clone())
     }
 
     /// Gives a device another name.

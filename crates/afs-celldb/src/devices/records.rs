@@ -7,6 +7,9 @@ use crate::record::{BadRow, Fields, PutFields};
 /// How they are written: the first byte of their rows.
 const ROW_VERSION: u8 = 1;
 
+/// The same of a device that waits. A program that does not know of that gives it no token.
+const WAITING_VERSION: u8 = 2;
+
 /// The SHA-256 of an invitation's secret.
 pub type Digest = [u8; 32];
 
@@ -55,6 +58,8 @@ pub struct Device {
     pub seen: u32,
     /// When it was revoked; 0 if it was not.
     pub revoked: u32,
+    /// True if it gets no tokens until an administrator approves it.
+    pub waits: bool,
 }
 
 /// What counts in the database.
@@ -127,7 +132,7 @@ impl Invitation {
 
 impl Device {
     pub(crate) fn to_row(&self) -> Vec<u8> {
-        let mut row = vec![ROW_VERSION];
+        let mut row = vec![if self.waits { WAITING_VERSION } else { ROW_VERSION }];
         row.extend(self.key.0);
         for text in [&self.user, &self.name, &self.from, &self.by] {
             row.put_short_bytes(text.as_bytes());
@@ -139,7 +144,8 @@ impl Device {
     }
 
     pub(crate) fn parse(row: &[u8]) -> Result<Self, BadRow> {
-        let mut fields = begin(row)?;
+        let waits = row.first() == Some(&WAITING_VERSION);
+        let mut fields = if waits { Fields::new(&row[1..]) } else { begin(row)? };
         let device = Self {
             key: PublicKey(array(&mut fields)?),
             user: text(&mut fields)?,
@@ -149,6 +155,7 @@ impl Device {
             registered: fields.u32()?,
             seen: fields.u32()?,
             revoked: fields.u32()?,
+            waits,
         };
         fields.finish().map(|()| device)
     }

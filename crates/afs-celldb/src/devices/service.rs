@@ -116,6 +116,7 @@ impl fmt::Debug for JoinService {
 /// What became of a device's request, before it is written down for the answer.
 enum Outcome {
     Granted(Admitted, Granted),
+    Waits(Admitted),
     Left(Admitted),
     Not(JoinOutcome),
 }
@@ -202,10 +203,13 @@ impl JoinService {
                 return Outcome::Not(outcome);
             }
         };
-        let Admitted { number, user } = &admitted;
-        tracing::info!(target: "audit", ?want, device = number, user, %from, "a device was admitted");
+        let Admitted { number, user, waits } = &admitted;
+        tracing::info!(target: "audit", ?want, device = number, user, %from, waits, "a device was admitted");
         if want == JoinWant::LEAVE {
             return Outcome::Left(admitted);
+        }
+        if *waits {
+            return Outcome::Waits(admitted);
         }
         let enctypes = request.enctypes.to_vec();
         let wanted = TokenFor { user: user.clone(), device: *number, enctypes, now };
@@ -261,10 +265,13 @@ impl JoinService {
         };
         match outcome {
             Outcome::Not(outcome) => JoinReply { outcome, ..empty },
-            Outcome::Left(Admitted { number, user }) => {
+            Outcome::Left(Admitted { number, user, .. }) => {
                 JoinReply { device: number, user: short(&user), ..empty }
             }
-            Outcome::Granted(Admitted { number, user }, granted) => {
+            Outcome::Waits(Admitted { number, user, .. }) => {
+                JoinReply { outcome: JoinOutcome::NOT_APPROVED, device: number, user: short(&user), ..empty }
+            }
+            Outcome::Granted(Admitted { number, user, .. }, granted) => {
                 let Granted { dialect, enctype, level, lifetime, bytelife, expiration, secret, token } =
                     granted;
                 let Ok(token) = Opaque::new(token) else {
@@ -345,6 +352,7 @@ fn device_info(number: u32, device: &Device) -> DeviceInfo {
         invited_by: short(&device.by),
         last_seen: AfsTime(device.seen),
         revoked: AfsTime(device.revoked),
+        flags: if device.waits { DeviceFlags::WAITS } else { DeviceFlags::NONE },
     }
 }
 
@@ -399,7 +407,7 @@ serves! {
     JoinInvite(self, call, args) {
         let by = self.superuser(&call)?;
         let user = user_name(&args.user).ok_or(AJBADARG)?;
-        if !JoinFlags::NO_HOME.contains(args.flags) {
+        if !JoinFlags::NO_HOME.union(JoinFlags::ADMIN).contains(args.flags) {
             return Err(AJBADARG);
         }
         // A machine that has joined, and gets no token, is no use to anybody.
@@ -467,6 +475,16 @@ serves! {
         let plan = |devices: &Devices, rows: &mut Rows| Ok(devices.remove_old_keys(rows));
         let removed = self.administer(call, "old keys", plan).await?;
         Ok(reply::JoinRemoveOldKeys { removed })
+    }
+    JoinApprove(self, call, args) {
+        // A superuser's own device may be the thief's: only a server's console has the cell's key.
+        if self.caller(&call).identity != Identity::Cell {
+            return Err(AJPERM);
+        }
+        let number = args.device;
+        let plan = move |devices: &Devices, rows: &mut Rows| devices.approve(number, rows);
+        let user = self.administer(call, &format!("approve {number}"), plan).await?;
+        Ok(reply::JoinApprove { user: short(&user) })
     }
     JoinRevoked(self, call, args) {
         self.superuser(&call)?;

@@ -152,6 +152,14 @@ wire_bits! {
     }
 }
 
+wire_bits! {
+    /// Properties of a device.
+    DeviceFlags(u32) {
+        /// It gets no tokens until an administrator approves it.
+        1 WAITS;
+    }
+}
+
 wire_struct! {
     /// What a device says in the third message of the handshake.
     struct JoinRequest {
@@ -165,7 +173,8 @@ wire_struct! {
         enctypes: RxgkEnctypes,
     }
 
-    /// What a device is answered. Unless the outcome is [`JoinOutcome::DONE`], all but that is empty; if it leaves, the token is.
+    /// What a device is answered. Unless the outcome is [`JoinOutcome::DONE`], all but that is empty; if it leaves, the token is. One that waits
+    /// ([`JoinOutcome::NOT_APPROVED`]) is told all but the token.
     struct JoinReply {
         /// What became of it.
         outcome: JoinOutcome,
@@ -229,6 +238,8 @@ wire_struct! {
         last_seen: AfsTime,
         /// When it was revoked; 0 if it was not.
         revoked: AfsTime,
+        /// What is to be known of it besides.
+        flags: DeviceFlags,
     }
 }
 
@@ -256,6 +267,8 @@ interface! {
         25 JoinRotateKey () -> (key: JoinKey);
         /// Removes all keys of the cell but the newest. Open invitations, and devices that have not called since it was made, are lost.
         26 JoinRemoveOldKeys () -> (removed: u32);
+        /// Approves a device that waits for it; whom it is of. Only who has the cell's key may, as on a server: no user.
+        27 JoinApprove (device: u32) -> (user: JoinUser);
         /// The numbers of revoked devices, if the list has changed since a version; how the list is now.
         40 JoinRevoked (since: u64) -> (version: u64, devices: XdrArray<u32, JOIN_REVOKED_MAX>);
     }
