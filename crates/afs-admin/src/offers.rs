@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use afs_wire::Uuid;
 use afs_wire::abort::VL_NOENT;
 use afs_wire::rxgk::{AFSCombineTokens, Rxgk};
 use rx::{Endpoint, Runtime};
 use rx_security::keys::EncType;
-use rx_security::rxgk::{Combined, RxgkTime, Token};
+use rx_security::rxgk::{Combined, FOR_LINUX, RxgkTime, Token};
 
 use crate::database::{DatabaseServers, Machine};
 use crate::error::Error;
@@ -84,22 +85,42 @@ impl Databases {
     /// The token for the file server at an address; `None` if it has no rxgk.
     async fn token_for(&self, user: &Token, server: Ipv4Addr) -> Result<Option<Token>, Error> {
         let uuid = self.locations.registration(ServerKey::Address(server)).await?.uuid;
-        let question = AFSCombineTokens::for_server(&user.token, &user.enctypes(), user.level.number(), uuid)
-            .ok_or_else(|| local("the token is too long".to_owned()))?;
-        let reply = self.tokens.call(&question).await?;
-        let info = reply.token_info;
-        let made = Combined {
-            token: reply.new_token.to_vec(),
-            kind: EncType(info.enctype),
-            level: info.level.0,
-            lifetime: info.lifetime,
-            bytelife: info.bytelife,
-            end: RxgkTime(info.expiration),
-        };
-        user.combined(uuid, made).map_err(|fault| {
-            local(format!("a database server has made a token for {server} that is none: {fault}"))
-        })
+        combined(&self.tokens, user, uuid).await
     }
+}
+
+/// The token that the database servers make of a user's token for the server with a UUID; `None` if that has no rxgk.
+async fn combined(servers: &DatabaseServers, user: &Token, uuid: Uuid) -> Result<Option<Token>, Error> {
+    let question = AFSCombineTokens::for_server(&user.token, &user.enctypes(), user.level.number(), uuid);
+    let question = question.ok_or_else(|| local("the token is too long".to_owned()))?;
+    let reply = servers.call(&question).await?;
+    let info = reply.token_info;
+    let made = Combined {
+        token: reply.new_token.to_vec(),
+        kind: EncType(info.enctype),
+        level: info.level.0,
+        lifetime: info.lifetime,
+        bytelife: info.bytelife,
+        end: RxgkTime(info.expiration),
+    };
+    user.combined(uuid, made)
+        .map_err(|fault| local(format!("a database server has made a token that is none: {fault}")))
+}
+
+/// The token for Linux's own AFS client that the database servers make of the token of this login.
+///
+/// # Errors
+///
+/// If the login has none of rxgk, or the servers do not make such tokens.
+pub async fn for_linux(
+    endpoint: &Endpoint,
+    machines: &[impl Machine],
+    login: &Login,
+) -> Result<Token, Error> {
+    let user = login.rxgk().ok_or_else(|| local("there is no token of rxgk".to_owned()))?;
+    let servers = DatabaseServers::new::<Rxgk>(endpoint, machines, login);
+    let made = combined(&servers, user, FOR_LINUX).await?;
+    made.ok_or_else(|| local("the cell's database servers make no token for Linux's AFS client".to_owned()))
 }
 
 fn local(what: String) -> Error {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afs_admin::negotiation::{Ticket, negotiate};
+use afs_admin::offers::for_linux;
 use afs_admin::{DatabaseServers, Error, Login, Offers};
 use afs_celldb::caller::NoAuth;
 use afs_celldb::store::memory::MemoryStore;
@@ -120,6 +121,14 @@ fn who_shows_a_ticket_gets_a_token_and_learns_which_servers_have_rxgk() {
         };
         assert_eq!((ask(2).await.unwrap(), ask(3).await.unwrap()), (false, true));
         assert!(ask(99).await.is_err());
+        // Linux has its own dialect, and one token for all servers.
+        let linux = for_linux(&caller, &[DATABASE], &login).await.unwrap();
+        assert_eq!((linux.dialect, linux.level, linux.end), (Dialect::Yfs, Level::Crypt, user.end));
+        let content = rxgk::open(&keys(&bytes(SERVICE_KEY)), Dialect::Yfs, &linux.token).unwrap();
+        assert_eq!(content.secret, linux.secret);
+        assert_ne!(content.secret, user.secret, "one of its own");
+        assert_eq!(content.names[0].display, b"user1@LAB.TEST");
+        assert!(for_linux(&caller, &[DATABASE], &Login::anonymous()).await.is_err());
     });
 }
 

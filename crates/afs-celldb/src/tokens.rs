@@ -1,6 +1,6 @@
 //! The service of the database servers that makes tokens of rxgk (rxgk notes 7): for who shows a ticket of Kerberos by GSS-API; and of a
-//! user's token one for a file server, by which a client also learns that a file server has no rxgk. It is served on the port of the volume
-//! location database.
+//! user's token one for a file server, by which a client also learns that a file server has no rxgk, or one for Linux's AFS client. It is served
+//! on the port of the volume location database.
 //!
 //! What a server has is said only to who asks by rxgk: an answer that anybody could forge would have clients go back to rxkad.
 
@@ -17,7 +17,9 @@ use rx::Runtime;
 use rx_proto::ids::SecurityIndex;
 use rx_security::gss::{self, Accepted, GssError};
 use rx_security::keys::{EncType, KeyType};
-use rx_security::rxgk::{self, AuthName, Dialect, ENCTYPES, Fault, Form, Grant, MakeError, Secret, Token};
+use rx_security::rxgk::{
+    self, AuthName, Dialect, ENCTYPES, FOR_LINUX, Fault, Form, Grant, MakeError, Secret, Token,
+};
 use rx_security::time::Clock;
 use rx_security::{KeySet, Level};
 use rxgen::xdr::{Opaque, to_bytes};
@@ -66,8 +68,8 @@ impl TokenService {
         })
     }
 
-    /// The token for a server; `None` if that has registered and has no rxgk. Of one that is unknown here nothing is said: another database server
-    /// may know it, and the caller would go back to rxkad.
+    /// The token for a server, or for Linux; `None` if that server has registered and has no rxgk. Of one that is unknown here nothing is said:
+    /// another database server may know it, and the caller would go back to rxkad.
     fn combine(&self, dialect: Dialect, args: &AFSCombineTokens) -> Result<Option<Token>, Fault> {
         if !args.cm_tok.is_empty() {
             return Err(Fault::NotAuth);
@@ -76,12 +78,14 @@ impl TokenService {
         let user = rxgk::open(&keys, dialect, &args.user_tok)?;
         user.check_times((self.clock)())?;
         let server = args.destination;
-        let known = self.vldb.read(|vldb| vldb.registration(ServerQuery::Uuid(server.to_bytes())));
-        match known {
-            Ok(known) if known.has_rxgk => {}
-            Ok(_) => return Ok(None),
-            Err(_) => return Err(Fault::Inconsistency),
-        }
+        let dialect = match server {
+            FOR_LINUX => Dialect::Yfs,
+            _ => match self.vldb.read(|vldb| vldb.registration(ServerQuery::Uuid(server.to_bytes()))) {
+                Ok(known) if known.has_rxgk => dialect,
+                Ok(_) => return Ok(None),
+                Err(_) => return Err(Fault::Inconsistency),
+            },
+        };
         let RxgkCombineOptions { enctypes, levels } = &args.options;
         let kind = enctype(enctypes).ok_or(Fault::BadEtype)?;
         // As good as the user's, and no client is talked into less.

@@ -40,7 +40,7 @@ pub use combine::combine_for_server;
 pub use names::AuthName;
 pub use response::{Authenticator, CALLS_MAX, CHALLENGE_LEN, Response};
 pub use server::{Server, ServerOptions};
-pub use token::{Combined, Content, Form, Grant, MakeError, Token, open, read, seal};
+pub use token::{Combined, Content, FOR_LINUX, Form, Grant, MakeError, Token, open, read, seal};
 
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,16 @@ const SECRET_MAX: usize = 64;
 const LIFETIME: u32 = 36_000;
 const BYTELIFE: u32 = 30;
 
+/// In place of a server, the question for a token of the dialect that Linux has, which is good at all servers of the cell (rxgk notes 7.2).
+pub const FOR_LINUX: Uuid = Uuid {
+    time_low: 0,
+    time_mid: 0,
+    time_hi_and_version: 0,
+    clock_seq_hi_and_reserved: 0,
+    clock_seq_low: 0,
+    node: [0; 6],
+};
+
 /// A client's proof of its identity: what it shows, and the secret that is in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
@@ -168,8 +178,8 @@ impl Token {
         Self::sealed(keys, dialect, content, rng)
     }
 
-    /// The token for one server of the cell that is made of another token, whose content this is (rxgk notes 5.5): as good for as long, of
-    /// the same user, with a secret of its own.
+    /// The token for one server of the cell, or [`FOR_LINUX`], that is made of another token, whose content this is (rxgk notes 5.5): as good
+    /// for as long, of the same user, with a secret of its own.
     ///
     /// # Errors
     /// If there is no key, or no such enctype.
@@ -184,7 +194,8 @@ impl Token {
         Self::sealed(keys, dialect, Content { secret, level, ..user }, rng)
     }
 
-    /// The token for one server that a database server has made of this one, by what it says. `None`: that server has no rxgk.
+    /// The token for one server, or [`FOR_LINUX`], that a database server has made of this one, by what it says. `None`: that server has no
+    /// rxgk.
     ///
     /// # Errors
     /// If it is not for an enctype that rxgk has here, or of another level than this one.
@@ -197,7 +208,8 @@ impl Token {
         if level != self.level.number() {
             return Err(Fault::BadLevel);
         }
-        let (dialect, level) = (self.dialect, self.level);
+        let dialect = if server == FOR_LINUX { Dialect::Yfs } else { self.dialect };
+        let level = self.level;
         Ok(Some(Self { dialect, secret, level, lifetime, bytelife, end, token }))
     }
 
