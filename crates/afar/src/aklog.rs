@@ -1,17 +1,21 @@
 //! `aklog`: tokens for cells of AFS from the caller's Kerberos tickets. Options, what is printed and exit statuses are those of OpenAFS
 //! 1.8.9's `aklog`; what is ours is said in the help.
 //!
-//! Which cell is meant is in `aklog/cells.rs`; which ticket, and what becomes of it, in `aklog/login.rs`, which `klog` uses too.
+//! Which cell is meant is in `aklog/cells.rs`; which ticket, and what becomes of it, in `aklog/login.rs`, which `klog` uses too. What Linux's
+//! own client gets is in `aklog/kafs.rs`.
 
 pub(crate) mod cells;
+mod kafs;
 pub(crate) mod login;
 
 use crate::classic::{Command, Given, Opt, Parsed};
 use crate::fs::client::{Clients, Says};
 use crate::fs::errors::{ENOENT, Failure};
 use crate::fs::place::{Found, Links};
+use crate::mount::device;
 use crate::printer::{Printer, complain, say};
 use crate::{output, private};
+use afs_client::join::Device;
 use afs_kerberos::Kerberos;
 use cells::{KnownCell, Source};
 use login::{Login, Refusal};
@@ -61,6 +65,7 @@ static COMMAND: Command = Command {
         Opt::single("principal", "name in that ticket, with -keytab"),
         Opt::single("token-lifetime", "lifetime in hours, with -keytab; 0 is as long as possible"),
         Opt::flag("renew", "renew the Kerberos ticket first").ours(),
+        Opt::flag("kafs", "set tokens for Linux's own AFS client, not for ours").ours(),
     ],
 };
 
@@ -100,7 +105,7 @@ fn get_tokens(given: &Given, printer: &Printer) -> u8 {
     if given.has("noauth") {
         return result;
     }
-    let tickets = match Tickets::open(given, printer) {
+    let mut tickets = match Tickets::open(given, printer) {
         Ok(tickets) => tickets,
         Err(failed) => return failed,
     };
@@ -112,6 +117,7 @@ fn get_tokens(given: &Given, printer: &Printer) -> u8 {
         asks_database: !given.has("noprdb"),
         is_forced: given.has("force"),
         says_all: given.has("d"),
+        is_for_linux: given.has("kafs"),
         set_cells: Vec::new(),
     };
     let several = wanted.len() > 1;
@@ -224,6 +230,8 @@ enum Tickets {
     Kerberos(Kerberos),
     /// The cell's own key, which makes them for anybody.
     Key(login::Impersonation),
+    /// No tickets: the key of this machine, which has joined a cell.
+    Device((PathBuf, Device)),
 }
 
 impl Tickets {
@@ -239,6 +247,15 @@ impl Tickets {
                 status::KERBEROS
             });
         }
+        let folder = given.value("config").filter(|_| given.has("kafs"));
+        let device =
+            folder.map_or(Ok(None), |folder| device::of_folder(Path::new(folder))).map_err(|why| {
+                complain!(printer, "aklog: {why}\n");
+                status::CONFIGURATION
+            })?;
+        if let Some(device) = device {
+            return Ok(Self::Device(device));
+        }
         let kerberos = Kerberos::open().map_err(|error| {
             complain!(printer, "aklog: {error}\n");
             status::KERBEROS
@@ -252,7 +269,7 @@ impl Tickets {
         Ok(Self::Kerberos(kerberos))
     }
 
-    fn log_in(&self, login: &mut Login<'_>, cell: &KnownCell) -> Result<(), Refusal> {
+    fn log_in(&mut self, login: &mut Login<'_>, cell: &KnownCell) -> Result<(), Refusal> {
         match self {
             Self::Kerberos(kerberos) => {
                 let cache = kerberos.default_cache();
@@ -263,6 +280,7 @@ impl Tickets {
                 )
             }
             Self::Key(key) => login.log_in_by_key(cell, key),
+            Self::Device(device) => login.log_in_by_device(cell, device),
         }
     }
 }

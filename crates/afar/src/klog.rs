@@ -110,6 +110,7 @@ fn log_in(given: &Given, printer: &Printer) -> Result<(), Refusal> {
         asks_database: !given.has("noprdb"),
         is_forced: false,
         says_all: false,
+        is_for_linux: false,
         set_cells: Vec::new(),
     };
     let mut credentials = match first_ticket(given, &kerberos, &principal, life) {

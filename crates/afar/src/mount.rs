@@ -2,7 +2,7 @@
 //! and those of OpenAFS's `afsd`; what became of the latter is in `mount/afsd.rs`.
 
 mod afsd;
-mod device;
+pub(crate) mod device;
 pub(crate) mod end;
 pub(crate) mod helper;
 mod key_holder;

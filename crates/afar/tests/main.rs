@@ -27,6 +27,7 @@ mod homes;
 mod interrupted;
 mod interrupted_motion;
 mod join;
+mod kafs;
 mod kept_open;
 mod kerberos;
 mod killed;

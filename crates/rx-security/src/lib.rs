@@ -7,6 +7,7 @@
 //! * [`rxkad`]: the class, [`rxkad::Client`] and [`rxkad::Server`];
 //! * [`rxgk`]: the class, [`rxgk::Client`] and [`rxgk::Server`], and its tokens;
 //! * [`gss`]: Kerberos's GSS-API mechanism, with which a client gets such a token;
+//! * [`linux_key`]: a user's tokens as Linux's own AFS client takes them;
 //! * [`identity`]: who a caller is, as service code reads it from `ServerCall::identity`.
 //!
 //! Left to others: tokens of users (they come from a Kerberos client), lists of superusers, and what a caller may do. Facts are
@@ -34,6 +35,7 @@ pub mod identity;
 mod kdf;
 mod kerberos;
 pub mod keys;
+pub mod linux_key;
 pub mod rxgk;
 pub mod rxkad;
 pub mod ticket;

@@ -1,7 +1,7 @@
 //! From a Kerberos ticket to a token in the client: the steps of `aklog` for one cell, and of `klog`.
 
 use super::cells::KnownCell;
-use super::status;
+use super::{kafs, status};
 use crate::calls::Caller;
 use crate::fs::client::{Client, Clients};
 use crate::fs::errors::{ENOSPC, Failure};
@@ -17,9 +17,10 @@ use afs_kerberos::{Cache, Error, Kerberos, Principal, Ticket};
 use afs_wire::control;
 use afs_wire::ids::{AfsTime, Name, ViceId};
 use afs_wire::rxgk::Rxgk;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rx_security::keys::EncType;
+use rx_security::linux_key::Tokens;
 use rx_security::rxgk::{self, Secret};
 use rx_security::{Identity, KeySet, Level, Token, UnixTime, ticket};
 use rxgen::xdr::Opaque;
@@ -63,6 +64,8 @@ pub(crate) struct Login<'a> {
     pub(crate) is_forced: bool,
     /// True if each step is told.
     pub(crate) says_all: bool,
+    /// True if Linux's own client is to have the tokens, and ours none.
+    pub(crate) is_for_linux: bool,
     /// The cells that have a token now.
     pub(crate) set_cells: Vec<String>,
 }
@@ -237,7 +240,11 @@ impl Login<'_> {
         let now = UnixTime::of(SystemTime::now());
         let mut random = StdRng::from_seed(seed);
         let token = caller.run(negotiate(&servers, shown, now, &mut random));
-        token.map(Some).map_err(|error| failed(&error.to_string()))
+        let token = token.map_err(|error| failed(&error.to_string()))?;
+        if !self.is_for_linux {
+            return Ok(Some(token));
+        }
+        kafs::linux_token(&caller, cell, token, random.random()).map(Some).map_err(|why| failed(&why))
     }
 
     /// Makes a token from the cell's key, and sets it.
@@ -347,6 +354,13 @@ impl Login<'_> {
         id: ViceId,
         (token, rxgk): &(Token, Option<rxgk::Token>),
     ) -> Result<bool, Refusal> {
+        if self.is_for_linux {
+            let tokens = Tokens { rxgk: rxgk.as_ref(), rxkad: Some((token, id.0)) };
+            return kafs::add(&cell.name, tokens).map(|()| true).map_err(|why| {
+                complain!(self.printer, "{}: no key for {}: {why}\n", self.program, cell.name);
+                Refusal(status::TOKEN)
+            });
+        }
         let failed = |why: &str| {
             let program = self.program;
             complain!(

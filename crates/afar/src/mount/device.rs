@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 /// # Errors
 ///
 /// When the file cannot be read or is damaged, or the machine has not joined to the end.
-pub(super) fn of_folder(folder: &Path) -> Result<Option<(PathBuf, Device)>, String> {
+pub(crate) fn of_folder(folder: &Path) -> Result<Option<(PathBuf, Device)>, String> {
     let Some(Joined { member, servers, registered }) = Joined::read(folder)? else { return Ok(None) };
     let Some((user, _)) = registered else {
         return Err(format!(
@@ -62,7 +62,7 @@ pub(super) async fn log_in(client: &Client, folder: PathBuf, device: Device) -> 
 }
 
 /// Keeps the key by which the cell is known, if it is another one: the cell takes the old one no more some day.
-fn keep(folder: &Path, device: &Device) {
+pub(crate) fn keep(folder: &Path, device: &Device) {
     let kept = Joined::read(folder).and_then(|joined| match joined {
         Some(mut joined) if joined.member.key != device.member.key => {
             joined.member.key = device.member.key;
