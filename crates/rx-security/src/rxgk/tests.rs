@@ -1,5 +1,7 @@
 //! Both ends of rxgk against each other without a network: who is let in and as whom, and what is refused with which code. Keys and
-//! packets by themselves are tested in `rxgk/transport/tests.rs`.
+//! packets by themselves are tested in `rxgk/transport/tests.rs`, and captured ones in `rxgk/tests/linux.rs`.
+
+mod linux;
 
 use super::response::{Authenticator, open_authenticator};
 use super::*;
