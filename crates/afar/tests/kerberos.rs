@@ -4,6 +4,7 @@
 use crate::mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
 use crate::mounted::{self, Process, open, succeed};
 use afs_lab::peers::kdc::{self, Kdc, PASSWORD, Realm};
+use afs_lab::real::capture::Capture;
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -124,7 +125,7 @@ fn aklog_gets_a_token_of_rxgk_where_the_realm_has_the_service_for_it() {
     let mut clear = mounted::afar(["fs", "setcrypt", "off"]);
     scene.means(&mut clear, "mnt");
     succeed(clear);
-    let capture = crate::rxgk::Capture::begin();
+    let capture = Capture::begin().unwrap();
     assert!(scene.can(ALICE, WRITE));
     assert!(scene.can(ALICE, "echo 'planted: what nobody reads' > \"$1/scratch/alice/planted-by-alice\""));
     assert_eq!(capture.end(&["planted: what nobody reads", "planted-by-alice"]), [""; 0]);

@@ -3,22 +3,18 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use crate::mounted::{
     Folder, Process, ServerProcess, afar, can_mount, forget_rxgk, own_address, socket_of, start_up, succeed,
     up,
 };
 use afs_lab::caller::{Client, Credentials};
+use afs_lab::real::capture::Capture;
 use afs_wire::abort::{RXGK_BADKEYNO, VL_PERM};
 use afs_wire::bos::{Bozo, ListSUsers};
 use afs_wire::ids::{AfsFid, PartitionId, ViceId, VolumeId};
 use afs_wire::pt::{NewEntry, PRUSER};
 use afs_wire::vl::GetNewVolumeId;
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket, sockopt};
 use rx_security::KeySet;
 use rx_security::keys::{EncType, Key};
 use rx_security::rxgk::Dialect;
@@ -69,55 +65,6 @@ async fn who_comes_by_rxgk_may_do_what_they_may_do_by_rxkad() {
     assert!(server.stop().success());
 }
 
-/// All packets of this network namespace, from when it is begun.
-pub(crate) struct Capture {
-    ends: Arc<AtomicBool>,
-    packets: Arc<Mutex<Vec<u8>>>,
-    reader: Option<JoinHandle<()>>,
-}
-
-/// Bytes of the longest packet of the loopback interface.
-const PACKET_MAX: usize = 128 << 10;
-
-impl Capture {
-    pub(crate) fn begin() -> Self {
-        // In network byte order: every protocol.
-        let all = Protocol::from_raw(u32::from(3_u16.to_be()).try_into().unwrap());
-        let socket: OwnedFd = socket(AddressFamily::PACKET, SocketType::RAW, Some(all)).unwrap();
-        sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20).unwrap();
-        sockopt::set_socket_timeout(
-            &socket,
-            sockopt::Timeout::Recv,
-            Some(std::time::Duration::from_millis(200)),
-        )
-        .unwrap();
-        let (ends, packets) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let (asked, all) = (Arc::clone(&ends), Arc::clone(&packets));
-        let reader = std::thread::spawn(move || {
-            let mut packet = vec![0; PACKET_MAX];
-            loop {
-                match recv(&socket, &mut packet[..], RecvFlags::empty()) {
-                    Ok((length, _)) => all.lock().unwrap().extend_from_slice(&packet[..length]),
-                    // Nothing more comes.
-                    Err(_) if asked.load(Ordering::Relaxed) => return,
-                    Err(_) => {}
-                }
-            }
-        });
-        Self { ends, packets, reader: Some(reader) }
-    }
-
-    /// Which of these are in what went over the network. Each packet comes twice on the loopback interface, out and in.
-    pub(crate) fn end(mut self, wanted: &[&str]) -> Vec<String> {
-        self.ends.store(true, Ordering::Relaxed);
-        self.reader.take().unwrap().join().unwrap();
-        let packets = self.packets.lock().unwrap();
-        assert!(packets.len() > 10_000, "nothing was captured");
-        let has = |text: &str| packets.windows(text.len()).any(|window| window == text.as_bytes());
-        wanted.iter().filter(|text| has(text)).map(|text| (*text).to_owned()).collect()
-    }
-}
-
 /// A volume with a name, a user, a folder and a file in it, with data; each is told what it is.
 const PLANTED: [&str; 5] =
     ["plantedvolume", "planteduser", "planted-folder", "planted-file", "planted data: nobody's business"];
@@ -152,7 +99,7 @@ fn plant(folder: &Folder, address: Ipv4Addr, more: &[&str]) {
 fn no_name_and_no_byte_of_a_cell_of_afar_up_can_be_read_on_the_way() {
     require!(can_mount());
     let (folder, address) = (Folder::new("secret"), own_address());
-    let capture = Capture::begin();
+    let capture = Capture::begin().unwrap();
     let process = start_up(&folder, address);
     plant(&folder, address, &[]);
     assert!(process.stop().success());
@@ -163,7 +110,7 @@ fn no_name_and_no_byte_of_a_cell_of_afar_up_can_be_read_on_the_way() {
     let process = Process::start(up(&folder, address, &["--no-mount"]), None);
     assert!(process.stop().success());
     forget_rxgk(&folder);
-    let capture = Capture::begin();
+    let capture = Capture::begin().unwrap();
     let process = start_up(&folder, address);
     let mut clear = afar(["fs", "setcrypt", "off"]);
     clear.env("AFAR_SOCKET", socket_of(&folder.join("mnt")));

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod afar;
+pub mod capture;
 pub mod cell;
 pub mod folder;
 pub mod machines;
