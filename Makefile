@@ -49,6 +49,8 @@ nightly:
 	scripts/mutants.sh
 	scripts/kernels.sh --openafs
 	AFAR_IS_BUILT=1 AFAR_OPENAFS_MODULE=1 $(RUST) cargo test --release -p afar-interop --test cells kernels/openafs
+	scripts/kernels.sh --rxgk
+	AFAR_IS_BUILT=1 AFAR_RXGK_KERNEL=1 $(RUST) cargo test --release -p afar-interop --test cells kernels/kafs_with_rxgk
 	AFAR_IS_BUILT=1 AFAR_MOVES=10 $(RUST) cargo test --release -p afar-interop --test cells moving/
 	AFAR_IS_BUILT=1 AFAR_UBIK=1 $(RUST) cargo test --release -p afar-interop --test cells migration/two
 	AFAR_RANDOM_SECONDS=7200 $(RUST) cargo test --release -p afar --test afar_tests random_files::

@@ -1,8 +1,9 @@
-//! A machine with a stock kernel, in qemu: a client of a cell by that kernel's own kAFS. It runs one command after the other, and one that
-//! hangs hangs nothing else. scripts/kernels.sh has made what it starts from.
+//! A machine with a stock kernel, in qemu or as user-mode Linux: a client of a cell by that kernel's own kAFS. It runs one command after the
+//! other, and one that hangs hangs nothing else. scripts/kernels.sh has made what it starts from.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -24,6 +25,9 @@ const GRACE: Duration = Duration::from_secs(120);
 /// The name of its device in the clients' network.
 const TAP: &str = "guest0";
 
+/// The kernel's file, if it is a program: a user-mode Linux.
+const USER_MODE: &str = "linux";
+
 /// The address that the first process is to take, in place of this word.
 const ADDRESS: &str = "10.88.0.50";
 
@@ -39,7 +43,7 @@ pub enum Ended {
 /// A machine; dropped, it is switched off.
 #[derive(Debug)]
 pub struct Guest {
-    _qemu: Process,
+    _machine: Process,
     commands: ChildStdin,
     said: Receiver<String>,
 }
@@ -52,10 +56,11 @@ impl Guest {
     /// What is missing.
     pub fn available(lab: &Lab, version: &str) -> Result<(), Trouble> {
         let kernel = folder(lab, version);
-        let has_qemu = process::run(Command::new("qemu-system-x86_64").arg("--version"), BOOT).is_ok();
+        let is_startable = kernel.join(USER_MODE).exists()
+            || process::run(Command::new("qemu-system-x86_64").arg("--version"), BOOT).is_ok();
         let missing = [
             (!kernel.join("initrd").exists(), "scripts/kernels.sh has not made a machine with this kernel"),
-            (!has_qemu, "there is no qemu-system-x86_64"),
+            (!is_startable, "there is no qemu-system-x86_64"),
             (!Path::new("/dev/net/tun").exists(), "there is no /dev/net/tun"),
         ];
         match missing.iter().find(|(is_missing, _)| *is_missing) {
@@ -70,31 +75,22 @@ impl Guest {
     ///
     /// What the machine said last.
     pub fn boot(lab: &Lab, cell: &Cell, version: &str) -> Result<Self, Trouble> {
-        let kernel = folder(lab, version);
-        let initrd = cell.folder("srv").join("guest-initrd");
-        assemble(lab, &kernel.join("initrd"), &initrd)?;
-        let console = cell.folder("srv").join("guest-console");
         let network = format!("{}-cli", cell.name());
         let tap = format!(
             "ip -n {network} tuntap add dev {TAP} mode tap && ip -n {network} link set {TAP} master cell0 up"
         );
         must(Command::new("sh").args(["-c", &tap]))?;
+        let (kernel, at) = (folder(lab, version), cell.folder("srv"));
+        let console = at.join("guest-console");
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &network, "qemu-system-x86_64", "-accel", "tcg"]);
-        command.args(["-cpu", "max,-erms,-fsrm", "-m", "256", "-nodefaults", "-no-user-config"]);
-        command.args(["-display", "none", "-monitor", "none", "-no-reboot"]);
-        command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(&initrd);
-        // Where the machine gets no time, the kernel would take its timer for a broken one.
-        command
-            .args(["-append", "console=ttyS0 panic=-1 quiet loglevel=5 no_timer_check random.trust_cpu=on"]);
-        command.args(["-netdev", &format!("tap,id=net,ifname={TAP},script=no,downscript=no,vhost=off")]);
-        command.args(["-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci"]);
-        command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut qemu = Process::spawn(&mut command)?;
-        let (commands, output) = (qemu.child.stdin.take(), qemu.child.stdout.take());
+        command.args(["netns", "exec", &network]);
+        let program = if kernel.join(USER_MODE).exists() { user_mode } else { emulated };
+        program(lab, &kernel, &at, &console, &mut command)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut machine = Process::spawn(&mut command)?;
+        let (commands, output) = (machine.child.stdin.take(), machine.child.stdout.take());
         let (Some(commands), Some(output)) = (commands, output) else {
-            return Err("qemu has no pipes".to_owned().into());
+            return Err("the machine has no pipes".to_owned().into());
         };
         let (sender, said) = mpsc::channel();
         thread::spawn(move || {
@@ -106,7 +102,7 @@ impl Guest {
                 }
             }
         });
-        let mut guest = Self { _qemu: qemu, commands, said };
+        let mut guest = Self { _machine: machine, commands, said };
         guest.answer(BOOT, "=ready ").map_err(|problem| {
             let console = fs::read(&console).unwrap_or_default();
             format!(
@@ -170,22 +166,72 @@ fn folder(lab: &Lab, version: &str) -> PathBuf {
     lab.root().join("target/tools/kernels").join(version)
 }
 
-/// Puts the first process behind what a kernel's machine has: the kernel reads several archives as one.
-fn assemble(lab: &Lab, base: &Path, to: &Path) -> Result<(), Trouble> {
-    let folder = to.with_extension("files");
+/// qemu, which starts a kernel of Debian's. Its second serial line is what the test talks to.
+fn emulated(
+    lab: &Lab,
+    kernel: &Path,
+    at: &Path,
+    console: &Path,
+    command: &mut Command,
+) -> Result<(), Trouble> {
+    // The kernel reads several archives as one.
+    let (root, initrd) = (first_process(lab, at)?, at.join("guest-initrd"));
+    let pack = format!(
+        "cd {root} && {{ cat {base}; find . | busybox cpio -o -H newc | gzip; }} > {initrd}",
+        root = root.display(),
+        base = kernel.join("initrd").display(),
+        initrd = initrd.display()
+    );
+    must(Command::new("sh").args(["-c", &pack]))?;
+    command.args(["qemu-system-x86_64", "-accel", "tcg"]);
+    command.args(["-cpu", "max,-erms,-fsrm", "-m", "256", "-nodefaults", "-no-user-config"]);
+    command.args(["-display", "none", "-monitor", "none", "-no-reboot"]);
+    command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(&initrd);
+    // Where the machine gets no time, the kernel would take its timer for a broken one.
+    command.args(["-append", "console=ttyS0 panic=-1 quiet loglevel=5 no_timer_check random.trust_cpu=on"]);
+    command.args(["-netdev", &format!("tap,id=net,ifname={TAP},script=no,downscript=no,vhost=off")]);
+    command.args(["-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci"]);
+    command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
+    command.stderr(Stdio::null());
+    Ok(())
+}
+
+/// A user-mode Linux: the kernel is the program, and its root is a folder of this machine.
+fn user_mode(
+    lab: &Lab,
+    kernel: &Path,
+    at: &Path,
+    console: &Path,
+    command: &mut Command,
+) -> Result<(), Trouble> {
+    let root = first_process(lab, at)?;
+    let unpack =
+        format!("cd {} && gzip -dc {} | busybox cpio -i", root.display(), kernel.join("initrd").display());
+    must(Command::new("sh").args(["-c", &unpack]))?;
+    // Its processes end with it.
+    command.args(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]).arg(kernel.join(USER_MODE));
+    command.args(["mem=256M", "quiet", "loglevel=5", "panic=-1", "rw", "init=/init"]);
+    command.args(["rootfstype=hostfs", &format!("rootflags={}", root.display())]);
+    command.arg(format!("uml_dir={}/", at.display()));
+    command.arg(format!("vec0:transport=tap,ifname={TAP},depth=128"));
+    command.args(["con=null", "con0=null,fd:2", "ssl=null", "ssl1=fd:0,fd:1"]);
+    let console = fs::File::create(console).map_err(|error| format!("{}: {error}", console.display()))?;
+    command.stderr(console);
+    Ok(())
+}
+
+/// Makes a folder with the first process and what it needs beside the programs.
+fn first_process(lab: &Lab, at: &Path) -> Result<PathBuf, Trouble> {
+    let folder = at.join("guest-root");
     let told = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::create_dir_all(folder.join("bin")).map_err(told)?;
     let init = lab.read("interop/kernels/init")?.replace("ADDRESS", ADDRESS);
     for (name, content) in [("init", init), ("bin/cell-servers", lab.read("interop/kernels/cell-servers")?)] {
-        fs::write(folder.join(name), content).map_err(told)?;
+        let path = folder.join(name);
+        fs::write(&path, content).map_err(told)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(told)?;
     }
-    let pack = format!(
-        "cd {folder} && chmod 755 init bin/cell-servers && {{ cat {base}; find . | busybox cpio -o -H newc | gzip; }} > {to}",
-        folder = folder.display(),
-        base = base.display(),
-        to = to.display()
-    );
-    must(Command::new("sh").args(["-c", &pack]))
+    Ok(folder)
 }
 
 fn must(command: &mut Command) -> Result<(), Trouble> {

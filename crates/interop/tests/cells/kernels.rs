@@ -1,4 +1,4 @@
-//! Debian's kernels in qemu, whose kAFS, or OpenAFS's module in them, works in a cell of our servers: it reads and writes, it goes on after a server's
+//! Debian's kernels in qemu, or in user mode, whose kAFS, or OpenAFS's module in them, works in a cell of our servers: it reads and writes, it goes on after a server's
 //! death and after a loss of power, and it follows a volume that moves. One boot a kernel has all checks in it, since booting takes longest.
 
 use std::fs;
@@ -14,6 +14,7 @@ use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_lab::caller::AccessList;
 
 use crate::fuse;
+use crate::kernels_rxgk::{self, LONG, Told};
 use crate::scene::Scene;
 
 /// A client in a machine's kernel.
@@ -24,6 +25,8 @@ struct Client {
     machine: &'static str,
     /// The command that mounts the volume `work` at /mnt.
     mount: &'static str,
+    /// True if its user has a token of rxgk, without which nobody may do anything.
+    has_rxgk: bool,
     /// The longest time of a command. Each needs a second or so on a machine that does nothing else.
     limit: Duration,
 }
@@ -34,15 +37,27 @@ const OPENAFS: &str = "insmod /lib/openafs.ko && mkdir -p /afs /etc/openafs && c
     printf '>CELL\\nADDRESS #srv\\n' > CellServDB && echo /afs:/tmp/cache:20000 > cacheinfo && afsd -memcache -blocks 20000 -dynroot -confdir . && \
     rmdir /mnt && ln -s /afs/CELL/work /mnt && ls /mnt/";
 
-const CLIENTS: [Client; 3] = [
-    Client { name: "kafs_of_linux_6.1", machine: "6.1", mount: KAFS, limit: Duration::from_secs(60) },
-    Client { name: "kafs_of_linux_6.12", machine: "6.12", mount: KAFS, limit: Duration::from_secs(60) },
+const MINUTE: Duration = Duration::from_secs(60);
+
+const CLIENTS: [Client; 4] = [
+    Client { name: "kafs_of_linux_6.1", machine: "6.1", mount: KAFS, has_rxgk: false, limit: MINUTE },
+    Client { name: "kafs_of_linux_6.12", machine: "6.12", mount: KAFS, has_rxgk: false, limit: MINUTE },
     // It looks after a server that was away each three minutes.
-    Client { name: WITH_MODULE, machine: "6.1-openafs", mount: OPENAFS, limit: Duration::from_secs(600) },
+    Client {
+        name: WITH_MODULE,
+        machine: "6.1-openafs",
+        mount: OPENAFS,
+        has_rxgk: false,
+        limit: Duration::from_secs(600),
+    },
+    Client { name: WITH_RXGK, machine: "rxgk", mount: KAFS, has_rxgk: true, limit: MINUTE },
 ];
 
 /// OpenAFS's module takes minutes to be built: the case is there where AFAR_OPENAFS_MODULE is set.
 const WITH_MODULE: &str = "openafs_in_linux_6.1";
+
+/// So does a kernel with rxgk: the case is there where AFAR_RXGK_KERNEL is set.
+const WITH_RXGK: &str = "kafs_with_rxgk_of_linux_7.2";
 
 /// Moves of the volume under a program.
 const MOVES: usize = 3;
@@ -63,8 +78,12 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
         // It is to boot while others run.
         Case::new(format!("kernels/{}", client.name), Weight::Waiting, move || check(&lab, client))
     };
-    let has_module = std::env::var_os("AFAR_OPENAFS_MODULE").is_some();
-    CLIENTS.into_iter().filter(|client| has_module || client.name != WITH_MODULE).map(case).collect()
+    let is_wanted = |client: &Client| match client.name {
+        WITH_MODULE => std::env::var_os("AFAR_OPENAFS_MODULE").is_some(),
+        WITH_RXGK => std::env::var_os("AFAR_RXGK_KERNEL").is_some(),
+        _ => true,
+    };
+    CLIENTS.into_iter().filter(is_wanted).map(case).collect()
 }
 
 fn check(lab: &Lab, client: Client) -> Verdict {
@@ -75,10 +94,14 @@ fn check(lab: &Lab, client: Client) -> Verdict {
     let scene = Scene::without_users(lab.cell(&Machine { flags, ..Machine::new(servers.clone()) })?)?;
     let mut guest = Guest::boot(lab, &scene.cell, machine)?;
     scene.make_users()?;
-    let everybody = AccessList::granting([("system:anyuser", AccessList::WRITE)]);
+    let user = if client.has_rxgk { kernels_rxgk::USER } else { "system:anyuser" };
     let root = fuse::make_volumes(&scene, ADDRESS)?;
-    scene.volume(ADDRESS, "work", &everybody)?;
+    scene.volume(ADDRESS, "work", &AccessList::granting([(user, AccessList::WRITE)]))?;
     fuse::mount_point(&scene, ADDRESS, root, "work", "work")?;
+    let keys = if client.has_rxgk { Some(kernels_rxgk::add_key(&scene)?) } else { None };
+    if let Some(keys) = &keys {
+        kernels_rxgk::log_in(&mut guest, keys, LONG, Told::Nothing, limit)?;
+    }
     guest.expect(limit, &mount.replace("CELL", CELL_NAME).replace("ADDRESS", &ADDRESS.to_string()))?;
     guest.expect(limit, WORK)?;
     for is_power_loss in [false, true] {
@@ -122,7 +145,7 @@ fn check(lab: &Lab, client: Client) -> Verdict {
         limit,
         "cd /mnt && echo moved > moved && echo 3 > /proc/sys/vm/drop_caches && [ $(cat moved) = moved ]",
     )?;
-    Ok(())
+    keys.map_or(Ok(()), |keys| kernels_rxgk::check(lab, &scene, &mut guest, &keys, limit))
 }
 
 /// Kills the server and starts it again, as in another boot of the machine if the power was lost: then it believes nobody any more.

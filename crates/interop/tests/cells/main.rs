@@ -10,6 +10,7 @@ mod dumps;
 mod fuse;
 mod kerberos;
 mod kernels;
+mod kernels_rxgk;
 mod migration;
 mod mixed;
 mod moving;
