@@ -162,6 +162,9 @@ pub struct Failure {
     servers: Vec<SocketAddr>,
     /// An attempt may have been carried out though it failed.
     pub is_ambiguous: bool,
+    /// The server said during the last attempt that its promises are off. If it was started anew, it may have got the call from the one before
+    /// it, which had carried it out: what is sent again after a packet was lost is the same call to whoever gets it first.
+    pub is_of_another_start: bool,
 }
 
 impl Failure {
@@ -190,11 +193,13 @@ impl Failure {
             lookup: None,
             servers: Vec::new(),
             is_ambiguous: false,
+            is_of_another_start: false,
         }
     }
 
     pub(crate) fn of_lookup(error: Error, is_ambiguous: bool) -> Self {
-        Self { last: None, verdict: None, lookup: Some(error), servers: Vec::new(), is_ambiguous }
+        let (servers, is_of_another_start) = (Vec::new(), false);
+        Self { last: None, verdict: None, lookup: Some(error), servers, is_ambiguous, is_of_another_start }
     }
 
     /// Makes the error for the user of a procedure that was about a fid.
@@ -293,7 +298,7 @@ impl Calls {
             }
         };
         let mut last: Option<(RpcError, Verdict)> = None;
-        let (mut silences, mut has_looked) = (0, false);
+        let (mut silences, mut has_looked, mut is_reset) = (0, false, false);
         // It counts as waiting also while it asks again.
         let mut waits = None;
         loop {
@@ -365,6 +370,7 @@ impl Calls {
                         Err(error) => {
                             let verdict = self.note_failure(server, &address, (who, shown.as_ref()), &error);
                             tracing::debug!(server = %address.socket, %error, ?verdict, "a call failed");
+                            is_reset = server.resets() != responder.resets;
                             // Another address of the same server is tried first.
                             if verdict != Verdict::Down || server.candidate().down_since.is_some() {
                                 rotation.note(self.now(), id, verdict);
@@ -375,7 +381,7 @@ impl Calls {
                 }
                 Step::LookAgain(at) => {
                     let Some((cell, volume)) = asked.volume() else {
-                        return Err(failure(last, &servers, &rotation));
+                        return Err(failure(last, &servers, &rotation, is_reset));
                     };
                     if at > self.now() {
                         self.runtime.sleep_until(at).await;
@@ -396,13 +402,13 @@ impl Calls {
                 Step::Wait(at) => {
                     let is_away = candidates.iter().all(|candidate| candidate.down_since.is_some());
                     if is_away && matches!(asked, Asked::Known(..)) {
-                        return Err(failure(last, &servers, &rotation));
+                        return Err(failure(last, &servers, &rotation, is_reset));
                     }
                     // The next begins before the last one ends, so that nobody sees none in between.
                     drop(waits.replace(self.waiting.begin(if is_away { Why::Away } else { Why::Busy })));
                     wait::until(&self.runtime, at, back).await;
                 }
-                Step::GiveUp => return Err(failure(last, &servers, &rotation)),
+                Step::GiveUp => return Err(failure(last, &servers, &rotation, is_reset)),
             }
         }
     }
@@ -565,10 +571,16 @@ pub(crate) async fn call_once<R: Rpc>(
     call.rpc(args).await
 }
 
-fn failure(last: Option<(RpcError, Verdict)>, servers: &[Arc<Server>], rotation: &Rotation) -> Failure {
+fn failure(
+    last: Option<(RpcError, Verdict)>,
+    servers: &[Arc<Server>],
+    rotation: &Rotation,
+    is_of_another_start: bool,
+) -> Failure {
     let (last, verdict) = last.unzip();
     let servers = servers.iter().flat_map(|s| s.addresses()).map(|address| address.socket).collect();
-    Failure { last, verdict, lookup: None, servers, is_ambiguous: rotation.is_ambiguous() }
+    let is_ambiguous = rotation.is_ambiguous();
+    Failure { last, verdict, lookup: None, servers, is_ambiguous, is_of_another_start }
 }
 
 #[cfg(test)]

@@ -120,6 +120,11 @@ impl Journal {
         state.entries.insert(number, Entry { change, user, may_be_done, failure: None });
     }
 
+    /// True if a change may have been carried out already, by an attempt whose answer nobody has.
+    fn may_be_done(&self, number: u64) -> bool {
+        lock(&self.state).entries.get(&number).is_some_and(|entry| entry.may_be_done)
+    }
+
     /// True if a change of a vnode waits that may have been made already: its status may have it twice.
     pub(crate) fn is_unsure(&self, fid: Fid) -> bool {
         let state = lock(&self.state);

@@ -173,7 +173,7 @@ impl Replay {
     ) -> Result<Answer<R::Reply>, Failure> {
         let answer = self.calls.call_about(Asked::Known(fid.cell, fid.volume), who, args).await;
         answer.inspect_err(|failure| {
-            if failure.is_ambiguous {
+            if failure.is_ambiguous || failure.is_of_another_start {
                 self.journal.note_ambiguous(sending.number);
             }
         })
@@ -306,7 +306,7 @@ impl Replay {
         let real = place.dir.sibling(found);
         let is_ours = match kind {
             NewKind::Directory => status.file_type == FileType::DIRECTORY,
-            _ if !sending.may_be_done => false,
+            _ if !self.journal.may_be_done(sending.number) => false,
             NewKind::File => {
                 // One that is empty has nothing but its attributes to tell whose it is: others may be about to write into theirs.
                 status.file_type == FileType::FILE
@@ -405,7 +405,7 @@ impl Replay {
                 }
                 Ok(())
             }
-            Err(failure) if sending.may_be_done && says(&failure, Errno::EEXIST) => {
+            Err(failure) if self.journal.may_be_done(sending.number) && says(&failure, Errno::EEXIST) => {
                 match self.entry_at_server(sending, place).await? {
                     None => self.end_as_it_is(sending, &[place.dir, of]),
                     Some(_) => Err(failure.of(Link::NAME, place.dir)),
@@ -493,7 +493,7 @@ impl Replay {
                 }
                 Ok(())
             }
-            Err(failure) if sending.may_be_done && says(&failure, Errno::ENOENT) => {
+            Err(failure) if self.journal.may_be_done(sending.number) && says(&failure, Errno::ENOENT) => {
                 drop((old, new));
                 match self.entry_at_server(sending, to).await? {
                     None => self.end_as_it_is(sending, &[from.dir, to.dir]),
