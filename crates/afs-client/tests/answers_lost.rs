@@ -9,6 +9,8 @@ use afs_sim::Fate;
 use afs_store::disk::SimulatedDisk;
 use afs_wire::ids::AfsTime;
 use bytes::Bytes;
+use futures_util::future::{Either, select};
+use std::pin::pin;
 use std::time::Duration;
 
 /// The changes, and the tree that each makes of [`BEFORE`].
@@ -153,4 +155,58 @@ fn a_change_whose_answer_is_lost_is_made_once_and_is_nobody_elses() {
             lose_the_answer(change, expected, then);
         }
     }
+}
+
+/// The server asks the client who it is, which is killed and so does not answer. What it had asked for must not be done later, when its
+/// next start may have done it, and more.
+#[test]
+fn what_a_client_has_asked_for_that_is_dead_is_not_done_later() {
+    let mut world = Cell::new();
+    world.sim.set_network(|_, _, _, _| Fate::Arrives(Duration::from_millis(5)));
+    let (one, two) = (world.client(1), world.client(2));
+    let root = world.run_with(&one, |one| async move { listed_root(&one).await });
+    world.kill(0);
+    world.start(0);
+    let (sim, own) = (world.sim.clone(), one.address());
+    world.run(async move {
+        let client = one.clone();
+        let create = client.create(NOBODY, root, b"late", 0o644);
+        // It has come there.
+        let killed = one.runtime().sleep_until(one.now() + Duration::from_millis(7));
+        assert!(matches!(select(pin!(create), killed).await, Either::Right(_)));
+        sim.set_network(move |_, from, to, _| match from == own || to == own {
+            true => Fate::Lost,
+            false => Fate::Arrives(Duration::from_millis(5)),
+        });
+        std::mem::forget(one);
+        pause(&two, 60).await;
+        assert_eq!(tree(&two, cell_root(&two).await).await, [""; 0]);
+    });
+}
+
+/// A server that is started anew gets what the client sends again of its call, which the one before has carried out.
+#[test]
+fn what_a_server_had_made_before_it_was_started_anew_is_the_clients_own() {
+    let mut world = Cell::new();
+    let one = world.client_with(on_disk(&world, 1, &SimulatedDisk::new(64 << 20)));
+    let two = world.client(2);
+    let root = world.run_with(&one, |one| async move { listed_root(&one).await });
+    let own = one.address();
+    // What it says gets there, and nothing comes back.
+    world.sim.set_network(move |_, _, to, _| match to == own {
+        true => Fate::Lost,
+        false => Fate::Arrives(Duration::ZERO),
+    });
+    world.run_with(&one, |one| async move {
+        write_new(&one, root, "new", "written").await;
+        one.runtime().sleep_until(one.now() + Duration::from_millis(10)).await;
+    });
+    world.kill(0);
+    world.start(0);
+    world.let_in();
+    world.run(async move {
+        pause(&one, 60).await;
+        assert!(one.conflicts().is_empty(), "{:?}", one.conflicts());
+        assert_eq!(tree(&two, cell_root(&two).await).await, ["/new=written"]);
+    });
 }

@@ -24,7 +24,8 @@ use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, Capabilities, Rxafs};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask};
 use rx::ServerCall;
-use rx_proto::ids::Epoch;
+use rx_proto::abort::AbortCode;
+use rx_proto::config::CallLimits;
 use rx_proto::time::Instant;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Dispatch, Rpc};
@@ -118,9 +119,8 @@ pub(crate) async fn answer(server: Arc<Parts>, mut call: ServerCall) -> Result<(
     if !AT_ONCE.contains(&opcode) || !server.inline_starts.is_open(server.runtime.now()) {
         become_task().await;
     }
-    let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
     let work = pin!(async {
-        let session = Session::begin(Arc::clone(&server), peer, epoch, identity).await;
+        let session = Session::begin(Arc::clone(&server), &mut call).await?;
         match opcode {
             // These move data: without a copy of it. In boxes, as small calls should not have the room that these need.
             rxafs::FetchData::OPCODE => {
@@ -141,8 +141,30 @@ pub(crate) async fn answer(server: Arc<Parts>, mut call: ServerCall) -> Result<(
     server.procedures.measure(opcode, &*server.runtime, work).await
 }
 
+/// Calls that have waited for longer before they are carried out are looked after: whether their callers are still there. Callers that are
+/// asked who they are answer sooner, unless they are far away.
+const SOON: Duration = Duration::from_millis(100);
+
+/// The time after which a caller of whom nothing is heard is gone, and the time between two looks.
+const GONE: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Returns when something is heard of a caller. A client that was killed while its call waited, and may have been started again, has forgotten
+/// the call: what it has done since must not be undone by it.
+async fn still_there(server: &Parts, call: &mut ServerCall) -> Result<(), Abort> {
+    let since = server.runtime.now();
+    // It is pinged all the time.
+    call.set_limits(CallLimits { silence: Some(GONE), ..CallLimits::default() });
+    while call.heard_at().ok_or(Abort(AbortCode::CALL_DEAD.0))? <= since {
+        server.runtime.sleep_until(server.runtime.now() + LOOK_EVERY).await;
+    }
+    call.set_limits(CallLimits::default());
+    Ok(())
+}
+
 impl Session {
-    async fn begin(server: Arc<Parts>, peer: SocketAddr, epoch: Epoch, identity: Option<String>) -> Self {
+    async fn begin(server: Arc<Parts>, call: &mut ServerCall) -> Result<Self, Abort> {
+        let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
         let began = server.runtime.now();
         let waits = |wait| {
             let user = &identity;
@@ -160,8 +182,12 @@ impl Session {
             });
             server.activity.waits(waits(Wait::Groups), groups).await
         };
+        if server.runtime.now().since(began) > SOON {
+            Box::pin(still_there(&server, call)).await?;
+        }
         let now = server.clock.now();
-        Self { server, host, peer, identity, membership, host_groups, now, began, moved: Moved::default() }
+        let moved = Moved::default();
+        Ok(Self { server, host, peer, identity, membership, host_groups, now, began, moved })
     }
 
     /// Counts the call, which has ended.

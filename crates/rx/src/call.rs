@@ -154,6 +154,11 @@ impl Call {
         self.shard().lock().endpoint.peer_status(self.handle)
     }
 
+    /// The time of the peer's last packet of the call; `None` once the call has failed or is gone.
+    pub fn heard_at(&self) -> Option<Instant> {
+        self.shard().lock().endpoint.heard_at(self.handle)
+    }
+
     /// Sets the status byte that this end's packets carry from now on.
     pub fn set_status(&mut self, status: u8) {
         self.shard().lock().endpoint.set_status(self.handle, status);

@@ -462,6 +462,11 @@ impl Endpoint {
         self.call(call).map(|c| c.peer_status)
     }
 
+    /// The time of the peer's last packet of the call; `None` once the call has failed or is gone.
+    pub fn heard_at(&self, call: CallHandle) -> Option<Instant> {
+        self.call(call).filter(|c| c.error.is_none()).map(|c| c.heard_at)
+    }
+
     /// True if the outgoing stream still takes bytes: not after its end, nor after a client's reply has begun.
     pub fn takes_bytes(&self, call: CallHandle) -> bool {
         self.call(call).is_some_and(|c| c.error.is_none() && !c.tx.is_finished())
