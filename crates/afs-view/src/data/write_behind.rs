@@ -20,12 +20,16 @@ use crate::data::fsync::{Fsync, Late};
 use crate::data::open_file::OpenFile;
 use crate::data::store_behind::Settings;
 use crate::data::write::noted;
+use crate::journal::Senders;
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
 use afs_reach::location::Queue;
 
-/// Files that are stored at a server at a time.
+/// Files that are stored at a server at a time, at most.
 pub(super) const STORED_AT_ONCE: usize = 16;
+
+/// A store of so many bytes at most tells how long the server takes for one: longer ones take what the way does.
+const SHORT_STORE: u64 = 64 << 10;
 
 /// Bytes of files that are compared, to know our own again after an attempt that was not answered.
 const COMPARED_MAX: usize = 1 << 20;
@@ -67,13 +71,18 @@ struct Closed {
     bytes: u64,
 }
 
-/// The files that are to be stored at one server. There is one as long as something waits, or a task stores there.
-#[derive(Debug, Default)]
+/// The files that are to be stored at one server.
+#[derive(Debug)]
 struct OfServer {
     /// With the bytes that were dirty when they came.
     waiting: VecDeque<(Arc<FileData>, User, u64)>,
-    /// Tasks.
-    storing: usize,
+    senders: Senders,
+}
+
+impl Default for OfServer {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), senders: Senders::new(STORED_AT_ONCE) }
+    }
 }
 
 impl Behind {
@@ -294,8 +303,7 @@ impl Files {
         }
         let mut closed = lock(&self.behind.closed);
         let Some(of_server) = closed.servers.get_mut(&queue) else { return };
-        let more = of_server.waiting.len().min(STORED_AT_ONCE - of_server.storing);
-        of_server.storing += more;
+        let more = of_server.senders.start(of_server.waiting.len());
         drop(closed);
         for _ in 0..more {
             self.calls.runtime.spawn(Box::pin(Self::store_while_there_are(Arc::downgrade(self), queue)));
@@ -304,31 +312,46 @@ impl Files {
 
     async fn store_while_there_are(me: Weak<Self>, queue: Queue) {
         while let Some(files) = me.upgrade() {
-            let Some((data, user)) = files.next_behind(queue) else { return };
+            let Some((data, user, bytes)) = files.next_behind(queue) else { return };
             if files.hold_back(&data, user) {
                 continue;
             }
-            if let Err(error) = data.store(user, false).await {
+            let began = files.calls.runtime.now();
+            let stored = data.store(user, false).await;
+            files.note_took(queue, files.calls.runtime.now().since(began), bytes, &stored);
+            if let Err(error) = stored {
                 tracing::debug!(fid = %data.vnode.fid, %error, "storing what was closed");
             }
+            files.start_storing_at(queue);
         }
     }
 
-    /// The next file for a task, which ends if there is none.
-    fn next_behind(&self, queue: Queue) -> Option<(Arc<FileData>, User)> {
+    /// A file was stored, or not, after this time.
+    fn note_took(&self, queue: Queue, took: Duration, bytes: u64, stored: &Result<(), Error>) {
         let mut closed = lock(&self.behind.closed);
-        let of_server = closed.servers.get_mut(&queue)?;
-        let next = if self.journal.pause.is_on() { None } else { of_server.waiting.pop_front() };
+        let Some(OfServer { senders, .. }) = closed.servers.get_mut(&queue) else { return };
+        match stored {
+            Ok(()) if bytes <= SHORT_STORE => senders.window.note_answer(self.now(), took),
+            Err(Error::Busy { .. }) => senders.window.note_busy(),
+            _ => {}
+        }
+    }
+
+    /// The next file for a task with its bytes; the task ends if there is none, or if there are more tasks than may be.
+    fn next_behind(&self, queue: Queue) -> Option<(Arc<FileData>, User, u64)> {
+        let mut closed = lock(&self.behind.closed);
+        let OfServer { waiting, senders } = closed.servers.get_mut(&queue)?;
+        let next = match self.journal.pause.is_on() || !senders.may_go_on() {
+            true => None,
+            false => waiting.pop_front(),
+        };
         let Some((data, user, bytes)) = next else {
-            of_server.storing -= 1;
-            if of_server.storing == 0 && of_server.waiting.is_empty() {
-                closed.servers.remove(&queue);
-            }
+            senders.end_one();
             return None;
         };
         closed.bytes -= bytes;
         data.is_behind.store(false, Ordering::Release);
-        Some((data, user))
+        Some((data, user, bytes))
     }
 
     /// Returns when what was closed of a volume's files before is at the server, or put aside: an `fsync` is a barrier for its volume.

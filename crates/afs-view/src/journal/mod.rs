@@ -8,6 +8,7 @@
 
 mod order;
 mod replay;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
@@ -26,8 +27,9 @@ use order::{Order, Thing};
 
 pub use replay::Replay;
 pub(crate) use replay::new_status;
+pub(crate) use window::Senders;
 
-/// Changes that are under way to a server at a time: others are not held up by one that does not answer.
+/// Changes that are under way to a server at a time, at most: others are not held up by one that does not answer.
 const SENT_AT_ONCE: usize = 64;
 
 /// Changes that wait at most. Beyond that programs wait for the server, as without a journal.
@@ -56,7 +58,7 @@ struct State {
     /// Counts attempts that have failed.
     failures: u64,
     /// Tasks that send.
-    senders: HashMap<Queue, usize>,
+    senders: HashMap<Queue, Senders>,
     is_retrying: bool,
     /// Cells that are not known yet and in which the last run has left changes: how many, and the time of the oldest.
     unknown: BTreeMap<CellNumber, (usize, u32)>,
