@@ -39,9 +39,10 @@ fn a_cell(name: &str) -> Cell {
     cell
 }
 
-/// Runs a command with this on its standard input.
+/// Runs a command with this on its standard input. Of the mounts of tests beside this one it knows nothing: it would have their tokens.
 fn run(args: &[&str], input: &str) -> Output {
     let mut command = afar::command(args);
+    command.env("AFAR_SOCKET", "");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // It may end without reading it.
