@@ -70,10 +70,16 @@ impl Error {
     }
 }
 
+/// The name and the meaning of the code in an error of a call, to stand behind it: Rx, whose text that is, does not know AFS's codes.
+fn meaning(error: &RpcError) -> String {
+    let known = abort::find(Abort(error.code().0));
+    known.map_or_else(String::new, |code| format!(" ({}: {})", code.name, code.sentence))
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Call(error) | Self::Repeated(error) => error.fmt(f),
+            Self::Call(error) | Self::Repeated(error) => write!(f, "{error}{}", meaning(error)),
             Self::Local { what, .. } => f.write_str(what),
             Self::Cancelled => f.write_str("interrupted"),
             Self::NoServer { rpc, failures, .. } if failures.is_empty() => {
@@ -84,7 +90,9 @@ impl fmt::Display for Error {
                 for (index, failure) in failures.iter().enumerate() {
                     let separator = if index == 0 { "" } else { "; " };
                     match failure {
-                        RpcError::Call { source, .. } => write!(f, "{separator}{source}")?,
+                        RpcError::Call { source, .. } => {
+                            write!(f, "{separator}{source}{}", meaning(failure))?
+                        }
                         RpcError::Reply { .. } => write!(f, "{separator}{failure}")?,
                     }
                 }
@@ -110,5 +118,33 @@ impl std::error::Error for Error {
 impl From<RpcError> for Error {
     fn from(error: RpcError) -> Self {
         Self::Call(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rx::CallError;
+    use rx_proto::abort::AbortCode;
+    use rx_proto::ids::ServiceId;
+
+    #[test]
+    fn a_servers_code_is_told_with_what_it_means() {
+        let refused = |code: Abort| {
+            let source = CallError::Aborted {
+                peer: "192.0.2.7:7002".parse().unwrap(),
+                service: ServiceId(73),
+                code: AbortCode(code.0),
+            };
+            RpcError::Call { rpc: "NameToID", source }
+        };
+        let code = abort::RXGK_BAD_TOKEN;
+        let told = " (RXGK_BAD_TOKEN: the token is not for this server, or damaged)";
+        let none = Error::NoServer { rpc: "NameToID", failures: vec![refused(code)], may_be_done: false };
+        for error in [Error::Call(refused(code)), none] {
+            assert!(error.to_string().ends_with(told), "{error}");
+        }
+        let unknown = Error::Call(refused(Abort(7_654_321))).to_string();
+        assert!(unknown.ends_with("code 7654321"), "{unknown}");
     }
 }
