@@ -224,6 +224,15 @@ impl BackingFiles {
         Ok((BackingFile { slot: Some(slot), own: OnceLock::new() }, length))
     }
 
+    /// Makes one by itself, for a number whose data are gone.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub(crate) fn create_apart(&self, number: u64) -> io::Result<BackingFile> {
+        Ok(BackingFile::by_itself(self.shared.disk.create(&records::backing_name(number))?))
+    }
+
     fn slot(&self, number: u64, slab: Arc<SlabFile>, length: u64) -> Slot {
         Slot { shared: self.shared.clone(), number, slab, length: AtomicU64::new(length) }
     }

@@ -19,8 +19,11 @@ use std::time::Duration;
 
 mod aside;
 mod eviction;
+pub(crate) mod logged;
 mod opening;
 mod start;
+
+use logged::Logged;
 
 /// The file that says what the folder is.
 const VERSION: &str = "VERSION";
@@ -53,6 +56,9 @@ pub struct Config {
     pub log_bytes: u64,
     /// True if each look of the keeper, one a second, syncs what is dirty, and not each tenth. Default false.
     pub syncs_each_second: bool,
+    /// True if [`CacheFile::promise_and_sync`] puts little data into the log, so that it costs one sync; up to two segments of the log have such data,
+    /// and as much memory. Default false.
+    pub logs_data: bool,
     /// True if a thread looks after it; without, [`Cache::maintain`] is to be called. Default true.
     pub has_keeper: bool,
 }
@@ -67,6 +73,7 @@ impl Config {
             index_bytes: 16 << 20,
             log_bytes: 8 << 20,
             syncs_each_second: false,
+            logs_data: false,
             has_keeper: true,
         }
     }
@@ -115,6 +122,7 @@ pub(crate) struct Shared {
     data: BackingFiles,
     folder: PathBuf,
     store: Store,
+    pub(crate) logged: Logged,
     index: Mutex<Index>,
     used: AtomicU64,
     limit: AtomicU64,
@@ -122,6 +130,11 @@ pub(crate) struct Shared {
     looks_per_sync: AtomicU64,
     /// The number of looks so far.
     looks: AtomicU64,
+    /// True if changes were kept or ended since the keeper has synced.
+    has_changes: AtomicBool,
+    /// With write-behind, the numbers of files that were let go of. Their data go when the disk has that their rows are gone: else, a loss of power
+    /// would leave a promise and no data.
+    gone: Mutex<Vec<u64>>,
     /// True if the cache has ended; and the condition that the keeper waits for.
     ended: Mutex<bool>,
     wake: Condvar,
@@ -226,12 +239,15 @@ impl Cache {
             disk,
             folder: folder.to_owned(),
             store,
+            logged: Logged::new(if config.logs_data { 2 * config.log_bytes } else { 0 }),
             index: Mutex::default(),
             used: AtomicU64::new(0),
             limit: AtomicU64::new(config.limit_bytes),
             max_files: config.max_files.max(1),
             looks_per_sync: AtomicU64::new(if config.syncs_each_second { 1 } else { LOOKS_PER_SYNC }),
             looks: AtomicU64::new(0),
+            has_changes: AtomicBool::new(false),
+            gone: Mutex::default(),
             ended: Mutex::new(false),
             is_closed: AtomicBool::new(false),
             wake: Condvar::new(),
@@ -469,6 +485,13 @@ impl Shared {
         written.map_err(CacheError::store(&self.folder))
     }
 
+    /// The same for rows of changes, which the keeper is to sync though no file is dirty.
+    pub(crate) fn commit_changes(&self, batch: Batch) -> Result<(), CacheError> {
+        self.commit(batch)?;
+        self.has_changes.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// Returns when all rows that are committed, and the data that they are about, outlast a loss of power. Those who wait at a time share
     /// a sync.
     pub(crate) fn sync(&self) -> Result<(), CacheError> {
@@ -501,6 +524,11 @@ impl Shared {
             return Err(CacheError::io(&self.folder, "cannot be changed", closed));
         }
         Ok(())
+    }
+
+    /// Has the keeper look now.
+    pub(crate) fn wake_keeper(&self) {
+        self.wake.notify_all();
     }
 
     /// Counts so many bytes that came.

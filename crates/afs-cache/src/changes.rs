@@ -277,7 +277,7 @@ impl Cache {
     pub fn keep_change(&self, number: u64, change: &Change<FileKey>) -> Result<(), CacheError> {
         let mut batch = Batch::default();
         records::put(&mut batch, records::change(number), change.encode());
-        self.inner.shared.commit(batch)
+        self.inner.shared.commit_changes(batch)
     }
 
     /// Forgets changes, which servers have now or which came to nothing; and keeps the real numbers of what was made by one of them.
@@ -294,7 +294,7 @@ impl Cache {
             let row = Value::default().u32(real.vnode).u32(real.unique);
             records::put(&mut batch, records::real_id(key), row.0);
         }
-        self.inner.shared.commit(batch)
+        self.inner.shared.commit_changes(batch)
     }
 
     /// The changes that the last run has left, with their numbers, in order. A row that makes no sense is dropped, and told in the log.

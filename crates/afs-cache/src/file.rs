@@ -36,6 +36,7 @@ static ZEROS: [u8; EXTENT as usize] = [0; EXTENT as usize];
 /// Shorter ones are not worth a write of their own.
 const SHORT_EXTENT: u64 = 64 << 10;
 
+mod promise;
 mod reading;
 mod store;
 mod write;

@@ -20,6 +20,7 @@
 //! - The read that does not wait: `read_at_once` in `src/file/reading.rs`.
 //! - Where a file's data are on the disk, and the slots of small files: [`backing`], `src/backing/file.rs`.
 //!   docs/decisions/0005-slots-for-small-files.md has the reasons.
+//! - What a loss of power leaves of what was closed with write-behind: `src/file/promise.rs`, `src/cache/logged.rs`.
 //! - Changes of names and attributes that no server has yet: `src/changes.rs`. What is set for directories and volumes: `src/settings.rs`.
 //! - What a full cache removes: `src/cache/eviction.rs`. What a start finds: `src/cache/start.rs`.
 //! - Tests: `src/tests.rs`, and `src/tests/damage.rs` for what damage does.
@@ -31,6 +32,7 @@ mod changes;
 mod conflict;
 mod error;
 mod file;
+pub mod fuzzing;
 mod memory;
 pub mod ranges;
 mod records;
@@ -49,7 +51,7 @@ pub use records::{SentStore, Writer};
 mod tests;
 
 /// The format of the folder: what we write, and the newest that we read.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 /// The oldest that we read: it has no slots, each file is by itself.
 const READS_FROM: u32 = 2;
 

@@ -11,6 +11,7 @@
 //! | 6, [`FileKey`] of what was made here | [`crate::RealId`] |
 //! | 7, [`FileKey`] of what was put aside and not stored since | nothing |
 //! | 8, [`FileKey`] of a directory, or with zeros behind the volume | what is set for it, see `settings` |
+//! | 9, number of a cached file, number of the row | data of what is dirty of it ([`crate::cache::logged`]) |
 //!
 //! Each row ends with a checksum of its key and of what is before: a row that a disk has changed must not pass for one that says
 //! which bytes are whose.
@@ -32,6 +33,7 @@ mod table {
     pub(super) const REAL_ID: u8 = 6;
     pub(super) const ASIDE: u8 = 7;
     pub(super) const SETTING: u8 = 8;
+    pub(super) const LOGGED: u8 = 9;
 }
 
 /// Ranges of what is there that a row has at most: the longest count, as what is not in the row is only fetched again
@@ -328,6 +330,9 @@ pub(crate) fn all_dirty() -> Vec<u8> {
 
 /// The number of the cached file and the range of a dirty row.
 pub(crate) fn dirty_row(key: &Key, row: &[u8]) -> Option<(u64, Range<u64>)> {
+    if key.0.first() != Some(&table::DIRTY) {
+        return None;
+    }
     let row = unsealed(key, row)?;
     let mut f = Fields::new("a dirty range's key", key.0.get(1..)?);
     let (number, start) = (f.u64().ok()?, f.u64().ok()?);
@@ -337,9 +342,50 @@ pub(crate) fn dirty_row(key: &Key, row: &[u8]) -> Option<(u64, Range<u64>)> {
     (start < end && end <= LENGTH_MAX).then_some((number, start..end))
 }
 
-/// The number of the cached file that the key of a dirty row is of.
-pub(crate) fn dirty_number(key: &Key) -> Option<u64> {
+/// The key of a row with data of a cached file.
+pub(crate) fn logged(number: u64, row: u64) -> Key {
+    let mut key = vec![table::LOGGED];
+    key.extend_from_slice(&number.to_be_bytes());
+    key.extend_from_slice(&row.to_be_bytes());
+    Key(key)
+}
+
+/// The prefix of the keys of all rows with data.
+pub(crate) fn all_logged() -> Vec<u8> {
+    vec![table::LOGGED]
+}
+
+/// The number of the cached file that the key of a dirty row, or of one with data, is of.
+pub(crate) fn file_number(key: &Key) -> Option<u64> {
     Some(u64::from_be_bytes(*key.0.get(1..)?.first_chunk()?))
+}
+
+/// Data of a file by their places, as a row has them.
+pub(crate) fn data_row(pieces: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let mut value = Value::default();
+    for (start, bytes) in pieces {
+        let length = u32::try_from(bytes.len()).expect("they are few");
+        value = value.u64(*start).u32(length).bytes(bytes);
+    }
+    value.0
+}
+
+/// The same the other way round; `None` if it makes no sense.
+pub(crate) fn pieces(key: &Key, row: &[u8]) -> Option<Vec<(u64, Vec<u8>)>> {
+    decode_pieces(unsealed(key, row)?)
+}
+
+/// The same without the row's checksum.
+pub(crate) fn decode_pieces(bytes: &[u8]) -> Option<Vec<(u64, Vec<u8>)>> {
+    let mut f = Fields::new("a row with data", bytes);
+    let mut pieces = Vec::new();
+    while !f.is_empty() {
+        let (start, length) = (f.u64().ok()?, f.u32().ok()?);
+        let bytes = f.bytes(length as usize).ok()?.to_vec();
+        start.checked_add(u64::from(length)).filter(|end| *end <= LENGTH_MAX)?;
+        pieces.push((start, bytes));
+    }
+    Some(pieces)
 }
 
 /// The key of a conflict.
@@ -443,6 +489,11 @@ mod tests {
         let row = sealed(&dirty(5, 6), 7u64.to_be_bytes());
         assert_eq!(dirty_row(&dirty(5, 6), &row), Some((5, 6..7)));
         assert_eq!(dirty_row(&dirty(4, 6), &row), None, "it is another's");
+        let data = vec![(7, b"text".to_vec()), (100, Vec::new())];
+        let row = sealed(&logged(5, 6), data_row(&data));
+        assert_eq!(pieces(&logged(5, 6), &row), Some(data));
+        assert_eq!(pieces(&logged(5, 7), &row), None, "it is another's");
+        assert_eq!(file_number(&logged(5, 6)), Some(5));
         assert_eq!(cell_of(&cell("afar.local")), Some("afar.local".to_owned()));
         assert_eq!(backing_number(backing_name(0x1234).rsplit('/').next().unwrap()), Some(0x1234));
     }

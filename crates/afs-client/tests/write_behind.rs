@@ -248,6 +248,29 @@ fn what_was_closed_outlasts_a_loss_of_power() {
 }
 
 #[test]
+fn a_close_of_a_small_file_waits_for_one_sync() {
+    let world = Cell::new();
+    let disk = SimulatedDisk::new(64 << 20);
+    let one = world.client_with(on_disk(&world, 1, WriteBehind::Always, &disk));
+    world.run(async move {
+        let root = cell_root(&one).await;
+        one.read_dir(NOBODY, root).await.unwrap();
+        for number in 0..20 {
+            let file = make(&one, &format!("file{number}")).await;
+            file.write(0, Bytes::from(vec![number; 8192])).await.unwrap();
+            let before = disk.syncs();
+            file.close().await.unwrap();
+            assert_eq!(disk.syncs() - before, 1, "file {number}");
+        }
+        let file = make(&one, "large").await;
+        file.write(0, Bytes::from(vec![1; 100_000])).await.unwrap();
+        let before = disk.syncs();
+        file.close().await.unwrap();
+        assert!(disk.syncs() - before > 1, "the data are in the cache's file alone");
+    });
+}
+
+#[test]
 fn write_behind_is_refused_without_a_folder_that_outlasts_the_client() {
     let world = Cell::new();
     let config = Config { write_behind: Some(WriteBehind::Always), ..world.config(1) };

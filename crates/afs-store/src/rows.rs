@@ -405,7 +405,7 @@ impl Store {
             let mut queue = lock(&self.queue);
             (queue.last, std::mem::take(&mut queue.files))
         };
-        self.sync_files(files).map_err(|error| self.fail_sync(error))?;
+        self.sync_data(files)?;
         let mark = {
             let mut queue = lock(&self.queue);
             let seq = queue.last + 1;
@@ -417,6 +417,16 @@ impl Store {
         self.sync_log()?;
         *synced = Synced { upto, mark, is_closed: is_last };
         Ok(())
+    }
+
+    /// Syncs files with data, and that they have their names: of rows that count without that. What batches name is synced before they count.
+    ///
+    /// # Errors
+    ///
+    /// The disk's: the store has failed.
+    pub fn sync_data(&self, files: BTreeSet<String>) -> Result<(), StoreError> {
+        self.check()?;
+        self.sync_files(files).map_err(|error| self.fail_sync(error))
     }
 
     fn sync_files(&self, files: BTreeSet<String>) -> Result<(), StoreError> {

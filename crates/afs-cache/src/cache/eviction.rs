@@ -55,14 +55,20 @@ impl Shared {
         let failed = CacheError::store(&self.folder);
         self.store.prepare().map_err(&failed)?;
         self.save_all()?;
+        self.sync_logged()?;
+        let gone = std::mem::take(&mut *lock(&self.gone));
         if self.store.wants_checkpoint() {
             self.store.checkpoint().map_err(&failed)?;
         } else if (self.looks.fetch_add(1, Ordering::Relaxed) + 1)
             .is_multiple_of(self.looks_per_sync.load(Ordering::Relaxed))
-            && !lock(&self.index).dirty.is_empty()
+            && (self.has_changes.load(Ordering::Acquire)
+                || !gone.is_empty()
+                || !lock(&self.index).dirty.is_empty())
         {
+            self.has_changes.store(false, Ordering::Release);
             self.store.sync_all().map_err(&failed)?;
         }
+        gone.into_iter().try_for_each(|number| self.remove_backing(number))?;
         let limit = self.limit.load(Ordering::Relaxed);
         if self.used.load(Ordering::Relaxed) > limit {
             let target = limit / 100 * LOW_WATER_PERCENT;

@@ -8,6 +8,7 @@ use crate::records::{self, FileRow};
 use crate::{CacheError, FileKey};
 use afs_store::{Batch, StoreError, lock};
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// The part of a file that is on disk.
@@ -202,9 +203,12 @@ impl Shared {
         if file.is_forgotten() {
             drop(index);
             self.shrink(file.counted_bytes() + FILE_OVERHEAD);
-            if !file.is_left()
-                && let Err(error) = self.remove_backing(file.number())
-            {
+            if file.is_left() {
+                return;
+            }
+            if self.looks_per_sync.load(Ordering::Relaxed) == 1 && !self.is_closed.load(Ordering::Acquire) {
+                lock(&self.gone).push(file.number());
+            } else if let Err(error) = self.remove_backing(file.number()) {
                 tracing::warn!(%error, "a file of the cache stays until the next start");
             }
             return;

@@ -76,8 +76,22 @@ impl Shared {
                     }
                     Some(_) => stray.push(key.clone()),
                     None => {
-                        suspect.extend(records::dirty_number(key));
+                        suspect.extend(records::file_number(key));
                         stray.push(key.clone());
+                    }
+                }
+                Ok(())
+            })
+            .map_err(&failed)?;
+        let mut logged = BTreeMap::new();
+        let mut with_data = Vec::new();
+        self.store
+            .scan::<StoreError>(&records::all_logged(), |key, row| {
+                with_data.push(key.clone());
+                if let Some(number) = records::file_number(key).filter(|_| has_lost_power) {
+                    match records::pieces(key, row) {
+                        Some(pieces) => _ = logged.insert(number, pieces),
+                        None => _ = suspect.insert(number),
                     }
                 }
                 Ok(())
@@ -101,6 +115,7 @@ impl Shared {
         let mut used = 0u64;
         let mut unsaved = Vec::new();
         let mut promised = BTreeSet::new();
+        let mut put_back = Vec::new();
         for (key, mut row) in rows {
             let is_dirty = dirty.contains(&row.number)
                 || suspect.contains(&row.number)
@@ -110,6 +125,11 @@ impl Shared {
                 // The row may be older than the data, or the data may not have reached the disk.
                 batch.delete(records::file(key));
                 continue;
+            }
+            if row.is_promised
+                && let Some(pieces) = logged.remove(&row.number)
+            {
+                put_back.push((row.clone(), pieces));
             }
             if has_lost_power && !has_lost_changes && row.is_promised && !suspect.contains(&row.number) {
                 // The dirty ranges were synced when it was promised, and count. What else there is, or the kernel wrote, may not have been.
@@ -132,7 +152,6 @@ impl Shared {
                 unsaved.push(key);
             }
         }
-        self.commit(batch)?;
         let aside: u64 = index.conflicts.values().map(Conflict::written).fold(0, u64::saturating_add);
         self.used.store(used.saturating_add(aside), Ordering::Relaxed);
         let conflicts: Vec<Conflict> = index.conflicts.values().cloned().collect();
@@ -143,6 +162,17 @@ impl Shared {
         index.next_number =
             begun.map_err(|error| CacheError::io(&self.folder, "cannot look through the data", error))?;
         *lock(&self.index) = index;
+        // Before any row is written: another start must know that power was lost, and that the backing files have not all yet.
+        for (row, pieces) in &put_back {
+            self.put_back(row, pieces)?;
+        }
+        let numbers = with_data.iter().filter_map(records::file_number);
+        let files = numbers.flat_map(|number| {
+            [records::backing_name(number), records::slab_name(number / records::IN_FOLDER)]
+        });
+        self.store.sync_data(files.collect()).map_err(&failed)?;
+        with_data.into_iter().for_each(|key| batch.delete(key));
+        self.commit(batch)?;
         for conflict in conflicts {
             self.move_aside(&conflict)?;
             self.remove_backing(conflict.number)?;
@@ -216,6 +246,7 @@ impl Shared {
     fn close_index(&self) -> Result<(), CacheError> {
         let failed = CacheError::store(&self.folder);
         self.save_all()?;
+        self.sync_logged()?;
         // The order in which files were used, as the index knows it better than the rows.
         let used: Vec<_> = {
             let index = lock(&self.index);
@@ -238,7 +269,8 @@ impl Shared {
             .sync_all()
             .map_err(|error| CacheError::io(&self.folder, "cannot sync the folder", error))?;
         self.is_closed.store(true, Ordering::Release);
-        self.store.close().map_err(&failed)
+        self.store.close().map_err(&failed)?;
+        std::mem::take(&mut *lock(&self.gone)).into_iter().try_for_each(|number| self.remove_backing(number))
     }
 }
 

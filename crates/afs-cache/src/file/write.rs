@@ -70,8 +70,10 @@ impl CacheFile {
             let new = logged.missing(range.clone());
             new.into_iter().flat_map(|new| state.present.within(new).collect::<Vec<_>>()).collect()
         };
+        // What was cut off may still be there, where this leaves a gap.
+        let has_gap = length < range.start;
         for part in &over {
-            self.log(logged, part.clone())?;
+            self.log(logged, part.clone(), false)?;
         }
         if let Err(error) = self.put(position, bytes) {
             let mut state = write(&self.state);
@@ -98,7 +100,7 @@ impl CacheFile {
             self.note_presence(&state);
         }
         self.keep_dirty();
-        self.log(logged, range)
+        self.log(logged, range, has_gap)
     }
 
     /// Cuts the file, or adds zeros.
@@ -213,44 +215,11 @@ impl CacheFile {
         self.keep_dirty();
         if has_changed || length != old {
             logged.remove(length..u64::MAX);
-            self.log(&mut logged, 0..length)?;
+            self.log(&mut logged, 0..length, true)?;
         }
         self.submit(Batch::default())?;
         self.note_clean();
         Ok(())
-    }
-
-    /// Promises that what is dirty outlasts a loss of power, from the cache's next sync on: the next start stores it then, as after the end
-    /// of a process, and does not put it aside. It was written last at this time, in seconds since 1970.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn promise(&self, written: u32) -> Result<(), CacheError> {
-        let _changing = lock(&self.changing);
-        {
-            let mut state = write(&self.state);
-            if !state.is_storing && !self.wants_store(&state) {
-                return Ok(());
-            }
-            state.is_promised = true;
-            state.written = written;
-            state.is_row_old = true;
-        }
-        let mut batch = Batch::default();
-        // What was written over since the last sync is in no other batch.
-        batch.files.push(self.data_name());
-        self.submit(batch)
-    }
-
-    /// The same, and the sync, for all whose promises wait for one. It waits for the disk.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn promise_and_sync(&self, written: u32) -> Result<(), CacheError> {
-        self.promise(written)?;
-        self.shared.sync()
     }
 
     /// Among very many ranges, those that are near each other become one: stores are calls.
@@ -274,8 +243,9 @@ impl CacheFile {
         }
     }
 
-    /// Puts a dirty range into the index.
-    fn log(&self, logged: &mut RangeSet, range: Range<u64>) -> Result<(), CacheError> {
+    /// Puts a dirty range into the index. If the data of what was promised may be in the log, only some rows need the backing file to be synced before
+    /// they count after a loss of power, as `needs_sync` says: else a promise that comes first sees to that.
+    fn log(&self, logged: &mut RangeSet, range: Range<u64>, needs_sync: bool) -> Result<(), CacheError> {
         if logged.contains(&range) && !read(&self.state).is_row_old {
             return Ok(());
         }
@@ -288,7 +258,10 @@ impl CacheFile {
         if let Some(whole) = logged.around(range.start) {
             records::put(&mut batch, records::dirty(self.number, whole.start), whole.end.to_be_bytes());
         }
-        batch.files.push(self.data_name());
+        match self.shared.logged.is_used() && !needs_sync && !self.is_promised() {
+            true => self.shared.logged.note_unsynced(self.data_name()),
+            false => batch.files.push(self.data_name()),
+        }
         // What is not in the index has to be put there by the next write.
         self.submit(batch).inspect_err(|_| {
             for part in new {

@@ -53,8 +53,12 @@ struct State {
     distrusted: u64,
     capacity: u64,
     operations: u64,
+    syncs: u64,
     refusals: u64,
     cut: Option<Cut>,
+    /// The number of operations at which a copy is to be made, and the copy.
+    copy_at: Option<u64>,
+    copy: Option<Box<State>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -134,8 +138,11 @@ impl SimulatedDisk {
             distrusted: 0,
             capacity,
             operations: 0,
+            syncs: 0,
             refusals: 0,
             cut: None,
+            copy_at: None,
+            copy: None,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -144,6 +151,12 @@ impl SimulatedDisk {
     #[must_use]
     pub fn operations(&self) -> u64 {
         lock(&self.state).operations
+    }
+
+    /// Syncs so far, of files and of folders.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        lock(&self.state).syncs
     }
 
     /// Operations so far that failed by a [`Cut`] or as the disk was full, also before it was found after a kill or a power loss.
@@ -162,6 +175,20 @@ impl SimulatedDisk {
             Cut::ErrorsFrom(n) => Cut::ErrorsFrom(now + n),
             Cut::UnreadableFrom(position) => Cut::UnreadableFrom(position),
         });
+    }
+
+    /// Has a copy made after so many more operations: of a moment in the midst of what goes on.
+    pub fn copy_after(&self, operations: u64) {
+        let mut state = lock(&self.state);
+        (state.copy_at, state.copy) = (Some(state.operations + operations), None);
+    }
+
+    /// The copy, another disk, and the number of operations before it; `None` if there were not so many.
+    #[must_use]
+    pub fn copied(&self) -> Option<(Self, u64)> {
+        let copy = lock(&self.state).copy.clone()?;
+        let operations = copy.operations;
+        Some((Self { state: Arc::new(Mutex::new(*copy)) }, operations))
     }
 
     /// Changes how much fits.
@@ -252,6 +279,10 @@ impl SimulatedDisk {
 impl State {
     /// Counts an operation that is about to change something. Fails if it is to fail.
     fn change(&mut self) -> io::Result<()> {
+        if self.copy_at.is_some_and(|at| self.operations >= at) {
+            self.copy_at = None;
+            self.copy = Some(Box::new(self.clone()));
+        }
         self.operations += 1;
         match self.cut {
             Some(Cut::After(n) | Cut::ErrorsFrom(n)) if self.operations > n => Err(self.refuse(io_error())),
@@ -298,6 +329,7 @@ impl State {
     /// Prepares a sync. One that fails (for another reason than that all is over) loses what it was to write, as on Linux: it can be
     /// read for as long as it is in memory, and no later sync writes it or fails for it.
     fn sync(&mut self, loses: impl Fn(u64) -> bool) -> io::Result<()> {
+        self.syncs += 1;
         let result = self.change();
         if result.is_err() && !matches!(self.cut, Some(Cut::After(_))) {
             let lost = self.files.iter_mut().filter(|(number, _)| loses(**number));
@@ -363,6 +395,7 @@ impl Disk for SimulatedDisk {
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         let mut state = lock(&self.state);
+        state.syncs += 1;
         state.change()?;
         let State { names, durable_names, .. } = &mut *state;
         let gone: Vec<(String, u64)> = durable_names
