@@ -45,6 +45,7 @@ pub fn row(kind: u8, bytes: &[u8]) -> u8 {
                 Some(What::Remove { .. }) => 5,
                 Some(What::Rename { .. }) => 6,
                 Some(What::Set { .. }) => 7,
+                Some(What::Sync { .. }) => 8,
             }
         }
         _ => {

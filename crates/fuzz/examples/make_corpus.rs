@@ -122,7 +122,8 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
         "invitation" => return join::invitations(),
         "join_handshake" => return join::handshakes(),
         "key_file" => return key_files(),
-        "volume_rows" => return rows(),
+        "volume_rows" => return rows(fuzzing::samples()),
+        "cache_rows" => return rows(afs_cache::fuzzing::samples()),
         "volume_directory" => {
             let sizes = [0, 1, 10, 40, 100, 300];
             return sizes.iter().map(|&n| fuzzing::make_directory(n).expect("not full")).collect();
@@ -286,8 +287,8 @@ fn key_files() -> Vec<Vec<u8>> {
 }
 
 /// Rows of each kind, behind the number of the kind.
-fn rows() -> Vec<Vec<u8>> {
-    fuzzing::samples().into_iter().map(|(kind, bytes)| [vec![kind], bytes].concat()).collect()
+fn rows(samples: Vec<(u8, Vec<u8>)>) -> Vec<Vec<u8>> {
+    samples.into_iter().map(|(kind, bytes)| [vec![kind], bytes].concat()).collect()
 }
 
 /// For XDR: each RPC's arguments and results, all zero and with counts of 1 to 3, at several lengths.

@@ -36,6 +36,7 @@ const RUNS: &[(&str, u64)] = &[
     ("rx_debug", 10_000),
     ("rx_connection", 2_000),
     ("volume_rows", 50_000),
+    ("cache_rows", 50_000),
     ("volume_directory", 3_000),
     ("volume_dump", 10_000),
     ("database_files", 500),
