@@ -37,6 +37,7 @@ nightly:
 	AFAR_SIM_RXGK=1 $(RUST) cargo test --release -p afs-client --test afs_client_tests -- --skip whole_cell::the_same_seed
 	AFAR_NAMES_SEEDS=200 $(RUST) cargo test --release -p afs-client --test afs_client_tests names_random::
 	AFAR_NAMES_SEEDS=40 $(RUST) cargo test --release -p afs-client --test afs_client_tests names_two::
+	AFAR_CUTS=500 $(RUST) cargo test --release -p afs-client --test afs_client_tests power_cuts::
 	AFAR_IS_BUILT=1 AFAR_FSX_OPERATIONS=100000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar-interop --test cells programs/fsx
 	AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar --test afar_tests work::a_file_of_a_gibibyte
 	AFAR_IS_BUILT=1 AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar-interop --test cells programs/a_large_file

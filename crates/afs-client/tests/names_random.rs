@@ -1,7 +1,7 @@
 //! Write-behind for names, by random changes: what one client's programs see is an ordinary tree, whatever becomes of the network and of the
 //! client, and in the end it is at the server. Each seed tells one story.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
@@ -66,18 +66,57 @@ impl Model {
         self.names.keys().filter(|path| is_meant(self.node(path))).cloned().collect()
     }
 
-    fn expected(&self) -> Vec<String> {
-        let mut all: Vec<_> = self
-            .names
-            .keys()
-            .map(|path| match self.node(path) {
-                Node::Directory => format!("{path}/"),
-                Node::File { text, .. } => format!("{path}={text}"),
-                Node::Link(target) => format!("{path}->{target}"),
-            })
-            .collect();
+    pub(crate) fn expected(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.names.keys().map(|path| self.line(path)).collect();
         all.sort();
         all
+    }
+
+    /// What [`tree`] says of a path.
+    fn line(&self, path: &str) -> String {
+        match self.node(path) {
+            Node::Directory => format!("{path}/"),
+            Node::File { text, .. } => format!("{path}={text}"),
+            Node::Link(target) => format!("{path}->{target}"),
+        }
+    }
+
+    /// The nodes that are new, or have other data, since it was as `before`.
+    pub(crate) fn written_since(&self, before: &Self) -> BTreeSet<usize> {
+        let text = |model: &Self, n: usize| match model.nodes.get(n) {
+            Some(Node::File { text, .. }) => Some(text.clone()),
+            _ => None,
+        };
+        (0..self.nodes.len()).filter(|&n| text(self, n) != text(before, n)).collect()
+    }
+
+    /// True if a line of a tree may be of this one: of some nodes the data may be anything.
+    pub(crate) fn has(&self, line: &str, of_any_data: &BTreeSet<usize>) -> bool {
+        let path = line.split_once('=').map_or(line, |(path, _)| path);
+        let is_file = path.len() < line.len();
+        let is_free = is_file && self.names.get(path).is_some_and(|node| of_any_data.contains(node));
+        is_free || self.names.keys().any(|path| self.line(path) == line)
+    }
+
+    /// The number of names.
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// True if there is something of a name.
+    pub(crate) fn has_path(&self, path: &str) -> bool {
+        self.names.contains_key(path)
+    }
+
+    /// The data of files, once for each name, but for some nodes.
+    pub(crate) fn texts(&self, but: &BTreeSet<usize>) -> BTreeMap<String, usize> {
+        let mut texts = BTreeMap::new();
+        for node in self.names.values().filter(|node| !but.contains(node)) {
+            if let Node::File { text, .. } = &self.nodes[*node] {
+                *texts.entry(text.clone()).or_default() += 1;
+            }
+        }
+        texts
     }
 }
 
