@@ -31,8 +31,8 @@ pub(crate) const CROWD_NICENESS: i32 = 19;
 pub(crate) const PROCESSES: u32 = 4;
 
 /// The bytes that a probe sends, and the time between two of them, ms.
-const PROBE_BYTES: u32 = 64 << 10;
-const PROBE_EVERY_MS: u64 = 100;
+pub(crate) const PROBE_BYTES: u32 = 64 << 10;
+pub(crate) const PROBE_EVERY_MS: u64 = 100;
 /// Probes before the first that counts: they make the connection, and the path's first round trips.
 const WARM_UP: u32 = 5;
 /// The time within which a process must begin: 63 endpoints have to be bound, and as many files made, at the lowest priority.
@@ -254,7 +254,8 @@ fn start(lab: &Lab, invocation: &Invocation, place: Place<'_>, seen: &mut Seen) 
     invocation.start(place, &lab.interrupt)
 }
 
-fn probe(process: &mut Process, count: u32) -> Result<probe::Report, Error> {
+/// Has a probe-worker make so many calls.
+pub(crate) fn probe(process: &mut Process, count: u32) -> Result<probe::Report, Error> {
     process.say(&count.to_string())?;
     answer(process, count)
 }

@@ -1,5 +1,6 @@
 //! The table of the experiments, and what they share. Each is a file of its own.
 
+mod behind;
 mod bulk;
 mod cached;
 mod calls;
@@ -58,6 +59,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         title: "Small files and large ones, beside OpenAFS and the local disk",
         is_main: true,
         run: sizes::run,
+    },
+    Experiment {
+        name: "behind",
+        title: "Closes a second with write-behind, beside OpenAFS and the local disk",
+        is_main: true,
+        run: behind::run,
     },
     Experiment {
         name: "wan",

@@ -26,13 +26,13 @@ const RTT: Duration = Duration::from_micros(12_500);
 /// Files of two pages.
 const SMALL_BYTES: u64 = 8192;
 /// In one directory: AFS's have room for some 65,000 names.
-const IN_DIRECTORY: usize = 10_000;
+pub(super) const IN_DIRECTORY: usize = 10_000;
 /// Files of each of the larger sizes.
 const LARGE_FILES: usize = 5;
 /// The file that nobody wants to fetch as a whole: sparse, with some lines at its beginning.
 const HUGE: &str = "huge";
 /// The longest time that a hundred thousand files may take at 12.5 ms with four round trips for each.
-const TIMEOUT: Duration = Duration::from_secs(7200);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(7200);
 /// The goals: for small files that were closed against OpenAFS, and for large ones against the local disk.
 const GOAL_SMALL: f64 = 2.0;
 const GOAL_LARGE: f64 = 2.0;
@@ -213,7 +213,7 @@ impl Stages {
 }
 
 /// A folder to work in.
-enum Site<'a> {
+pub(super) enum Site<'a> {
     Local(&'a Path),
     Mount(Mount),
 }
@@ -230,7 +230,7 @@ impl Site<'_> {
         self.path().join(name).display().to_string()
     }
 
-    fn command(&self) -> Option<String> {
+    pub(super) fn command(&self) -> Option<String> {
         match self {
             Site::Local(_) => None,
             Site::Mount(mount) => Some(mount.command().to_string()),
@@ -323,7 +323,7 @@ fn measure<'a>(
 }
 
 /// A folder that no other run has.
-fn new_folder(site: &Site<'_>) -> Result<String, Error> {
+pub(super) fn new_folder(site: &Site<'_>) -> Result<String, Error> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let path = site.path().join(format!("run-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir(&path).map_err(|e| Error::run(format!("making {}: {e}", path.display())))?;
@@ -331,7 +331,7 @@ fn new_folder(site: &Site<'_>) -> Result<String, Error> {
 }
 
 /// The seconds of all passes together.
-fn seconds(report: &Value) -> f64 {
+pub(super) fn seconds(report: &Value) -> f64 {
     match &report["seconds"] {
         Value::Array(passes) => passes.iter().filter_map(Value::as_f64).sum(),
         _ => number(report, "seconds"),

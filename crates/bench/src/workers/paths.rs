@@ -12,6 +12,8 @@
 //! map FILE PASSES                        maps it, and adds up all words
 //! small FOLDER PASSES                    opens, reads and closes each file of a tree
 //! create FOLDER COUNT BYTES PASSES       makes files, writes and closes each; a folder of its own for each pass
+//! records FILE COUNT BYTES               appends so many records to a file, with fdatasync after each
+//! run PROGRAM ARGUMENT...                runs a program, to its end
 //! first-line FILE...                     opens each and reads until its first line's end; a pass is a file
 //! list FOLDER                            `ls -lR`
 //! ```
@@ -109,6 +111,25 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
                 Ok(())
             };
             passes(count.parse()?, each, json!({ "files": files }))?
+        }
+        ["records", file, count, bytes] => {
+            let (count, data): (usize, _) = (count.parse()?, vec![7; bytes.parse()?]);
+            let append = || {
+                let mut file = File::create(file)?;
+                for _ in 0..count {
+                    file.write_all(&data)?;
+                    file.sync_data()?;
+                }
+                Ok(())
+            };
+            passes(1, append, json!({ "files": count }))?
+        }
+        ["run", program, ref arguments @ ..] => {
+            let run = || match Command::new(program).args(arguments).status()? {
+                status if status.success() => Ok(()),
+                status => Err(format!("{program}: {status}").into()),
+            };
+            passes(1, run, json!({}))?
         }
         ["first-line", ref files @ ..] => {
             let mut left = files.iter();
