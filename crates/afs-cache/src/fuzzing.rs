@@ -73,6 +73,7 @@ pub fn samples() -> Vec<(u8, Vec<u8>)> {
         rename(None),
         rename(Some(key(4))),
         What::Set { of: key(2), mode: Some(0o600), modified: Some(9) },
+        What::Sync { of: key(2) },
     ];
     let writer = Writer::new(1000, "alice".into());
     let changes = changes.map(|what| (2, Change { writer: writer.clone(), time: 9, what }.encode()));

@@ -3,10 +3,7 @@
 use super::Client;
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
-use afs_view::data::store_behind::{BehindOf, Setting};
-
-/// Directories above one another that are looked at: a path cannot have more, as it has 4,095 bytes at most.
-const DEPTH_MAX: usize = 2048;
+use afs_view::data::store_behind::{BehindOf, DEPTH_MAX, Setting};
 
 impl Client {
     /// What is set for a directory, and what counts there.

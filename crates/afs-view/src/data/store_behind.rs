@@ -23,10 +23,10 @@ use afs_reach::fid::{CellIndex, Fid};
 const SETTINGS_MAX: usize = 10_000;
 
 /// Directories above one another that are looked at: a path cannot have more, as it has 4,095 bytes at most.
-const DEPTH_MAX: usize = 2048;
+pub const DEPTH_MAX: usize = 2048;
 
-/// The pause before the DNS is asked again for a cell that something is set in.
-const DNS_AGAIN: Duration = Duration::from_secs(30);
+/// The pause before the DNS is asked again for a cell in which changes wait, or something is set.
+pub(crate) const DNS_AGAIN: Duration = Duration::from_secs(30);
 
 /// A volume's own key, where a directory has its vnode.
 const WHOLE: LocalFid = LocalFid { vnode: VnodeNumber(0), unique: Uniquifier(0) };

@@ -3,18 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use afs_cache::{CellNumber, Change, FileKey, NewKind, RealId, What};
 use afs_wire::ids::{AfsTime, LocalFid, Uniquifier, VnodeNumber, VolumeId};
 
 use super::{Replay, new_status};
 use crate::data::files::{local, lock};
+use crate::data::store_behind::DNS_AGAIN;
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
-
-/// The pause before the DNS is asked again for a cell in which changes wait.
-const DNS_AGAIN: Duration = Duration::from_secs(30);
 
 /// What the last run has left.
 #[derive(Debug)]
