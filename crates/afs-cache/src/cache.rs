@@ -8,7 +8,7 @@ use crate::records;
 use crate::{CacheError, CellNumber, FileKey};
 use afs_store::disk::{Disk, FolderDisk};
 use afs_store::{Batch, Key, Options, Schema, Store, StoreError, lock};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -151,6 +151,8 @@ struct Index {
     dirty: BTreeMap<FileKey, Arc<CacheFile>>,
     /// Those that were opened last.
     recent: VecDeque<Arc<CacheFile>>,
+    /// Those that go last when there is no room, in whichever version; of a whole volume its key.
+    pinned: HashSet<FileKey>,
     cells: BTreeMap<String, CellNumber>,
     conflicts: BTreeMap<u64, Conflict>,
     next_number: u64,

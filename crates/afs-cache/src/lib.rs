@@ -9,7 +9,7 @@
 //! * What a [`CacheFile::write`] acknowledged outlasts kill -9 of the process: the bytes are in the backing file, the range
 //!   in the index's log, both written and not synced. After a power loss what cannot be told to be whole is forgotten
 //!   if it was clean, and put aside if it was dirty; `fsync` is at the server.
-//! * Over the limit, files that are neither open nor dirty go, the least recently opened first.
+//! * Over the limit, files that are neither open nor dirty go, the least recently opened first, and those last that somebody has pinned.
 //!
 //! In the folder: `VERSION`, the index (`rows.redb`, `log.*`), the folder `data`, and `conflicts` with what could not be stored.
 //!
@@ -22,6 +22,7 @@
 //!   docs/decisions/0005-slots-for-small-files.md has the reasons.
 //! - What a loss of power leaves of what was closed with write-behind: `src/file/promise.rs`, `src/cache/logged.rs`.
 //! - Changes of names and attributes that no server has yet: `src/changes.rs`. What is set for directories and volumes: `src/settings.rs`.
+//! - What users have pinned: `src/pins.rs`.
 //! - What a full cache removes: `src/cache/eviction.rs`. What a start finds: `src/cache/start.rs`.
 //! - Tests: `src/tests.rs`, and `src/tests/damage.rs` for what damage does.
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ mod error;
 mod file;
 pub mod fuzzing;
 mod memory;
+mod pins;
 pub mod ranges;
 mod records;
 mod settings;
@@ -45,6 +47,7 @@ pub use conflict::Conflict;
 pub use error::CacheError;
 pub use file::{AtOnce, CacheFile, Dirty, EXTENT};
 pub use memory::MemoryDisk;
+pub use pins::Pin;
 pub use records::{SentStore, Writer};
 
 #[cfg(test)]
@@ -70,4 +73,12 @@ pub struct FileKey {
     pub vnode: u32,
     /// The use of it.
     pub unique: u32,
+}
+
+impl FileKey {
+    /// The key of its volume as a whole, which no file has.
+    #[must_use]
+    pub const fn of_volume(self) -> Self {
+        Self { vnode: 0, unique: 0, ..self }
+    }
 }

@@ -12,6 +12,7 @@
 //! | 7, [`FileKey`] of what was put aside and not stored since | nothing |
 //! | 8, [`FileKey`] of a directory, or with zeros behind the volume | what is set for it, see `settings` |
 //! | 9, number of a cached file, number of the row | data of what is dirty of it ([`crate::cache::logged`]) |
+//! | 10, [`FileKey`], number of a local user | [`crate::Pin`] |
 //!
 //! Each row ends with a checksum of its key and of what is before: a row that a disk has changed must not pass for one that says
 //! which bytes are whose.
@@ -34,6 +35,7 @@ mod table {
     pub(super) const ASIDE: u8 = 7;
     pub(super) const SETTING: u8 = 8;
     pub(super) const LOGGED: u8 = 9;
+    pub(super) const PIN: u8 = 10;
 }
 
 /// Ranges of what is there that a row has at most: the longest count, as what is not in the row is only fetched again
@@ -281,6 +283,24 @@ pub(crate) fn setting(key: FileKey) -> Key {
 /// The prefix of these keys.
 pub(crate) fn settings() -> Vec<u8> {
     vec![table::SETTING]
+}
+
+/// The key of what a local user has pinned.
+pub(crate) fn pin(key: FileKey, user: u32) -> Key {
+    let mut pin = of_file(table::PIN, key);
+    pin.0.extend_from_slice(&user.to_be_bytes());
+    pin
+}
+
+/// The prefix of these keys.
+pub(crate) fn pins() -> Vec<u8> {
+    vec![table::PIN]
+}
+
+/// The file and the local user of such a key.
+pub(crate) fn pin_of(key: &Key) -> Option<(FileKey, u32)> {
+    let (file, user) = key.0.split_last_chunk()?;
+    Some((file_of(&Key(file.to_vec()))?, u32::from_be_bytes(*user)))
 }
 
 fn of_file(table: u8, key: FileKey) -> Key {

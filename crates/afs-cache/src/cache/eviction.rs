@@ -11,19 +11,46 @@ use std::sync::{Arc, Weak};
 /// Files that are let go of while nobody else can look at the index.
 const FORGOTTEN_AT_ONCE: usize = 64;
 
+/// The files that may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goes {
+    /// Those that nobody has pinned.
+    NotPinned,
+    /// The others too: there is nothing else left.
+    All,
+}
+
+impl Index {
+    /// True if a file goes last when the cache is full.
+    fn is_pinned(&self, key: FileKey) -> bool {
+        self.pinned.contains(&key) || self.pinned.contains(&key.of_volume())
+    }
+}
+
 impl Shared {
+    /// See [`Cache::set_pinned`](super::Cache::set_pinned).
+    pub(crate) fn set_pinned(&self, keys: &[FileKey], is_pinned: bool) {
+        let mut index = lock(&self.index);
+        for key in keys {
+            match is_pinned {
+                true => index.pinned.insert(*key),
+                false => index.pinned.remove(key),
+            };
+        }
+    }
+
     /// Makes room as the disk is full: of files that nobody has open, else of those that are open. Says whether there is some now.
     pub(crate) fn make_room(&self, bytes: u64) -> bool {
         let used = self.used.load(Ordering::Relaxed);
         let target = used.saturating_sub(bytes.max(16 << 20));
-        if self.evict(target, usize::MAX).is_ok_and(|gone| gone > 0) {
+        if self.evict(target, usize::MAX, Goes::NotPinned).is_ok_and(|gone| gone > 0) {
             return true;
         }
         let mut gone = 0;
         for file in self.opened() {
             gone += file.let_go_when_full().unwrap_or(0);
         }
-        gone > 0
+        gone > 0 || self.evict(target, usize::MAX, Goes::All).is_ok_and(|gone| gone > 0)
     }
 
     pub(super) fn keep(self: Arc<Self>) {
@@ -72,11 +99,13 @@ impl Shared {
         let limit = self.limit.load(Ordering::Relaxed);
         if self.used.load(Ordering::Relaxed) > limit {
             let target = limit / 100 * LOW_WATER_PERCENT;
-            self.evict(target, usize::MAX)?;
+            self.evict(target, usize::MAX, Goes::NotPinned)?;
             self.evict_open(target)?;
+            self.evict(limit, usize::MAX, Goes::All)?;
         }
         if lock(&self.index).files.len() > self.max_files {
-            self.evict(u64::MAX, self.max_files / 100 * LOW_WATER_PERCENT as usize)?;
+            self.evict(u64::MAX, self.max_files / 100 * LOW_WATER_PERCENT as usize, Goes::NotPinned)?;
+            self.evict(u64::MAX, self.max_files, Goes::All)?;
         }
         Ok(())
     }
@@ -89,8 +118,8 @@ impl Shared {
         lock(&self.index).open.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Lets files go, the least recently opened first, until so many bytes are in use by so many files. Says how many bytes went.
-    pub(super) fn evict(&self, target: u64, max_files: usize) -> Result<u64, CacheError> {
+    /// Lets files go of those that may, the least recently opened first, until so many bytes are in use by so many files. Says how many bytes went.
+    fn evict(&self, target: u64, max_files: usize, goes: Goes) -> Result<u64, CacheError> {
         let used = self.used.load(Ordering::Relaxed);
         let mut files = lock(&self.index).files.len();
         if used <= target && files <= max_files {
@@ -98,14 +127,17 @@ impl Shared {
         }
         let recent = std::mem::take(&mut lock(&self.index).recent);
         drop(recent);
-        let mut goes = Vec::new();
+        let mut gone = Vec::new();
         let mut left = used;
         {
             let mut index = lock(&self.index);
+            let may_go = |key: &FileKey| goes == Goes::All || !index.is_pinned(*key);
             let mut closed: Vec<(u64, FileKey)> = index
                 .files
                 .iter()
-                .filter(|(key, entry)| entry.open.strong_count() == 0 && !index.dirty.contains_key(key))
+                .filter(|(key, entry)| {
+                    entry.open.strong_count() == 0 && !index.dirty.contains_key(key) && may_go(key)
+                })
                 .map(|(key, entry)| (entry.used, *key))
                 .collect();
             closed.sort_unstable();
@@ -118,25 +150,29 @@ impl Shared {
                 let entry = &index.files[&key];
                 left = left.saturating_sub(entry.bytes + FILE_OVERHEAD);
                 batch.delete(records::file(key));
-                goes.push((key, entry.number, entry.bytes + FILE_OVERHEAD));
+                gone.push((key, entry.number, entry.bytes + FILE_OVERHEAD));
             }
             self.commit(batch)?;
-            for (key, ..) in &goes {
+            for (key, ..) in &gone {
                 index.files.remove(key);
             }
         }
-        for (_, number, bytes) in &goes {
+        for (_, number, bytes) in &gone {
             self.remove_backing(*number)?;
             self.shrink(*bytes);
         }
-        Ok(goes.iter().map(|(.., bytes)| bytes).sum())
+        Ok(gone.iter().map(|(.., bytes)| bytes).sum())
     }
 
     /// Makes room where all files are open: what was read of them, or was written and is stored, goes.
     pub(super) fn evict_open(&self, target: u64) -> Result<(), CacheError> {
         let limit = self.limit.load(Ordering::Relaxed);
-        let mut open: Vec<_> = self.opened().into_iter().map(|file| (file.used(), file)).collect();
-        open.sort_by_key(|(used, file)| (*used, file.id()));
+        let opened = self.opened();
+        let index = lock(&self.index);
+        let order = |file: &Arc<CacheFile>| (index.is_pinned(file.key()), file.used(), file.id());
+        let mut open: Vec<_> = opened.into_iter().map(|file| (order(&file), file)).collect();
+        drop(index);
+        open.sort_by_key(|(order, _)| *order);
         for (_, file) in open {
             if self.used.load(Ordering::Relaxed) <= target {
                 break;
