@@ -8,6 +8,7 @@ mod files;
 mod kept;
 mod names;
 pub(crate) mod parts;
+mod pins;
 mod statuses;
 
 use std::collections::HashSet;
@@ -95,6 +96,7 @@ impl Client {
         client.inner.files.load_settings().await?;
         client.inner.changes.replay.load().await?;
         client.inner.files.store_left();
+        client.inner.pins.load()?;
         client.inner.liveness.keep_in_touch();
         let inner = &client.inner;
         let (detector, closing) = (Arc::downgrade(&inner.suspended), inner.closing.clone());

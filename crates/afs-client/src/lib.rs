@@ -51,6 +51,7 @@ pub use afs_view::data::write_behind::WriteBehind;
 pub use afs_view::events::{Audience, Change, Changed, Notice, Notices, Pending};
 pub use afs_view::names::directory::{DirEntry, Listing};
 pub use afs_view::names::lookup::{Found, Made};
+pub use afs_view::pins;
 pub use afs_view::vnodes::status::{Kind, SetStatus, Status};
 pub use client::{Client, Space};
 pub use config::Config;

@@ -15,6 +15,7 @@ mod names_random;
 mod names_two;
 mod offline;
 mod outages;
+mod pin;
 mod power_cuts;
 mod prefetch;
 mod replicas;

@@ -395,6 +395,20 @@ impl Users {
         same.min().map(|(_, who)| who).ok_or(NoToken)
     }
 
+    /// The identities that a local user has in a cell, in PAGs and outside, with a token that is good: a user who has each, and its noted name.
+    pub fn persons_of(&self, uid: u32, cell: CellIndex) -> Vec<(User, IdentityIndex, Arc<str>)> {
+        let now = UnixTime::of(self.runtime.wall_clock());
+        let identities = self.identities();
+        let theirs = identities.who.iter().filter(|((user, of), _)| user.uid == uid && *of == cell);
+        let good = theirs.filter_map(|((user, _), who)| {
+            let login = identities.logins.get(who).filter(|login| !login.has_ended(now))?;
+            Some((*user, *who, Arc::clone(&login.noted)))
+        });
+        let mut all: Vec<_> = good.collect();
+        all.sort_unstable();
+        all
+    }
+
     /// True if what somebody has written cannot be stored before the user has another token of that person's.
     pub fn is_without_token(&self, (uid, name): (u32, Option<&Arc<str>>), cell: CellIndex) -> bool {
         self.who_wrote((uid, name), cell).map_or(true, |who| self.has_ended(who))

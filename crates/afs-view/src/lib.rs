@@ -8,6 +8,7 @@
 //!   after changes of our own. `names::mount_point` crosses into other volumes.
 //! - [`data`] keeps the data of files in the cache, and fetches and stores them through its streams.
 //! - [`journal`] keeps changes of names that were made here and sends them to servers, with write-behind.
+//! - [`pins`] keeps what users have pinned: it fetches trees, and fetches again what others change, so that they are here without the server.
 //! - [`events`] tells those who keep copies what has changed. [`dependents`] hears from `afs-reach` of volumes that have moved.
 //!
 //! # What to open for a change
@@ -22,6 +23,7 @@
 //!   volume. How many calls fetch: [`data::fetch`], [`data::fetch::pace`], [`data::fetch::readahead`], [`data::fetch::prefetch`].
 //! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`, after a close that does not wait: [`data::write_behind`]; where that is so: [`data::store_behind`]; what `fsync` means then: [`mod@data::fsync`]; how they travel: [`data::streams`]. Locks:
 //!   [`data::locks`]; `crates/afs-client/tests/locks.rs`.
+//! - What counts without the server: `src/vnodes/vnode/offline.rs`; what is pinned: [`pins`], `crates/afs-client/tests/pin.rs`.
 //! - Who is told of a change, and who waits for that: [`events`].
 
 #![forbid(unsafe_code)]
@@ -32,4 +34,5 @@ pub mod events;
 pub mod journal;
 pub mod names;
 mod pause;
+pub mod pins;
 pub mod vnodes;

@@ -38,6 +38,7 @@ use afs_view::names::dynroot::DynamicRoot;
 use afs_view::names::links::Links;
 use afs_view::names::lookup::{Names, SysNames};
 use afs_view::names::mount_point::MountPoints;
+use afs_view::pins::{Limits, Pins};
 use afs_view::vnodes::attributes::Statuses;
 use afs_view::vnodes::single_flight::SingleFlight;
 use afs_view::vnodes::status::unix_time;
@@ -75,6 +76,7 @@ pub(crate) struct Parts {
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) files: Arc<Files>,
     pub(crate) prefetch: Arc<Prefetch>,
+    pub(crate) pins: Arc<Pins>,
     pub(crate) locks: Arc<Locks>,
     /// Here, as the locks do not keep it.
     _lock_calls: Arc<LockCalls>,
@@ -154,6 +156,14 @@ pub(super) fn assemble(
         open_files: Arc::clone(&changes.open_files),
         files: Arc::clone(&changes.files),
     });
+    let pins = Pins::new(
+        &changes,
+        Limits {
+            vnodes: config.status_entries,
+            page_bytes: config.directory_bytes,
+            offline_max: config.offline_max,
+        },
+    );
     let callbacks = Arc::new(CallbackService {
         uuid,
         promises: Promises {
@@ -203,6 +213,7 @@ pub(super) fn assemble(
         callbacks,
         invalidations,
         prefetch,
+        pins: Arc::new(pins),
         _lock_calls: lock_calls,
         runtime,
         config,

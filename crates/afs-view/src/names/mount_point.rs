@@ -170,7 +170,7 @@ impl MountPoints {
         }
         let now = self.now();
         let vnode = self.vnodes.get(fid);
-        let is_away = |root: &Fid| self.vnodes.get(*root).is_some_and(|root| root.is_offline(now));
+        let is_away = |root: &Fid| self.vnodes.get(*root).is_some_and(|root| root.is_cut_off(now));
         let mounted =
             |vnode: &Arc<Vnode>| vnode.mounted(now).or_else(|| vnode.last_mounted().filter(is_away));
         if let Some(root) = vnode.as_ref().and_then(mounted) {
@@ -266,6 +266,13 @@ impl MountPoints {
             Target::Itself => Some(fid),
             Target::Unvisited => None,
         }
+    }
+
+    /// A mount point at which somebody has come to a volume's root, and the directory that the mount point is in.
+    pub(crate) fn place_of(&self, root: Fid) -> Option<(Fid, Fid)> {
+        let place =
+            |mount| Some((mount, self.parent_of(mount, root, None))).filter(|(mount, dir)| dir != mount);
+        self.mounts.at(root).into_iter().find_map(place)
     }
 
     /// True if a fid stands for this directory: it is the directory, or one of its mount points.

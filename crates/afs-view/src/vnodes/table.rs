@@ -96,8 +96,8 @@ impl Vnodes {
         vnode
     }
 
-    /// Lets vnodes go that nobody has asked for lately. Those that somebody holds, as data do that are open or not stored, or whose
-    /// pages are kept stay; so the limit may be passed.
+    /// Lets vnodes go that nobody has asked for lately. Those that somebody holds, as data do that are open or not stored, whose
+    /// pages are kept, or that are pinned stay; so the limit may be passed.
     fn make_room(&self, shard: &mut Shard) {
         let mut looks = shard.queue.len().min(64);
         while shard.map.len() >= self.limit_per_shard && looks > 0 {
@@ -106,7 +106,8 @@ impl Vnodes {
             let Some(vnode) = shard.map.get(&fid) else { continue };
             let is_held = Arc::strong_count(vnode) > 1;
             let is_used = vnode.is_used.swap(false, Ordering::Relaxed);
-            if is_held || is_used || vnode.state().pages.is_some() || !vnode.can_be_forgotten() {
+            let is_kept = vnode.is_pinned() || vnode.state().pages.is_some() || !vnode.can_be_forgotten();
+            if is_held || is_used || is_kept {
                 shard.queue.push_back(fid);
             } else {
                 shard.map.remove(&fid);
@@ -206,7 +207,7 @@ impl Vnodes {
     }
 
     /// Counts what is kept, which edits and drops have changed since, and lets the directories go that nobody has asked for
-    /// lately, down to nine tenths of the limit, so that this is not done at each directory.
+    /// lately and that are not pinned, down to nine tenths of the limit, so that this is not done at each directory.
     fn drop_pages(&self, kept: &mut KeptPages, newest: Fid) {
         let goal = self.page_limit / 10 * 9;
         let fids: HashSet<Fid> = kept.queue.iter().copied().collect();
@@ -222,7 +223,7 @@ impl Vnodes {
             looks -= 1;
             let Some(fid) = kept.queue.pop_front() else { break };
             let Some((vnode, size)) = size_of(fid) else { continue };
-            if fid == newest || vnode.is_used.swap(false, Ordering::Relaxed) {
+            if fid == newest || vnode.is_pinned() || vnode.is_used.swap(false, Ordering::Relaxed) {
                 // Once each: a directory that was fetched several times is in the queue as often.
                 if seen.insert(fid) {
                     kept.queue.push_back(fid);

@@ -20,9 +20,10 @@
 //! that changes only the directory's promise is broken. So rights are kept with directories and asked of them for files.
 //!
 //! Asks nobody and reads no clock; `attributes` fetches, and `events` tells of changes. What was changed here and is not at the server
-//! yet: `ahead`.
+//! yet: `ahead`. What counts beyond promises while the server is away: `offline`.
 
 mod ahead;
+mod offline;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -66,12 +67,6 @@ impl Promise {
     fn is_good(&self, now: Instant, volume: &Volume) -> bool {
         let is_promised = now < self.until && self.server.resets() == self.resets;
         (is_promised || volume.is_away(now)) && volume.breaks() == self.volume_breaks
-    }
-
-    /// True if the server is known to be away, so that what it has promised last counts on, however that ended: but not what it has broken.
-    fn counts_offline(&self, now: Instant, volume: &Volume) -> bool {
-        let is_away = |since: Instant| now.since(since) < volume.offline_max();
-        self.server.down_since().is_some_and(is_away) && volume.breaks() == self.volume_breaks
     }
 }
 
@@ -167,6 +162,8 @@ pub struct Vnode {
     pub(super) is_used: AtomicBool,
     /// The time when a directory was last listed, in nanoseconds of the client's time; 0 is never.
     pub(crate) listed_at: AtomicU64,
+    /// The time in nanoseconds for which it counts without its server, as it is pinned; 0 if it is not.
+    pinned_for: AtomicU64,
     /// The number of directories in it that were listed since.
     pub(crate) listed_inside: AtomicU32,
     /// The data version of a file that the cache was seen to have completely: a hint, as it may have let go of parts since.
@@ -216,6 +213,7 @@ impl Vnode {
             state: Mutex::default(),
             is_used: AtomicBool::new(true),
             listed_at: AtomicU64::new(0),
+            pinned_for: AtomicU64::new(0),
             whole_version: AtomicU64::new(u64::MAX),
             listed_inside: AtomicU32::new(0),
             fetching: tokio::sync::Mutex::default(),
@@ -259,36 +257,8 @@ impl Vnode {
         state.good_until(now, |promise| promise.is_good(now, &self.volume))
     }
 
-    fn offline_until(&self, state: &State, now: Instant) -> Option<Instant> {
-        state.good_until(now, |promise| promise.counts_offline(now, &self.volume))
-    }
-
     fn good_until(&self, state: &State, now: Instant) -> Option<Instant> {
         self.promised_until(state, now).or_else(|| self.offline_until(state, now))
-    }
-
-    /// True if what is known of it counts once its server is known to be away, so that nobody need wait for the server.
-    pub(crate) fn may_count_offline(&self) -> bool {
-        let is_unbroken = |promise: &Promise| promise.volume_breaks == self.volume.breaks();
-        !self.volume.offline_max().is_zero() && self.state().promise.as_ref().is_some_and(is_unbroken)
-    }
-
-    /// True if its server is away, and what is known of it counts all the same.
-    pub(crate) fn is_offline(&self, now: Instant) -> bool {
-        self.offline_until(&self.state(), now).is_some()
-    }
-
-    /// Forgets what an identity may do: servers have to be asked again. What they were asked before does not count.
-    pub fn forget_rights(&self, who: IdentityIndex) {
-        let mut state = self.state();
-        state.forgets += 1;
-        let Some(at) = state.access.iter().position(|(theirs, _)| *theirs == who) else { return };
-        let ended = state.access.remove(at);
-        if !self.volume.offline_max().is_zero() {
-            state.ended_access.retain(|(theirs, _)| *theirs != who);
-            state.ended_access.insert(0, ended);
-            state.ended_access.truncate(ACCESS_MAX);
-        }
     }
 
     /// The status, if it is promised. It is the same for all who ask.

@@ -30,11 +30,12 @@ pub struct LockCalls {
 }
 
 impl LockCalls {
-    /// Returns when the server of a file is known to be away, in volumes with write-behind: programs go on there without the server, and are
-    /// not to wait for what they cannot have.
+    /// Returns when the server of a file is known to be away, in volumes with write-behind and for what is pinned: programs go on there without the
+    /// server, and are not to wait for what they cannot have.
     async fn until_hopeless(&self, fid: Fid) {
         let volume = self.statuses.vnodes.volume(fid.cell, fid.volume);
-        while volume.offline_max().is_zero()
+        let is_pinned = || self.statuses.vnodes.get(fid).is_some_and(|vnode| vnode.is_pinned());
+        while volume.offline_max().is_zero() && !is_pinned()
             || self.calls.locations.away_since(fid.cell, fid.volume).is_none()
         {
             self.calls.runtime.sleep_until(self.calls.runtime.now() + LOOK_EVERY).await;

@@ -296,7 +296,7 @@ impl Vnode {
 
     /// A change of ours has ended without an answer: what is promised does not count any more, but while the server is away.
     pub(super) fn note_unanswered(&self) {
-        if self.volume.offline_max().is_zero() {
+        if self.offline_max().is_zero() {
             return self.note_break();
         }
         let mut state = self.state();
