@@ -15,6 +15,7 @@ mod explained;
 mod files;
 mod mount_points;
 mod names;
+mod pins;
 pub(crate) mod place;
 mod quota;
 mod ranks;
@@ -145,6 +146,16 @@ static SUITE: Suite = Suite {
                 Opt::flag("excessive", "excessively verbose cache stats"),
             ],
             cache::show
+        ),
+        verb!(
+            "pin",
+            "keep files and directories in the cache",
+            facts![
+                PATHS,
+                Opt::flag("remove", "keep the paths no longer: the user who has pinned them, or root").ours(),
+                Opt::flag("list", "show what is pinned, and how much of it is here; so does no path").ours(),
+            ],
+            pins::pin
         ),
         verb!("whatwaits", "list what no server has yet", facts![], cache::show_waiting),
         verb!("setcachesize" or "cachesize", "set cache size", &[

@@ -44,6 +44,7 @@ mod mounted;
 mod ordinary_user;
 mod pags;
 mod parm;
+mod pin;
 mod posix;
 mod random_files;
 mod releases;

@@ -22,7 +22,8 @@
 //! - Which server is asked, and what becomes of tokens: `afs-reach`.
 //! - Which parts hold which others: [`client::parts`]. How much memory each may take: [`memory`].
 //! - The answers to servers: [`client::callbacks`]; to `cmdebug`: `src/service/debug.rs`.
-//! - The answers to `fs`: [`service::control`], `src/service/control/answers.rs`, to `fs storebehind` `src/service/control/behind.rs`, and
+//! - The answers to `fs`: [`service::control`], `src/service/control/answers.rs`, to `fs storebehind` `src/service/control/behind.rs`, to `fs pin`
+//!   `src/service/control/pins.rs`, and
 //!   `src/service/control/places.rs` for too many connections.
 //! - What a client sees while a volume is moved or released: `tests/moves.rs`.
 

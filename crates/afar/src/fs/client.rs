@@ -68,6 +68,11 @@ impl Client {
         self.0.place()
     }
 
+    /// The socket on which it listens.
+    pub(crate) fn socket(&self) -> &Path {
+        self.0.socket()
+    }
+
     /// True if the caller means this one: the current folder is in its mount, or the environment names it.
     pub(crate) const fn is_here(&self) -> bool {
         self.0.is_here()

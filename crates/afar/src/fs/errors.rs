@@ -31,6 +31,7 @@ pub(crate) const EMFILE: i32 = 24;
 pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const EROFS: i32 = 30;
 pub(crate) const EDOM: i32 = 33;
+pub(crate) const ENODATA: i32 = 61;
 pub(crate) const EOPNOTSUPP: i32 = 95;
 pub(crate) const ESRCH: i32 = 3;
 

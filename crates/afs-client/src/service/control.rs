@@ -11,6 +11,7 @@ mod answers;
 mod behind;
 mod pags;
 mod peer;
+mod pins;
 mod places;
 
 use std::io;

@@ -37,6 +37,9 @@ pub const PUT_ASIDE_MAX: usize = 16;
 /// Most bytes of such a file in an answer.
 pub const PIECE_MAX: usize = 64 << 10;
 
+/// Most pins in an answer. The next ones are asked for by their place in the list.
+pub const PINS_AT_ONCE: usize = 8;
+
 /// The cell of what a client makes up itself: its dynamic root. As OpenAFS calls it.
 pub const DYNROOT: &str = "dynroot";
 
@@ -54,6 +57,8 @@ pub type Tokens = XdrArray<HeldToken, TOKENS_MAX>;
 pub type PutAside = XdrArray<Aside, PUT_ASIDE_MAX>;
 /// Some of the bytes of one.
 pub type Piece = Opaque<PIECE_MAX>;
+/// Files and directories that are pinned.
+pub type Pins = XdrArray<Pinned, PINS_AT_ONCE>;
 /// A path of this machine.
 pub type LocalPath = XdrString<4096>;
 
@@ -86,6 +91,22 @@ wire_enum! {
         2 ALWAYS;
         /// They do not, and a loss of power takes at most the last seconds of what was closed.
         3 SECOND;
+    }
+
+    /// The reason why nothing of a pin, or nothing more, can be fetched now.
+    enum PinTrouble: u32 {
+        /// There is none.
+        0 NONE;
+        /// It was not gone through yet since the client began.
+        1 NEW;
+        /// The server does not answer.
+        2 AWAY;
+        /// The user, as who they were when they pinned it, has no token that is good.
+        3 NO_TOKEN;
+        /// It is no longer there.
+        4 GONE;
+        /// Something else, which is in the client's log.
+        5 FAILED;
     }
 }
 
@@ -185,6 +206,38 @@ wire_struct! {
         written: u64,
         /// The reason why it could not be stored.
         why: LocalPath,
+    }
+
+    /// A file, or a directory with what is below it, that somebody has pinned, and what is in the cache of it.
+    struct Pinned {
+        /// The file or directory.
+        place: Place,
+        /// The local user who has pinned it.
+        user: u32,
+        /// The path from the client's root; empty if it is not known.
+        path: LocalPath,
+        /// Files in it.
+        files: u64,
+        /// Those of which all data are here.
+        files_here: u64,
+        /// Bytes of all files.
+        bytes: u64,
+        /// Those of files that are here.
+        bytes_here: u64,
+        /// Files and directories for which pins have no room.
+        no_room: u64,
+        /// Those that the user may not read.
+        no_rights: u64,
+        /// Those that could not be had for other reasons.
+        failed: u64,
+        /// Mount points, behind which nothing is pinned.
+        mount_points: u64,
+        /// The path below the pin of the first that is missing.
+        example: LocalPath,
+        /// The trouble with all of it.
+        trouble: PinTrouble,
+        /// The time when all of it was here last; 0 if it never was since the client began.
+        complete: AfsTime,
     }
 
     /// A ticket for a cell with what its owner needs to show it, of rxkad (Security notes 2).
@@ -435,6 +488,16 @@ interface! {
         82 PauseStoreBehind (is_paused: bool);
         /// Answers when all that was changed and closed in the volume of a place before is at the server.
         83 SettleVolume (place: Place);
+
+        // ---- pins
+
+        /// Keeps a file, or a directory with what is below it in its volume, in the cache. `EACCES` if the caller may not read it, `ENOSPC` if too
+        /// much is pinned, `EOPNOTSUPP` if the client has no cache folder.
+        90 Pin (place: Place);
+        /// Takes the caller's pin back; for the superuser those of all users. `EPERM` if only others have pinned it, `ENODATA` if nobody has.
+        91 Unpin (place: Place);
+        /// Lists what the caller has pinned, for the superuser what all have, from a place in the list on.
+        92 ListPins (from: u32) -> (pins: Pins);
     }
 }
 

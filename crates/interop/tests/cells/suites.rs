@@ -328,7 +328,7 @@ fn compare_verbs(links: &Links) -> Verdict {
 
 /// The verbs of a suite that Debian's does not have.
 fn own_verbs(suite: &str) -> &'static [&'static str] {
-    if suite == "fs" { &["whatwaits"] } else { &[] }
+    if suite == "fs" { &["pin", "whatwaits"] } else { &[] }
 }
 
 /// The verbs of a suite, in its order.

@@ -47,9 +47,14 @@ pub(super) use answer;
 impl Session {
     /// Returns the vnode that is meant: for a mount point, the directory that is mounted.
     pub(super) async fn fid(&self, place: &Place) -> Answer<Fid> {
-        let cell = self.cell(&place.cell).await?;
-        let fid = self.client.inner.vnodes.local_ids.shown(Fid::new(cell, place.fid));
+        let fid = self.named_fid(place).await?;
         self.client.target(self.user, fid).await.map_err(failed)
+    }
+
+    /// Returns the vnode that is named, whatever it is.
+    pub(super) async fn named_fid(&self, place: &Place) -> Answer<Fid> {
+        let cell = self.cell(&place.cell).await?;
+        Ok(self.client.inner.vnodes.local_ids.shown(Fid::new(cell, place.fid)))
     }
 
     async fn cell(&self, name: &ids::Name) -> Answer<CellIndex> {
