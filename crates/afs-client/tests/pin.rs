@@ -257,6 +257,47 @@ fn a_full_cache_keeps_what_is_pinned_and_lets_go_of_the_rest() {
 }
 
 #[test]
+fn a_full_table_of_vnodes_keeps_what_is_pinned_and_pins_do_not_fill_it() {
+    const ENTRIES: usize = 1024;
+    let world = Cell::new();
+    let set = Config { status_entries: ENTRIES, ..config(&world, 1) };
+    let (one, two) = (world.client_with(set), world.client(2));
+    world.run({
+        let one = one.clone();
+        async move {
+            let root = cell_root(&two).await;
+            let (work, much) =
+                (make_dir(&two, NOBODY, root, "work").await, make_dir(&two, NOBODY, root, "much").await);
+            for number in 0..2000 {
+                let dir = if number < 100 { work } else { much };
+                two.create(NOBODY, dir, format!("file{number}").as_bytes(), 0o644).await.unwrap();
+            }
+            pin(&one, NOBODY, ".one.test/work").await;
+            let much = go(&one, NOBODY, ".one.test/much").await.unwrap();
+            let listing = one.read_dir(NOBODY, much).await.unwrap();
+            let all: Vec<Fid> = listing.entries_from(0).skip(2).map(|entry| entry.fid).collect();
+            assert!(one.statuses(NOBODY, &all).await.iter().all(Result::is_ok));
+            assert!(one.vnode_count() < 2 * ENTRIES, "{}", one.vnode_count());
+        }
+    });
+    world.cut_off(&one);
+    world.run_with(&one, |one| async move {
+        pause(&one, 5 * HOUR).await;
+        let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+        assert_eq!(tree(&one, work).await.len(), 100);
+    });
+    world.let_in();
+    world.run(async move {
+        pause(&one, 120).await;
+        let much = go(&one, NOBODY, ".one.test/much").await.unwrap();
+        one.unpin(NOBODY.uid, go(&one, NOBODY, ".one.test/work").await.unwrap()).await.unwrap();
+        one.pin(NOBODY, much).await.unwrap();
+        let report = settled(&one, NOBODY.uid).await;
+        assert!(report.files < 512 && report.files + report.no_room == 1900, "{report:?}");
+    });
+}
+
+#[test]
 fn a_tree_that_is_larger_than_the_room_says_what_does_not_fit_and_keeps_what_does() {
     let world = Cell::new();
     let (one, two) = (world.client_with(small(&world, 1, 2 << 20)), world.client(2));
