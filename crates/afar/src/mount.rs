@@ -84,7 +84,7 @@ pub(super) const OURS: [Opt; 16] = [
     .ours(),
     Opt::single(
         "offline-max",
-        "days for which the client shows what it knows of write-behind trees while a server is away, 0 to 365; default 7",
+        "days for which the client shows what it knows of write-behind trees, and of what fs pin keeps, while a server is away, 0 to 365; default 7",
     )
     .ours(),
     Opt::single(

@@ -93,8 +93,8 @@ pub struct Config {
     pub write_behind: Option<WriteBehind>,
     /// What an `fsync` means in directories with write-behind. Default: it waits for the server, unless that has been away for 5 seconds.
     pub fsync: Fsync,
-    /// The time for which a client with write-behind answers from what it knows while a server is known to be away, beyond the end of
-    /// the server's promises and of users' tokens. Default 7 days; zero: not at all.
+    /// The time for which a client answers from what it knows of volumes with write-behind, and of what is pinned, while a server is known to be
+    /// away, beyond the end of the server's promises and of users' tokens. Default 7 days; zero: not at all.
     pub offline_max: Duration,
     /// The folder of the cache and its limit in bytes; without one, data are fetched whenever they are read.
     pub cache: Option<Cache>,
