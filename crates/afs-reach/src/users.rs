@@ -4,12 +4,14 @@
 //!
 //! `IdentityIndex` names an identity in a cell. All anonymous users share `IdentityIndex::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one. How tokens come and
-//! go is in `changes`, a device's in `device`, how they end in `ends`, and how they outlive the client in `kept`.
+//! go is in `changes`, a device's in `device`, how they end in `ends`, how they outlive the client in `kept`, and who their owners are to servers in
+//! `number`.
 
 mod changes;
 mod device;
 mod ends;
 pub mod kept;
+mod number;
 mod shown;
 
 use std::collections::HashMap;
@@ -167,6 +169,8 @@ struct Login {
     source: Source,
     /// The owner, as it is noted of what they write.
     noted: Arc<str>,
+    /// The owner's number, once a server has shown it.
+    number: Mutex<Option<ViceId>>,
     shown: Mutex<Shown>,
     /// A server has refused it: nobody to readers until there is another one.
     is_refused: AtomicBool,
@@ -554,6 +558,7 @@ impl Login {
             cell_name: cell_name.to_owned(),
             source,
             noted,
+            number: Mutex::default(),
             shown,
             is_refused,
             is_warned,

@@ -128,7 +128,7 @@ impl Client {
         source: &S,
     ) -> Result<AfsFetchStatus, Error> {
         let who = self.inner.users.who(user, fid.cell);
-        self.inner.streams.store(who, fid, range, source).await
+        Ok(self.inner.streams.store(who, fid, range, source).await?.status)
     }
 }
 

@@ -242,6 +242,15 @@ impl StoreSource for InMemory {
     }
 }
 
+/// What came of a store.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreAnswer {
+    /// The status that it has led to.
+    pub status: AfsFetchStatus,
+    /// The server was started anew meanwhile: the start before it may have carried out the same call.
+    pub is_of_another_start: bool,
+}
+
 /// The reason why one attempt of a store ended.
 enum StoreFailure {
     Rpc(RpcError),
@@ -353,7 +362,7 @@ impl Streams {
         fid: Fid,
         range: StoreRange,
         source: &S,
-    ) -> Result<AfsFetchStatus, Error> {
+    ) -> Result<StoreAnswer, Error> {
         let calls = &self.statuses.calls;
         let in_cell = self.statuses.vnodes.local_ids.at_server(fid).await?.in_cell();
         let vnode = self.statuses.vnodes.get_or_add(fid);
@@ -396,7 +405,9 @@ impl Streams {
         pending.done();
         let cause = range.modified.map_or(Cause::Change, Cause::Shown);
         vnode.note_caused(calls.runtime.now(), (&before, &responder), who, (&reply.status, cause), None);
-        Ok(reply.status)
+        calls.users.note_number(who, reply.status.author);
+        let is_of_another_start = responder.server.resets() != responder.resets;
+        Ok(StoreAnswer { status: reply.status, is_of_another_start })
     }
 }
 

@@ -306,13 +306,19 @@ impl FileData {
         file: &Arc<CacheFile>,
         store: StoreRange,
     ) -> Result<AfsFetchStatus, Error> {
+        // What is made by a change that waits gets its first version with the answer: what is noted is of that one.
+        files.vnodes.local_ids.at_server(self.vnode.fid).await?;
         // So that a crash leaves who can tell this store from others': see `settle`.
         let modified = store.modified.map_or(0, |modified| modified.0);
         file.note_sent(SentStore { length: store.file_length.max(store.pos + store.length), modified })
             .map_err(local)?;
         let _changing = self.vnode.changing.lock().await;
-        let status = files.streams.store(who, self.vnode.fid, store, &Source(file)).await;
-        status.map_err(|error| files.statuses.note_gone(self.vnode.fid, error))
+        let stored = files.streams.store(who, self.vnode.fid, store, &Source(file)).await;
+        let stored = stored.map_err(|error| files.statuses.note_gone(self.vnode.fid, error))?;
+        if stored.is_of_another_start {
+            self.note_repeated(file, &stored.status)?;
+        }
+        Ok(stored.status)
     }
 
     /// A store has failed.
@@ -439,70 +445,6 @@ impl FileData {
                 tracing::error!(%fid, %error, %failed, "written data could neither be stored nor put aside")
             }
         }
-    }
-
-    /// Finds out what has become at the server of a file that the last run left dirty: whether what was written may be stored
-    /// on top of it. If others have changed it meanwhile, it is put aside.
-    ///
-    /// # Errors
-    ///
-    /// Those of the status.
-    pub(crate) async fn settle(self: &Arc<Self>, user: User) -> Result<(), Error> {
-        let files = self.files()?;
-        let _one = self.storing.lock().await;
-        self.settle_locked(&files, user).await
-    }
-
-    /// The same with `storing` held.
-    pub(super) async fn settle_locked(self: &Arc<Self>, files: &Files, user: User) -> Result<(), Error> {
-        if !self.is_unsettled.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let Some(file) = self.current().filter(|file| file.is_dirty()) else {
-            self.is_unsettled.store(false, Ordering::Release);
-            return Ok(());
-        };
-        let fid = self.vnode.fid;
-        // The writer may know, whoever asks now.
-        let writer = files.users.who_wrote(noted(&file.writer()), fid.cell).unwrap_or(IdentityIndex::NOBODY);
-        let asker = files.users.who(user, fid.cell);
-        let mut status = files.statuses.fetch_status(writer, &self.vnode).await;
-        if status.is_err() && writer != asker {
-            status = files.statuses.fetch_status(asker, &self.vnode).await;
-        }
-        match status {
-            Ok(status) => {
-                let version = status.data_version.0;
-                if !self.adopt_own(&file, &status)? && version != file.version() {
-                    let why = format!(
-                        "the file was changed by others meanwhile: it is of version {version} at the server"
-                    );
-                    self.put_aside(files, &Error::Invalid { what: why });
-                }
-            }
-            Err(error @ Error::Gone { .. }) => self.put_aside(files, &error),
-            Err(error) => return Err(error),
-        }
-        self.is_unsettled.store(false, Ordering::Release);
-        Ok(())
-    }
-
-    /// Takes the version that the server has as the base of what is dirty if it is what a store of ours has made whose answer never came.
-    ///
-    /// # Errors
-    ///
-    /// The cache's.
-    pub(super) fn adopt_own(&self, file: &CacheFile, status: &AfsFetchStatus) -> Result<bool, Error> {
-        let version = status.data_version.0;
-        let is_ours = file.sent().is_some_and(|sent| {
-            file.version().checked_add(1) == Some(version)
-                && sent.length == status.length
-                && sent.modified == status.client_mod_time.0
-        });
-        if is_ours {
-            file.adopt(version, status.length).map_err(local)?;
-        }
-        Ok(is_ours)
     }
 }
 

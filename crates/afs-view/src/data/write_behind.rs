@@ -154,7 +154,12 @@ impl FileData {
     /// # Errors
     ///
     /// Others have changed the file; those of asking for its status.
-    pub(super) async fn check_base(&self, files: &Files, file: &CacheFile, user: User) -> Result<(), Error> {
+    pub(super) async fn check_base(
+        &self,
+        files: &Files,
+        file: &Arc<CacheFile>,
+        user: User,
+    ) -> Result<(), Error> {
         let cell = self.vnode.fid.cell;
         let status = loop {
             let before = file.version();
@@ -174,7 +179,7 @@ impl FileData {
                 break status;
             }
         };
-        if status.data_version.0 == file.version() || self.adopt_own(file, &status)? {
+        if status.data_version.0 == file.version() || self.adopt_own(files, file, user, &status).await? {
             return Ok(());
         }
         let version = status.data_version.0;
@@ -231,13 +236,27 @@ impl Files {
         let Some(file) = data.current().filter(|file| file.length() >= length) else {
             return Ok(length == 0);
         };
-        let mut fetch = self.streams.fetch(user, real, 0, length).await?;
+        self.begins_with(user, &file, (real, length)).await
+    }
+
+    /// True if what is here begins with all that a file has at the server.
+    ///
+    /// # Errors
+    ///
+    /// Those of fetching it; the cache's.
+    pub(super) async fn begins_with(
+        &self,
+        user: User,
+        here: &CacheFile,
+        (there, length): (Fid, u64),
+    ) -> Result<bool, Error> {
+        let mut fetch = self.streams.fetch(user, there, 0, length).await?;
         let (mut at, mut is_same) = (0, true);
         while let Some(piece) = fetch.next().await? {
-            let mut here = vec![0; piece.len()];
-            file.read_for_store(at, &mut here).map_err(local)?;
+            let mut bytes = vec![0; piece.len()];
+            here.read_for_store(at, &mut bytes).map_err(local)?;
             at += piece.len() as u64;
-            is_same &= here == piece;
+            is_same &= bytes == piece;
         }
         fetch.end().await?;
         Ok(is_same && at == length)
