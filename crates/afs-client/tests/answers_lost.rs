@@ -3,14 +3,15 @@
 
 use crate::names_behind::{listed_root, on_disk, pause, tree, write_new};
 use crate::support::data::WRITE;
-use crate::support::{Cell, NOBODY, cell_root};
-use afs_client::{Client, Fid, Kind, SetStatus};
+use crate::support::{ALICE, BOB, CELL, Cell, NOBODY, cell_root, content};
+use afs_client::{Client, Fid, Kind, OpenFile, SetStatus, User};
 use afs_sim::Fate;
 use afs_store::disk::SimulatedDisk;
 use afs_wire::ids::AfsTime;
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The changes, and the tree that each makes of [`BEFORE`].
@@ -157,6 +158,93 @@ fn a_change_whose_answer_is_lost_is_made_once_and_is_nobody_elses() {
     }
 }
 
+/// What was written into the file that is gone is not put aside, though there is another one of its name.
+#[test]
+fn a_removal_whose_answer_is_lost_is_done_though_others_use_the_name_again() {
+    let world = Cell::new();
+    let one = world.client_with(on_disk(&world, 1, &SimulatedDisk::new(64 << 20)));
+    let two = world.client(2);
+    let root = world.run_with(&one, |one| async move {
+        let root = listed_root(&one).await;
+        write_new(&one, root, "file", "text").await;
+        pause(&one, 5).await;
+        root
+    });
+    let own = one.address();
+    world.sim.set_network(move |_, _, to, _| match to == own {
+        true => Fate::Lost,
+        false => Fate::Arrives(Duration::ZERO),
+    });
+    world.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            let file = one.lookup(NOBODY, root, b"file").await.unwrap().fid;
+            let file = one.open(NOBODY, file, WRITE).await.unwrap();
+            file.write(0, Bytes::from_static(b"more text")).await.unwrap();
+            file.close().await.unwrap();
+            drop(file);
+            one.remove(NOBODY, root, b"file").await.unwrap();
+            pause(&one, 3).await;
+            let there = cell_root(&two).await;
+            assert_eq!(tree(&two, there).await, [""; 0], "the server has removed it");
+            write_new(&two, there, "file", "theirs").await;
+            pause(&one, 60).await;
+        }
+    });
+    world.let_in();
+    world.run(async move {
+        pause(&one, 120).await;
+        assert_eq!((one.waiting().changes, one.dirty_bytes()), (0, 0));
+        assert!(one.conflicts().is_empty(), "{:?}", one.conflicts());
+        for client in [&one, &two] {
+            assert_eq!(tree(client, cell_root(client).await).await, ["/file=theirs"]);
+        }
+    });
+}
+
+/// The program waits for the server, and the list is sent until there is an answer: it is the same list each time.
+#[test]
+fn an_access_list_whose_answer_is_lost_is_set_as_the_program_is_told() {
+    const LIST: &[u8] = b"1\n0\nsystem:anyuser\t123\n";
+    for restarts in [false, true] {
+        let mut world = Cell::new();
+        let (one, two) = (world.client(1), world.client(2));
+        let dir = world.run_with(&one, |one| async move {
+            let root = listed_root(&one).await;
+            one.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid
+        });
+        let own = one.address();
+        world.sim.set_network(move |_, _, to, _| match to == own {
+            true => Fate::Lost,
+            false => Fate::Arrives(Duration::ZERO),
+        });
+        let told = Arc::new(Mutex::new(None));
+        let (client, noted) = (one.clone(), Arc::clone(&told));
+        one.runtime().spawn(Box::pin(async move {
+            let set = client.set_access_list(NOBODY, dir, LIST).await;
+            *noted.lock().unwrap() = Some(set);
+        }));
+        world.run({
+            let (one, two) = (one.clone(), two.clone());
+            async move {
+                pause(&one, 100).await;
+                assert_eq!(two.access_list(NOBODY, dir).await.unwrap().0, LIST, "the server has it");
+            }
+        });
+        assert!(told.lock().unwrap().is_none(), "nobody has told the program");
+        if restarts {
+            world.kill(0);
+            world.start(0);
+        }
+        world.let_in();
+        world.run(async move {
+            pause(&one, 100).await;
+            assert!(matches!(*told.lock().unwrap(), Some(Ok(()))), "{:?}", told.lock().unwrap());
+            assert_eq!(two.access_list(NOBODY, dir).await.unwrap().0, LIST);
+        });
+    }
+}
+
 /// The server asks the client who it is, which is killed and so does not answer. What it had asked for must not be done later, when its
 /// next start may have done it, and more.
 #[test]
@@ -209,4 +297,174 @@ fn what_a_server_had_made_before_it_was_started_anew_is_the_clients_own() {
         assert!(one.conflicts().is_empty(), "{:?}", one.conflicts());
         assert_eq!(tree(&two, cell_root(&two).await).await, ["/new=written"]);
     });
+}
+
+/// As [`cell_root`], by what a user knows.
+async fn root_for(client: &Client, user: User) -> Fid {
+    let found = client.lookup(user, client.root(), format!(".{CELL}").as_bytes()).await.unwrap();
+    client.target(user, found.fid).await.unwrap()
+}
+
+/// Makes a file for a user, and opens it.
+async fn make_for(client: &Client, user: User, name: &str) -> OpenFile {
+    let root = root_for(client, user).await;
+    client.read_dir(user, root).await.unwrap();
+    client.create_and_open(user, (root, name.as_bytes()), 0o644, WRITE, true).await.unwrap().1
+}
+
+async fn open_for(client: &Client, user: User, name: &str) -> OpenFile {
+    let root = root_for(client, user).await;
+    let fid = client.lookup(user, root, name.as_bytes()).await.unwrap().fid;
+    client.open(user, fid, WRITE).await.unwrap()
+}
+
+async fn write(file: &OpenFile, text: &'static str) {
+    file.write(0, Bytes::from_static(text.as_bytes())).await.unwrap();
+    file.close().await.unwrap();
+}
+
+/// Two clients with write-behind, of which the first has stored for Alice, and is cut off then: what it sends gets nowhere, but it does not know.
+fn with_two() -> (Cell, Client, Client) {
+    let world = Cell::new();
+    let [one, two] =
+        [1, 2].map(|number| world.client_with(on_disk(&world, number, &SimulatedDisk::new(64 << 20))));
+    world.run_with(&one, |one| async move {
+        write(&make_for(&one, ALICE, "before").await, "text").await;
+        pause(&one, 5).await;
+    });
+    world.cut_off(&one);
+    (world, one, two)
+}
+
+/// What is under a name, and what two clients have put aside.
+async fn kept(clients: [&Client; 2], name: &str) -> Vec<String> {
+    let root = cell_root(clients[1]).await;
+    let fid = clients[1].lookup(NOBODY, root, name.as_bytes()).await.unwrap().fid;
+    let mut all = vec![content(clients[1], NOBODY, fid).await];
+    for client in clients {
+        assert_eq!((client.waiting().changes, client.dirty_bytes()), (0, 0));
+        let aside = client.conflicts().into_iter();
+        all.extend(aside.map(|conflict| client.read_conflict(&conflict, 0, 100).unwrap()));
+    }
+    all.into_iter().map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+}
+
+async fn modified(client: &Client, user: User, name: &str) -> AfsTime {
+    let root = root_for(client, user).await;
+    client.lookup(user, root, name.as_bytes()).await.unwrap().status.modified
+}
+
+/// Two make a file of one name in one second, with the same mode, and one of them waits for an answer that it will not get. By its owner it is
+/// known as another user's, though it is empty; as the same user's on another machine by what is in it.
+#[test]
+fn of_two_files_of_one_name_and_one_second_both_are_kept() {
+    for (user, has_stored) in [(BOB, false), (BOB, true), (ALICE, true)] {
+        let (world, one, two) = with_two();
+        let theirs = world.run({
+            let (one, two) = (one.clone(), two.clone());
+            async move {
+                let ours = make_for(&one, ALICE, "new").await;
+                let theirs = make_for(&two, user, "new").await;
+                assert_eq!(modified(&one, ALICE, "new").await, modified(&two, user, "new").await);
+                write(&ours, "ours").await;
+                if has_stored {
+                    write(&theirs, "theirs").await;
+                }
+                // The call ends.
+                pause(&one, 60).await;
+                theirs
+            }
+        });
+        world.let_in();
+        world.run(async move {
+            pause(&one, 120).await;
+            if !has_stored {
+                write(&theirs, "theirs").await;
+                pause(&two, 60).await;
+            }
+            assert_eq!(kept([&one, &two], "new").await, ["theirs", "ours"], "{user:?}, {has_stored}");
+        });
+    }
+}
+
+/// As many bytes in the same second: only the author tells them apart.
+#[test]
+fn what_another_user_stores_in_the_same_second_is_not_taken_for_our_own() {
+    let (world, one, two) = with_two();
+    world.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            let theirs = open_for(&two, BOB, "before").await;
+            write(&open_for(&one, ALICE, "before").await, "OURS").await;
+            write(&theirs, "BOBS").await;
+            assert_eq!(modified(&one, ALICE, "before").await, modified(&two, BOB, "before").await);
+            pause(&one, 60).await;
+        }
+    });
+    world.let_in();
+    world.run(async move {
+        pause(&one, 120).await;
+        assert_eq!(kept([&one, &two], "before").await, ["BOBS", "OURS"]);
+    });
+}
+
+/// The client is killed then, so that it does not know either which number it has at the server.
+#[test]
+fn a_store_that_two_starts_of_a_server_carry_out_is_our_own_at_the_next_start_too() {
+    for (user, text) in [(NOBODY, "again"), (ALICE, "again")] {
+        let mut world = Cell::new();
+        let disk = SimulatedDisk::new(64 << 20);
+        let (one, two) = (world.client_with(on_disk(&world, 1, &disk)), world.client(2));
+        let file = world.run_with(&one, move |one| async move {
+            let file = make_for(&one, user, "file").await;
+            write(&file, "first").await;
+            pause(&one, 5).await;
+            file
+        });
+        let own = one.address();
+        world.sim.set_network(move |_, _, to, _| match to == own {
+            true => Fate::Lost,
+            false => Fate::Arrives(Duration::ZERO),
+        });
+        let version = |client: &Client| {
+            let client = client.clone();
+            async move {
+                let root = cell_root(&client).await;
+                client.lookup(NOBODY, root, b"file").await.unwrap().status.data_version.0
+            }
+        };
+        let before = world.run(version(&two));
+        world.run_with(&one, move |one| async move {
+            write(&file, text).await;
+            pause(&one, 1).await;
+        });
+        assert_eq!(world.run(version(&two)), before + 1, "the first start has stored it");
+        world.kill(0);
+        world.start(0);
+        // What the server asks the client arrives at once, and its answers late.
+        world.sim.set_network(move |_, _, to, _| {
+            Fate::Arrives(if to == own { Duration::from_millis(20) } else { Duration::ZERO })
+        });
+        let now = world.run({
+            let two = two.clone();
+            async move {
+                loop {
+                    two.runtime().sleep_until(two.now() + Duration::from_millis(1)).await;
+                    let now = version(&two).await;
+                    if now > before + 1 {
+                        break now;
+                    }
+                }
+            }
+        });
+        assert_eq!(now, before + 2, "and the second one");
+        world.cut_off(&one);
+        let after = disk.after_kill();
+        std::mem::forget(one);
+        let next = world.client_with(on_disk(&world, 3, &after));
+        world.run(async move {
+            pause(&next, 60).await;
+            assert_eq!(kept([&next, &two], "file").await, [text]);
+        });
+    }
 }

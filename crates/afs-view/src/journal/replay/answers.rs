@@ -255,6 +255,9 @@ impl Replay {
         dir_before: &Snapshot,
     ) -> Result<(), Error> {
         let real = new.fid.local();
+        if new.is_new {
+            self.calls.users.note_number(who, new.status.owner);
+        }
         let kept = RealId { vnode: real.vnode.0, unique: real.unique.0 };
         self.end(sending, Some((self.files.key(made)?, kept)))?;
         let vnode = self.vnodes.get_or_add(made);
@@ -278,8 +281,9 @@ impl Replay {
         Ok(())
     }
 
-    /// There is something of the name: it is ours if an attempt was not answered, it was made with the same attributes and it has nothing that is
-    /// not here; a directory will do in any case.
+    /// There is something of the name: it is ours if an attempt was not answered, it is the same user's, was made with the same attributes and has
+    /// nothing that is not here; a directory will do in any case. That the same user has made an empty file of the name in the same second on
+    /// another machine cannot be told from it: then it is one file for both, of which the last to close it decides.
     async fn settle_existing(
         &self,
         sending: &Sending,
@@ -304,9 +308,10 @@ impl Replay {
             answer.map_err(|failure| failure.of(FetchStatus::NAME, place.dir))?;
         let status = reply.status;
         let real = place.dir.sibling(found);
+        let is_anothers = self.calls.users.is_called(who, status.owner) == Some(false);
         let is_ours = match kind {
             NewKind::Directory => status.file_type == FileType::DIRECTORY,
-            _ if !self.journal.may_be_done(sending.number) => false,
+            _ if is_anothers || !self.journal.may_be_done(sending.number) => false,
             NewKind::File => {
                 // One that is empty has nothing but its attributes to tell whose it is: others may be about to write into theirs.
                 status.file_type == FileType::FILE
@@ -437,7 +442,13 @@ impl Replay {
             // It was never made.
             return self.end_as_it_is(sending, &[place.dir, of]);
         }
-        self.check(sending, who, place, of).await?;
+        let checked = self.check(sending, who, place, of).await;
+        let is_others = checked.as_ref().is_err_and(|error| !error.is_passing());
+        if is_others && sending.may_be_done && self.is_gone(sending, who, of).await? {
+            // The attempt that was not answered has removed it, and others have made something of the name since.
+            return self.end_as_it_is(sending, &[place.dir, of]);
+        }
+        checked?;
         let mut dir = self.dir(place.dir).await?;
         let name: Name = checked_name(&place.name)?;
         let _relinked = self.vnodes.get(of).filter(|_| !of.vnode.is_directory()).map(Relinked::sent);
@@ -467,6 +478,16 @@ impl Replay {
                 self.end_as_it_is(sending, &[place.dir, of])
             }
             Err(failure) => Err(failure.of(RemoveFile::NAME, place.dir)),
+        }
+    }
+
+    /// True if the server says that there is no such file or directory any more.
+    async fn is_gone(&self, sending: &Sending, who: IdentityIndex, of: Fid) -> Result<bool, Error> {
+        let fid = self.vnodes.local_ids.at_server(of).await?.in_cell();
+        match self.call(sending, who, of, FetchStatus { fid }).await {
+            Ok(_) => Ok(false),
+            Err(failure) if failure.code() == Some(abort::VNOVNODE) => Ok(true),
+            Err(failure) => Err(failure.of(FetchStatus::NAME, of)),
         }
     }
 
