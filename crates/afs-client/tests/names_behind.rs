@@ -298,6 +298,41 @@ fn what_takes_the_server_waits_for_what_was_made_before() {
     });
 }
 
+#[test]
+fn an_access_list_takes_nothing_away_from_what_was_made_before_it_was_set() {
+    let world = Cell::new();
+    let (one, two) = (world.client_with(behind(&world, 1)), world.client(2));
+    world.sim.set_network(|_, _, _, _| Fate::Arrives(Duration::from_millis(5)));
+    world.run(async move {
+        let root = listed_root(&one).await;
+        let dir = one.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid;
+        // More than are sent at a time.
+        for number in 0..200 {
+            write_new(&one, dir, &format!("file{number}"), "text").await;
+        }
+        one.set_access_list(NOBODY, dir, b"1\n0\nsystem:anyuser\t9\n").await.unwrap();
+        pause(&one, 10).await;
+        let there = two.lookup(NOBODY, cell_root(&two).await, b"dir").await.unwrap().fid;
+        assert_eq!((names(&two, NOBODY, there).await.len(), one.conflicts().len()), (200, 0));
+    });
+}
+
+#[test]
+fn what_takes_the_server_says_so_while_it_is_away() {
+    let world = Cell::new();
+    let one = world.client_with(behind(&world, 1));
+    let root = cut_off_at_root(&world, &one);
+    world.run(async move {
+        let dir = one.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid;
+        let began = one.now();
+        let told = one.at_server(dir).await.unwrap_err();
+        assert!(matches!(told, Error::Unreachable { .. }), "{told}");
+        let told = one.set_access_list(NOBODY, dir, b"1\n0\nsystem:anyuser\t13\n").await.unwrap_err();
+        assert!(matches!(told, Error::Unreachable { .. }), "{told}");
+        assert!(one.now().since(began) < Duration::from_secs(200));
+    });
+}
+
 /// What an editor does: it writes a new file beside the old one, and renames it over that.
 #[test]
 fn a_file_is_not_replaced_by_one_whose_data_could_not_be_stored() {

@@ -36,7 +36,8 @@ impl Client {
         Ok((text.into(), reply.status.caller_access))
     }
 
-    /// Sets the access list of a directory, from the text that servers take; the NUL at its end may be left out.
+    /// Sets the access list of a directory, from the text that servers take; the NUL at its end may be left out. What was changed in the directory
+    /// before is at the server first.
     ///
     /// # Errors
     ///
@@ -56,7 +57,10 @@ impl Client {
         let access_list = AfsOpaque::new(text).map_err(too_long)?;
         let who = inner.users.who(user, real.cell);
         let vnode = inner.vnodes.get_or_add(real);
-        let in_cell = inner.vnodes.local_ids.at_server(real).await?.in_cell();
+        // It may take away what the changes before it need.
+        let in_cell = inner.changes.at_server(real).await?;
+        // Or what was closed. Of that, what cannot be stored now holds nobody up.
+        let _ = inner.files.settle_volume(real).await;
         let set = async {
             let _changing = vnode.changing.lock().await;
             // Servers tell others, not us: all rights that are known here are off, also if nobody knows what came of it.

@@ -37,14 +37,23 @@ impl Changes {
     /// Has all that was changed here in a directory made at the server, before something is changed there that is not made here. Returns the
     /// server's fid of it.
     pub(super) async fn settled(&self, changing: &Changing) -> Result<AfsFid, Error> {
+        self.at_server(changing.dir).await
+    }
+
+    /// The same of any vnode: of what was changed of it, or in it.
+    ///
+    /// # Errors
+    ///
+    /// Its server is away, for as long as the change itself would be waited for; others of making it there.
+    pub async fn at_server(&self, fid: Fid) -> Result<AfsFid, Error> {
         // Servers are waited for, as by the change itself.
         let until = self.now() + SETTLED_MAX;
-        while let Err(error) = self.replay.journal.settle(changing.dir).await {
+        while let Err(error) = self.replay.journal.settle(fid).await {
             if !error.is_passing() || matches!(error, Error::Closing) || self.now() >= until {
                 return Err(error);
             }
         }
-        Ok(self.vnodes.local_ids.at_server(changing.dir).await?.in_cell())
+        Ok(self.vnodes.local_ids.at_server(fid).await?.in_cell())
     }
 
     /// The pages of a directory, if a change in it may be made here.
