@@ -28,7 +28,15 @@ impl OurMount {
     ///
     /// When it is not mounted, with what it said.
     pub fn start(cell: &Cell, afar: &Command, options: &[&str]) -> Result<Self, String> {
-        let folder = Folder::new("mount");
+        Self::start_on(Folder::new("mount"), cell, afar, options)
+    }
+
+    /// The same with what another one has left ([`Self::kill`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_on(folder: Folder, cell: &Cell, afar: &Command, options: &[&str]) -> Result<Self, String> {
         let (at, cache, config) =
             (folder.inner("mnt"), folder.inner("cache"), cell.folder("srv").join("etc"));
         let command = cell.clients()?.command(afar.get_program());
@@ -53,6 +61,32 @@ impl OurMount {
         let line = mounts.lines().find(|line| line.contains(&at));
         let source = line.and_then(|line| line.split(" - fuse.afar afs:").nth(1)?.split(' ').next());
         Ok(source.ok_or_else(|| format!("{} is not mounted", self.path().display()))?.to_owned())
+    }
+
+    /// Data that it has put aside.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn conflicts(&self) -> std::io::Result<Vec<Vec<u8>>> {
+        let folder = self.folder.join("cache/conflicts");
+        let mut data = Vec::new();
+        if !folder.exists() {
+            return Ok(data);
+        }
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|extension| extension != "txt") {
+                data.push(fs::read(path)?);
+            }
+        }
+        Ok(data)
+    }
+
+    /// Kills its client as `kill -9` does, and unmounts it. Returns the folder with its cache.
+    pub fn kill(mut self) -> Folder {
+        self.process.kill();
+        self.folder
     }
 
     /// The text that it has logged.

@@ -11,6 +11,7 @@ mod fuse;
 mod kerberos;
 mod kernels;
 mod kernels_rxgk;
+mod lost;
 mod migration;
 mod mixed;
 mod moving;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         fuse::cases,
         kerberos::cases,
         kernels::cases,
+        lost::cases,
         posix::cases,
         programs::cases,
         scripts::cases,
