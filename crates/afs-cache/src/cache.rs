@@ -56,9 +56,6 @@ pub struct Config {
     pub log_bytes: u64,
     /// True if each look of the keeper, one a second, syncs what is dirty, and not each tenth. Default false.
     pub syncs_each_second: bool,
-    /// True if [`CacheFile::promise_and_sync`] puts little data into the log, so that it costs one sync; up to two segments of the log have such data,
-    /// and as much memory. Default false.
-    pub logs_data: bool,
     /// True if a thread looks after it; without, [`Cache::maintain`] is to be called. Default true.
     pub has_keeper: bool,
 }
@@ -73,7 +70,6 @@ impl Config {
             index_bytes: 16 << 20,
             log_bytes: 8 << 20,
             syncs_each_second: false,
-            logs_data: false,
             has_keeper: true,
         }
     }
@@ -241,7 +237,7 @@ impl Cache {
             disk,
             folder: folder.to_owned(),
             store,
-            logged: Logged::new(if config.logs_data { 2 * config.log_bytes } else { 0 }),
+            logged: Logged::new(2 * config.log_bytes),
             index: Mutex::default(),
             used: AtomicU64::new(0),
             limit: AtomicU64::new(config.limit_bytes),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::data::{READ, WRITE, make, open, read_all, with_folder};
 use crate::support::{Cell, NOBODY, cell_root, content};
-use afs_client::{Client, Config, OpenFile, WriteBehind};
+use afs_client::{Client, Config, OpenFile, Setting, WriteBehind};
 use afs_sim::Fate;
 use afs_store::disk::SimulatedDisk;
 use bytes::Bytes;
@@ -249,25 +249,34 @@ fn what_was_closed_outlasts_a_loss_of_power() {
 
 #[test]
 fn a_close_of_a_small_file_waits_for_one_sync() {
-    let world = Cell::new();
-    let disk = SimulatedDisk::new(64 << 20);
-    let one = world.client_with(on_disk(&world, 1, WriteBehind::Always, &disk));
-    world.run(async move {
-        let root = cell_root(&one).await;
-        one.read_dir(NOBODY, root).await.unwrap();
-        for number in 0..20 {
-            let file = make(&one, &format!("file{number}")).await;
-            file.write(0, Bytes::from(vec![number; 8192])).await.unwrap();
-            let before = disk.syncs();
-            file.close().await.unwrap();
-            assert_eq!(disk.syncs() - before, 1, "file {number}");
-        }
-        let file = make(&one, "large").await;
-        file.write(0, Bytes::from(vec![1; 100_000])).await.unwrap();
-        let before = disk.syncs();
-        file.close().await.unwrap();
-        assert!(disk.syncs() - before > 1, "the data are in the cache's file alone");
-    });
+    // For the whole mount, and where it is set in a mount without.
+    for write_behind in [Some(WriteBehind::Always), None] {
+        let world = Cell::new();
+        let disk = SimulatedDisk::new(64 << 20);
+        let config = Config { write_behind, ..on_disk(&world, 1, WriteBehind::Always, &disk) };
+        let one = world.client_with(config);
+        world.run(async move {
+            let root = cell_root(&one).await;
+            one.read_dir(NOBODY, root).await.unwrap();
+            if write_behind.is_none() {
+                one.set_behind(root, false, Some(Setting::On(WriteBehind::Always))).await.unwrap();
+            }
+            let syncs_of_a_close = async |name: &str, bytes| {
+                let file = make(&one, name).await;
+                file.write(0, Bytes::from(vec![1; bytes])).await.unwrap();
+                let before = disk.syncs();
+                file.close().await.unwrap();
+                disk.syncs() - before
+            };
+            // Data are in the log from the first such close on, and this one's were written before.
+            syncs_of_a_close("first", 8192).await;
+            for number in 0..20 {
+                let name = format!("file{number}");
+                assert_eq!(syncs_of_a_close(&name, 8192).await, 1, "{write_behind:?}: {name}");
+            }
+            assert!(syncs_of_a_close("large", 100_000).await > 1, "the data are in the cache's file alone");
+        });
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use afs_store::{Batch, Key, StoreError, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Data by their places in a file.
 pub(crate) type Pieces = Vec<(u64, Vec<u8>)>;
@@ -22,8 +23,10 @@ pub(crate) type Pieces = Vec<(u64, Vec<u8>)>;
 /// The rows with data.
 #[derive(Debug)]
 pub(crate) struct Logged {
-    /// Bytes in these rows, at most: they are in memory too. Beyond that, promises wait for the backing files. 0 if there are to be none.
+    /// Bytes in these rows, at most: they are in memory too. Beyond that, promises wait for the backing files.
     max_bytes: u64,
+    /// From the first promise that may put its data there.
+    is_used: AtomicBool,
     state: Mutex<State>,
     /// Held by who syncs the backing files.
     syncing: Mutex<()>,
@@ -49,12 +52,17 @@ impl State {
 
 impl Logged {
     pub(crate) fn new(max_bytes: u64) -> Self {
-        Self { max_bytes, state: Mutex::default(), syncing: Mutex::default() }
+        Self { max_bytes, is_used: false.into(), state: Mutex::default(), syncing: Mutex::default() }
     }
 
-    /// True if data may be in the log.
+    /// True if data may be in the log by now.
     pub(crate) fn is_used(&self) -> bool {
-        self.max_bytes > 0
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Data may be in the log from now on. What was written before is synced by its own rows.
+    pub(crate) fn begin_use(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
     }
 
     /// The next sync of backing files is to have this one too.

@@ -22,13 +22,15 @@ impl CacheFile {
         self.promise_with(written, false)
     }
 
-    /// The same, and the sync, for all whose promises wait for one. It waits for the disk.
+    /// The same, and the sync, for all whose promises wait for one. It waits for the disk. Little data go into the log, so that it costs one sync; up to two
+    /// segments of the log have such data, and as much memory.
     ///
     /// # Errors
     ///
     /// The disk's.
     pub fn promise_and_sync(&self, written: u32) -> Result<(), CacheError> {
-        self.promise_with(written, self.shared.logged.is_used())?;
+        self.shared.logged.begin_use();
+        self.promise_with(written, true)?;
         self.shared.sync()
     }
 

@@ -29,7 +29,7 @@ use afs_view::data::locks::Locks;
 use afs_view::data::locks::calls::LockCalls;
 use afs_view::data::open_files::OpenFiles;
 use afs_view::data::streams::Streams;
-use afs_view::data::write_behind::{self, WriteBehind};
+use afs_view::data::write_behind;
 use afs_view::dependents::Dependents;
 use afs_view::events::Invalidations;
 use afs_view::names::changes::Changes;
@@ -232,7 +232,6 @@ fn open_cache(config: &Config) -> Result<Cache, Error> {
         log_bytes: config.index_log_bytes,
         has_keeper: config.cache_disk.is_none(),
         syncs_each_second: config.write_behind.is_some(),
-        logs_data: config.write_behind == Some(WriteBehind::Always),
         ..afs_cache::Config::new(limit_bytes)
     };
     if let (Some(_), None) = (config.write_behind, &config.cache) {
