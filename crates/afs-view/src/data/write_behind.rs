@@ -20,16 +20,17 @@ use crate::data::fsync::{Fsync, Late};
 use crate::data::open_file::OpenFile;
 use crate::data::store_behind::Settings;
 use crate::data::write::noted;
-use crate::journal::Senders;
+use crate::journal::{SENT_AT_ONCE, Senders};
 use afs_reach::error::Error;
 use afs_reach::fid::{Fid, User};
 use afs_reach::location::Queue;
 
-/// Files that are stored at a server at a time, at most.
-pub(super) const STORED_AT_ONCE: usize = 16;
-
 /// A store of so many bytes at most tells how long the server takes for one: longer ones take what the way does.
 const SHORT_STORE: u64 = 64 << 10;
+
+/// Of files that are stored at a server at a time: what each counts at most, and all of them, so that 16 long ones do not wait for each other.
+const LONG_STORE: u64 = 256 << 10;
+const UNDER_WAY_MAX: u64 = 16 * LONG_STORE;
 
 /// Bytes of files that are compared, to know our own again after an attempt that was not answered.
 const COMPARED_MAX: usize = 1 << 20;
@@ -77,11 +78,13 @@ struct OfServer {
     /// With the bytes that were dirty when they came.
     waiting: VecDeque<(Arc<FileData>, User, u64)>,
     senders: Senders,
+    /// Bytes of those that are being stored, as far as they count.
+    under_way: u64,
 }
 
 impl Default for OfServer {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), senders: Senders::new(STORED_AT_ONCE) }
+        Self { waiting: VecDeque::new(), senders: Senders::new(SENT_AT_ONCE), under_way: 0 }
     }
 }
 
@@ -332,26 +335,27 @@ impl Files {
     async fn store_while_there_are(me: Weak<Self>, queue: Queue) {
         while let Some(files) = me.upgrade() {
             let Some((data, user, bytes)) = files.next_behind(queue) else { return };
-            if files.hold_back(&data, user) {
-                continue;
-            }
             let began = files.calls.runtime.now();
-            let stored = data.store(user, false).await;
-            files.note_took(queue, files.calls.runtime.now().since(began), bytes, &stored);
-            if let Err(error) = stored {
+            let stored = match files.hold_back(&data, user) {
+                true => None,
+                false => Some(data.store(user, false).await),
+            };
+            files.note_took(queue, files.calls.runtime.now().since(began), bytes, stored.as_ref());
+            if let Some(Err(error)) = stored {
                 tracing::debug!(fid = %data.vnode.fid, %error, "storing what was closed");
             }
             files.start_storing_at(queue);
         }
     }
 
-    /// A file was stored, or not, after this time.
-    fn note_took(&self, queue: Queue, took: Duration, bytes: u64, stored: &Result<(), Error>) {
+    /// A file of so many bytes was stored, or not, after this time; or was held back.
+    fn note_took(&self, queue: Queue, took: Duration, bytes: u64, stored: Option<&Result<(), Error>>) {
         let mut closed = lock(&self.behind.closed);
-        let Some(OfServer { senders, .. }) = closed.servers.get_mut(&queue) else { return };
+        let Some(OfServer { senders, under_way, .. }) = closed.servers.get_mut(&queue) else { return };
+        *under_way -= bytes.min(LONG_STORE);
         match stored {
-            Ok(()) if bytes <= SHORT_STORE => senders.window.note_answer(self.now(), took),
-            Err(Error::Busy { .. }) => senders.window.note_busy(),
+            Some(Ok(())) if bytes <= SHORT_STORE => senders.window.note_answer(self.now(), took),
+            Some(Err(Error::Busy { .. })) => senders.window.note_busy(),
             _ => {}
         }
     }
@@ -359,8 +363,10 @@ impl Files {
     /// The next file for a task with its bytes; the task ends if there is none, or if there are more tasks than may be.
     fn next_behind(&self, queue: Queue) -> Option<(Arc<FileData>, User, u64)> {
         let mut closed = lock(&self.behind.closed);
-        let OfServer { waiting, senders } = closed.servers.get_mut(&queue)?;
-        let next = match self.journal.pause.is_on() || !senders.may_go_on() {
+        let OfServer { waiting, senders, under_way } = closed.servers.get_mut(&queue)?;
+        let has_room =
+            waiting.front().is_some_and(|next| *under_way + next.2.min(LONG_STORE) <= UNDER_WAY_MAX);
+        let next = match self.journal.pause.is_on() || !senders.may_go_on() || !has_room {
             true => None,
             false => waiting.pop_front(),
         };
@@ -368,6 +374,7 @@ impl Files {
             senders.end_one();
             return None;
         };
+        *under_way += bytes.min(LONG_STORE);
         closed.bytes -= bytes;
         data.is_behind.store(false, Ordering::Release);
         Some((data, user, bytes))
@@ -431,7 +438,7 @@ impl Files {
     /// The first one of a file that is still to be stored.
     pub(super) async fn store_each(&self, files: Vec<Arc<FileData>>) -> Result<(), Error> {
         let mut outcome = Ok(());
-        for some in files.chunks(STORED_AT_ONCE) {
+        for some in files.chunks(SENT_AT_ONCE) {
             let stores = some.iter().map(|data| async move {
                 let user = User::of(data.change(|file| file.writer().user).unwrap_or(0));
                 let stored = data.store(user, false).await;

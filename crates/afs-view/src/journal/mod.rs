@@ -29,8 +29,8 @@ pub use replay::Replay;
 pub(crate) use replay::new_status;
 pub(crate) use window::Senders;
 
-/// Changes that are under way to a server at a time, at most: others are not held up by one that does not answer.
-const SENT_AT_ONCE: usize = 64;
+/// Changes, and files to be stored, that are under way to a server at a time, at most: others are not held up by one that does not answer.
+pub(crate) const SENT_AT_ONCE: usize = 64;
 
 /// Changes that wait at most. Beyond that programs wait for the server, as without a journal.
 const CHANGES_MAX: usize = 1_000_000;

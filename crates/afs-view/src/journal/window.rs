@@ -15,11 +15,16 @@ const SLACK: Duration = Duration::from_millis(2);
 /// All of so many answers in a row are late: one alone may have lost a packet.
 const IN_A_ROW: usize = 4;
 
+/// Calls that are sent at once before anything is known of the server.
+const FIRST: f64 = 16.0;
+
 /// The calls of one kind to one server.
 #[derive(Debug)]
 pub(crate) struct Window {
     most: usize,
     limit: f64,
+    /// Until then it grows by one with each answer, as nothing is known of what is too much.
+    has_shrunk: bool,
     /// The shortest answer of this period and of the one before, and the end of this one.
     shortest: (Duration, Duration),
     period_ends: Option<Instant>,
@@ -30,10 +35,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// One of at most so many calls, which it has at first.
+    /// One of at most so many calls.
     pub(crate) fn new(most: usize) -> Self {
         let shortest = (Duration::MAX, Duration::MAX);
-        Self { most, limit: most as f64, shortest, period_ends: None, late: 0, before_it_shrank: 0 }
+        let limit = FIRST.min(most as f64);
+        Self { most, limit, has_shrunk: false, shortest, period_ends: None, late: 0, before_it_shrank: 0 }
     }
 
     /// So many may be under way; one at least.
@@ -55,7 +61,8 @@ impl Window {
         let shortest = self.shortest.0.min(self.shortest.1);
         if took <= shortest * LATE + SLACK {
             self.late = 0;
-            self.limit = (self.limit + 1.0 / self.limit).min(self.most as f64);
+            let more = if self.has_shrunk { 1.0 / self.limit } else { 1.0 };
+            self.limit = (self.limit + more).min(self.most as f64);
             return;
         }
         self.late += 1;
@@ -75,6 +82,7 @@ impl Window {
     fn shrink(&mut self) {
         self.before_it_shrank = self.limit();
         self.late = 0;
+        self.has_shrunk = true;
         self.limit = (self.limit / 2.0).max(1.0);
     }
 }
@@ -151,6 +159,7 @@ mod tests {
     #[test]
     fn a_lost_packet_now_and_then_changes_nothing() {
         let (mut window, now) = (Window::new(64), Instant::ORIGIN);
+        (0..64).for_each(|_| window.note_answer(now, 12 * MS));
         for n in 0..1000 {
             window.note_answer(now, if n % 10 == 9 { 400 * MS } else { 12 * MS });
         }
@@ -160,6 +169,8 @@ mod tests {
     #[test]
     fn a_server_that_says_that_it_is_busy_gets_half_once_for_all_that_were_under_way() {
         let mut window = Window::new(64);
+        (0..64).for_each(|_| window.note_answer(Instant::ORIGIN, MS));
+        assert_eq!(window.limit(), 64);
         (0..64).for_each(|_| window.note_busy());
         assert_eq!(window.limit(), 32);
         (0..1000).for_each(|_| window.note_busy());
