@@ -11,9 +11,12 @@ use crate::support::data::WRITE;
 use crate::support::{ALICE, CELL, Cell, LOCATION, NOBODY, ROOT_CELL, USER_VOLUME, cell_root, content, put};
 use afs_client::join::Refused;
 use afs_client::users::Holder;
-use afs_client::{Client, Error};
+use afs_client::{Client, Error, Fid};
 use afs_sim::Fate;
 use afs_wire::Errno;
+use afs_wire::abort::RXGK_NOTAUTH;
+use afs_wire::rxafs::{AfsCbFids, AfsCbs};
+use afs_wire::rxafscb::{CallBack, InitCallBackState, Rxafscb};
 use afs_wire::vl::Vl;
 use bytes::Bytes;
 use rand::SeedableRng;
@@ -104,7 +107,7 @@ fn a_server_that_has_no_rxgk_is_called_by_rxkad_and_no_other_is() {
         let client = client.clone();
         async move {
             plant(client.clone()).await;
-            let fid = afs_client::Fid { volume: USER_VOLUME, ..cell_root(&client).await };
+            let fid = Fid { volume: USER_VOLUME, ..cell_root(&client).await };
             let (_, file) = client.create_and_open(ALICE, (fid, b"x"), 0o644, WRITE, true).await.unwrap();
             file.write(0, Bytes::from_static(DATA)).await.unwrap();
             file.flush().await.unwrap();
@@ -198,7 +201,7 @@ fn a_devices_user_does_nothing_as_nobody_at_a_server_without_rxgk() {
             let ask = move |_| ready(Ok(token.clone()));
             client.log_in_by_device(ALICE, (CELL, "alice"), ask).await.unwrap();
             plant(client.clone()).await;
-            let fid = afs_client::Fid { volume: USER_VOLUME, ..cell_root(&client).await };
+            let fid = Fid { volume: USER_VOLUME, ..cell_root(&client).await };
             let made = client.create_and_open(ALICE, (fid, b"x"), 0o644, WRITE, true).await;
             for error in [made.map(drop).unwrap_err(), client.status(ALICE, fid).await.unwrap_err()] {
                 assert!(matches!(error, Error::NoRxgk { .. }), "{error}");
@@ -290,4 +293,92 @@ fn who_forges_answers_of_the_database_servers_takes_nobody_back_to_rxkad() {
     assert!(!has(&seen, DATA));
     let classes = classes_to(&seen, cell.sites[0].address);
     assert!(classes.contains(&4) && !classes.contains(&2), "{classes:?}");
+}
+
+/// A file of alice's that a client has in its cache, under a promise.
+fn promised(cell: &Cell, client: &Client) -> Fid {
+    let client = client.clone();
+    cell.run(async move {
+        let root = cell_root(&client).await;
+        let fid = client.create(ALICE, root, b"file", 0o644).await.unwrap().fid;
+        put(&client, ALICE, fid, b"before").await;
+        assert_eq!(content(&client, ALICE, fid).await, b"before");
+        fid
+    })
+}
+
+#[test]
+fn a_file_server_takes_promises_back_by_rxgk() {
+    let cell = with_volumes(Cell::with_rxgk(1, true));
+    let (one, two) = (cell.client(1), cell.client(2));
+    let fid = promised(&cell, &one);
+    let seen = watch(&cell);
+    cell.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            put(&two, ALICE, fid, b"after").await;
+            assert!(one.cached_status(ALICE, fid).is_none(), "it heard of the change");
+            assert_eq!(content(&one, ALICE, fid).await, b"after");
+        }
+    });
+    // What the server begins, and what has data.
+    let seen = seen.lock().unwrap();
+    let calls = seen.iter().filter(|(from, to, datagram)| {
+        (*from, *to) == (cell.sites[0].address, one.address()) && datagram[20] == 1 && datagram[21] & 1 != 0
+    });
+    assert_eq!(calls.map(|(_, _, datagram)| datagram[23]).collect::<BTreeSet<_>>(), [4].into());
+}
+
+/// Anybody can forge an address.
+#[test]
+fn who_forges_a_file_servers_address_takes_no_promise_back() {
+    let mut cell = with_volumes(Cell::with_rxgk(1, true));
+    let client = cell.client(1);
+    let fid = promised(&cell, &client);
+    cell.kill(0);
+    let forger = cell.bind_without_service(0);
+    let connection = forger.connect(client.address(), ServiceId(Rxafscb::SERVICE_ID), Box::new(Null));
+    cell.run(async move {
+        let fids = AfsCbFids::new(vec![fid.in_cell()]).unwrap();
+        let refused = [
+            connection.rpc(&CallBack { fids, callbacks: AfsCbs::default() }).await.err(),
+            connection.rpc(&InitCallBackState {}).await.err(),
+        ];
+        for error in refused {
+            let error = error.expect("nothing comes of it");
+            assert!(error.to_string().contains(&RXGK_NOTAUTH.0.to_string()), "{error}");
+        }
+    });
+    assert!(client.cached_status(ALICE, fid).is_some());
+}
+
+/// It has lost what it calls back with.
+#[test]
+fn a_file_server_that_starts_anew_is_believed_again_at_once() {
+    let mut cell = with_volumes(Cell::with_rxgk(1, true));
+    let (one, two) = (cell.client(1), cell.client(2));
+    let fid = promised(&cell, &one);
+    cell.kill(0);
+    cell.start(0);
+    cell.run(async move {
+        put(&two, ALICE, fid, b"after").await;
+        one.runtime().sleep_until(one.now() + Duration::from_secs(5)).await;
+        assert_eq!(content(&one, ALICE, fid).await, b"after");
+    });
+}
+
+/// A router gives the client another port: the server knows nothing to call that one with.
+#[test]
+fn a_client_whose_address_changes_hears_of_changes() {
+    let cell = with_volumes(Cell::with_rxgk(1, true));
+    let (one, two) = (cell.client(1), cell.client(2));
+    let fid = promised(&cell, &one);
+    cell.sim.move_port(one.address(), SocketAddr::new(one.address().ip(), 40_000));
+    cell.run(async move {
+        // A call tells the server.
+        one.status(ALICE, cell_root(&one).await).await.unwrap();
+        put(&two, ALICE, fid, b"after").await;
+        one.runtime().sleep_until(one.now() + Duration::from_secs(5)).await;
+        assert_eq!(content(&one, ALICE, fid).await, b"after");
+    });
 }

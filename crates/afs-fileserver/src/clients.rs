@@ -1,7 +1,8 @@
 //! Talking to clients: who are you, forget what you have, this has changed. The waiting part around
 //! [`hosts`](crate::hosts) and [`callbacks`](crate::callbacks), which decide what is said to whom.
 //!
-//! Messages go from the server's own port, without security, to where a client called from last (File service notes 7.3). Those
+//! Messages go from the server's own port to where a client called from last (File service notes 7.3): what a client is to forget, by the security class
+//! that it has asked for, if it has, and everything else without security. Those
 //! about a change go to all holders at the same time, and whoever changed something waits for them no longer than
 //! [`Config::break_wait`]; what was not answered by then is remembered and told later.
 
@@ -19,6 +20,7 @@ use afs_wire::status::{AfsCallBack, CallBackType};
 use lru::LruCache;
 use rx::{Connection, Runtime, WeakEndpoint};
 use rx_proto::ids::Epoch;
+use rx_proto::security::SecurityClass;
 use rx_proto::time::Instant;
 use tokio::sync::{Notify, mpsc};
 
@@ -42,13 +44,27 @@ pub(crate) struct Clients {
     introduction_wait: Duration,
     tables: Mutex<Tables>,
     remembered: Option<Mutex<Remembered>>,
-    connections: Mutex<LruCache<SocketAddr, Connection>>,
+    connections: Mutex<LruCache<(SocketAddr, Protection), (Option<MakeClass>, Connection)>>,
+    /// What clients have asked to be told with.
+    classes: Mutex<LruCache<SocketAddr, MakeClass>>,
     /// The clients that are being told of changes right now, with a number for each message.
     being_told: Mutex<BTreeMap<u64, Delivery>>,
     /// Somebody who was asked or told something has been.
     somebody_introduced: Notify,
     /// There is something new to be told.
     due: Notify,
+}
+
+/// Makes a client's end of a connection for calling back.
+pub(crate) type MakeClass = Arc<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync>;
+
+/// Whether a message has effect at the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Protection {
+    /// It is a question.
+    Open,
+    /// The client is to forget something.
+    Keyed,
 }
 
 struct Tables {
@@ -107,6 +123,7 @@ impl Clients {
             tables: Mutex::new(tables),
             remembered,
             connections: Mutex::new(LruCache::new(MAX_CONNECTIONS)),
+            classes: Mutex::new(LruCache::new(MAX_CONNECTIONS)),
             being_told: Mutex::default(),
             somebody_introduced: Notify::new(),
             due: Notify::new(),
@@ -240,8 +257,16 @@ impl Clients {
             whereabouts
         };
         if let Some((_, address)) = whereabouts {
-            self.connections.lock().unwrap_or_else(PoisonError::into_inner).pop(&address);
+            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            for protection in [Protection::Open, Protection::Keyed] {
+                connections.pop(&(address, protection));
+            }
         }
+    }
+
+    /// A client at this address has asked to be called back so from now on. May be called by the endpoint itself.
+    pub(crate) fn call_back_by(&self, client: SocketAddr, class: MakeClass) {
+        self.classes.lock().unwrap_or_else(PoisonError::into_inner).put(client, class);
     }
 
     /// Ends the promises of hosts that were forgotten, or are to be told to forget: before they may be given new ones.

@@ -1,6 +1,7 @@
 //! Puts a file server together.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +20,7 @@ use rxgen::Interface;
 use crate::access::Writers;
 use crate::activity::{Activity, Report, Wait};
 use crate::alarms::Alarms;
-use crate::clients::Clients;
+use crate::clients::{Clients, MakeClass};
 use crate::config::{Config, WallClock};
 use crate::failure::Failure;
 use crate::file_service;
@@ -142,6 +143,12 @@ impl FileServer {
             clock: config.clock,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Told of a client by its address, and of the class by which it wants to be called back.
+    pub fn callback_classes(&self) -> impl Fn(SocketAddr, MakeClass) + Send + Sync + 'static {
+        let clients = Arc::clone(&self.inner.clients);
+        move |client, class| clients.call_back_by(client, class)
     }
 
     /// The service to be added to the endpoint, for clients of these security classes. Others, as the one without security, are

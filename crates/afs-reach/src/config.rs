@@ -6,8 +6,11 @@ use std::time::Duration;
 use afs_config::CellServDb;
 use afs_dns::Resolver;
 use afs_wire::Uuid;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use rx::{Endpoint, Runtime};
 use rx_security::Level;
+use rx_security::rxgk::CallbackKeys;
 
 use crate::cells::Cells;
 use crate::closing::Closing;
@@ -69,6 +72,7 @@ impl Calls {
             closing.clone(),
         );
         let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
+        let callback_keys = CallbackKeys::new(uuid, &mut StdRng::from_seed(connections.seed()));
         let probe: Arc<dyn Probe> = connections.clone();
         Self {
             patience: config.patience,
@@ -84,6 +88,7 @@ impl Calls {
             told,
             waiting: Waiting::default(),
             offers: Offers::default(),
+            callback_keys,
             closing,
             runtime,
         }

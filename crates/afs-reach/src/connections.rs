@@ -71,8 +71,7 @@ impl Connections {
         if let Some(set) = sets.get(&(server, service, who)).filter(|set| set.shows(shown)) {
             return set.peer.clone();
         }
-        let seed = self.seeds.lock().unwrap_or_else(PoisonError::into_inner).random();
-        let security = self.users.security(shown, seed);
+        let security = self.users.security(shown, self.seed());
         let peer = self.endpoint.peer(server, service, PeerLimits::default(), security);
         sets.put((server, service, who), Set { shown: shown.cloned(), peer: peer.clone() });
         peer
@@ -100,6 +99,11 @@ impl Connections {
         for key in gone {
             sets.pop(&key);
         }
+    }
+
+    /// Chance that nobody else has.
+    pub(crate) fn seed(&self) -> [u8; 32] {
+        self.seeds.lock().unwrap_or_else(PoisonError::into_inner).random()
     }
 
     /// The endpoint that they are made from.

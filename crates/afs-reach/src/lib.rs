@@ -15,7 +15,7 @@
 //! - Which server is asked next: [`table`], [`ranking`] (how far a server is), [`releases`] (which release of a volume is read),
 //!   [`liveness`] (which servers are down), [`waiting`] (how many operations wait for them). Tests:
 //!   `crates/afs-client/tests/{outages,replicas}.rs`, `crates/afs-client/tests/whole_cell/`.
-//! - Which security class a file server is called with: [`offers`].
+//! - Which security class a file server is called with: [`offers`]. Whether a call is a file server's: [`callbacks`].
 //! - How tokens come, go and end: [`users`], `src/users/changes.rs`, `src/users/ends.rs`; over a restart: [`users::kept`],
 //!   `crates/afs-client/src/client/kept.rs`. Which PAGs there are: [`pags`], docs/decisions/0007-pags.md.
 //! - How a device gets a token by its key: [`join`]; as whom its user calls: `src/users/device.rs`, `crates/afs-client/src/client/device.rs`.
@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod callbacks;
 pub mod cells;
 pub mod closing;
 pub mod config;

@@ -74,7 +74,8 @@ impl Calls {
             Some(offer) => (offer.map(Arc::new), LIFE),
             None => (Some(Arc::clone(token)), AGAIN_AFTER),
         };
-        let shown = Shown { own: Arc::clone(&own.own), rxgk };
+        let callback = rxgk.as_ref().and_then(|token| self.callback_for(server, token));
+        let shown = Shown { own: Arc::clone(&own.own), rxgk, callback };
         if shown.is_nothing() {
             tracing::warn!(
                 address = %socket.ip(),

@@ -17,6 +17,7 @@ use rx::{CallError, ClientCall, Peer, RpcError, Runtime};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
 use rx_proto::time::Instant;
+use rx_security::rxgk::CallbackKeys;
 use rxgen::{Abort, Rpc};
 
 use crate::cells::Cells;
@@ -267,6 +268,8 @@ pub struct Calls {
     pub waiting: Waiting,
     /// What database servers say that file servers have.
     pub(crate) offers: Offers,
+    /// What file servers get, to call back with, is made with these.
+    pub(crate) callback_keys: CallbackKeys,
     /// The flag that the client ends.
     pub closing: Closing,
 }

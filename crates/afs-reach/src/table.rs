@@ -15,6 +15,7 @@ use afs_wire::Uuid;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
+use crate::callbacks::Keyed;
 use crate::fid::CellIndex;
 use crate::ranking::{Distance, Order};
 
@@ -68,6 +69,8 @@ pub struct Server {
     pub(crate) unique: AtomicU32,
     /// The time when its addresses were last asked for because it seemed to call from a new one.
     asked_anew: Mutex<Option<Instant>>,
+    /// How it calls back.
+    pub(crate) keyed: Keyed,
 }
 
 /// An address of a server.
@@ -348,6 +351,7 @@ impl Servers {
             resets: AtomicU64::new(0),
             unique: AtomicU32::new(0),
             asked_anew: Mutex::default(),
+            keyed: Keyed::new(uuid),
         });
         match (uuid, sockets.first()) {
             (Some(uuid), _) => drop(table.by_uuid.insert((cell, kind, uuid), id)),

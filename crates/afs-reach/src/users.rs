@@ -476,11 +476,11 @@ impl Users {
         shown: Option<&Shown>,
         seed: [u8; 32],
     ) -> Box<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync> {
-        let Some(Shown { own, rxgk }) = shown else { return Box::new(|| Box::new(Null)) };
+        let Some(Shown { own, rxgk, callback }) = shown else { return Box::new(|| Box::new(Null)) };
         if let Some(rxgk) = rxgk {
             let runtime = Arc::clone(&self.runtime);
             let clock = Arc::new(move || UnixTime::of(runtime.wall_clock()));
-            return Box::new(rxgk::Client::factory((**rxgk).clone(), clock, seed));
+            return Box::new(rxgk::Client::factory_with((**rxgk).clone(), callback.clone(), clock, seed));
         }
         let Some(token) = own.rxkad.clone() else { return Box::new(|| Box::new(Null)) };
         let users = Arc::clone(self);
@@ -541,10 +541,13 @@ impl Users {
         let random = &mut StdRng::from_seed(seed);
         let token = ticket::for_user(keys, &who, cell, times, random);
         let own = Own::of(token.map_err(|error| invalid(error.to_string()))?);
-        let Some(key) = keys.newest(KeyType::RXGK) else { return Ok(Shown { own, rxgk: None }) };
+        let Some(key) = keys.newest(KeyType::RXGK) else {
+            return Ok(Shown { own, rxgk: None, callback: None });
+        };
         let form = Form { dialect: Dialect::OURS, kind: EncType(key.subtype), level: Level::Crypt };
         let rxgk = rxgk::Token::of_user(keys, form, &who, cell, times, random);
-        Ok(Shown { own, rxgk: Some(Arc::new(rxgk.map_err(|error| invalid(error.to_string()))?)) })
+        let rxgk = Some(Arc::new(rxgk.map_err(|error| invalid(error.to_string()))?));
+        Ok(Shown { own, rxgk, callback: None })
     }
 }
 

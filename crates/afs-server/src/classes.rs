@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use afs_fileserver::FileServer;
 use rx_proto::security::{Null, ServerSecurity};
 use rx_security::keys::KeyType;
 use rx_security::rxgk::{self, Dialect};
@@ -38,9 +39,10 @@ impl Classes {
         Self::with(&self.rxkad, &self.rxgk)
     }
 
-    /// The same for the file service of the server with this UUID.
-    pub(crate) fn offered_by_file_server(&self, uuid: Uuid) -> Vec<Arc<dyn ServerSecurity>> {
-        Self::with(&self.rxkad, &self.rxgk.of_file_server(uuid))
+    /// The same for the file service of a server with this UUID, which calls its clients back by what they ask for.
+    pub(crate) fn offered_by(&self, file_server: &FileServer, uuid: Uuid) -> Vec<Arc<dyn ServerSecurity>> {
+        let rxgk = self.rxgk.of_file_server(uuid).telling_callbacks(file_server.callback_classes());
+        Self::with(&self.rxkad, &rxgk)
     }
 
     fn with(rxkad: &rxkad::Server, rxgk: &rxgk::Server) -> Vec<Arc<dyn ServerSecurity>> {

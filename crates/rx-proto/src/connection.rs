@@ -285,7 +285,8 @@ impl Connection {
         self.slots.iter().all(|s| s.call.is_none())
     }
 
-    pub(crate) fn facts(&self) -> ConnectionFacts {
+    /// What a class is told, of a connection to this peer.
+    pub(crate) fn facts(&self, peer: SocketAddr) -> ConnectionFacts {
         let mut calls = [CallNumber(0); CHANNELS];
         for (number, slot) in calls.iter_mut().zip(&self.slots) {
             // A call that is over must not be executed again by a restarted server, which goes by this number: it is told the next one.
@@ -297,6 +298,7 @@ impl Connection {
             connection: self.key.connection,
             service: self.service,
             calls,
+            peer,
             checksum: 0,
         }
     }

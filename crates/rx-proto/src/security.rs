@@ -6,6 +6,7 @@ use crate::ids::{CHANNELS, CallNumber, ConnectionId, Epoch, SecurityIndex, Servi
 use crate::packet::Header;
 use bytes::Bytes;
 use std::fmt::Debug;
+use std::net::SocketAddr;
 
 /// The connection as a class sees it.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub struct ConnectionFacts {
     pub service: ServiceId,
     /// The call number of each channel, as a RESPONSE tells them to a server: of the running call, or of the next one if none runs.
     pub calls: [CallNumber; CHANNELS],
+    /// The address of the other end. A server's client may get another one later.
+    pub peer: SocketAddr,
     /// What stands in the header of the RESPONSE in place of a checksum, for a server that reads it: rxgk's key number. Else 0.
     pub checksum: u16,
 }

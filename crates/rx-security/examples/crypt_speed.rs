@@ -35,6 +35,7 @@ fn facts() -> ConnectionFacts {
         connection: ConnectionId(0),
         service: ServiceId(1),
         calls: [CallNumber(0); CHANNELS],
+        peer: ([192, 0, 2, 1], 7001).into(),
         checksum: 0,
     }
 }

@@ -17,6 +17,7 @@
 //! Here are the dialects and what both ends share; the ends are [`Client`] and [`Server`].
 
 mod appdata;
+mod callback;
 mod client;
 pub mod codes;
 mod combine;
@@ -34,6 +35,7 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 pub use appdata::{AppData, Callback};
+pub use callback::{CallbackKeys, file_server};
 pub use client::Client;
 pub use codes::Fault;
 pub use combine::combine_for_server;

@@ -60,6 +60,7 @@ fn examine(file: &str, allow_dotted: bool) -> Found {
             connection: header.connection,
             service: header.service,
             calls: [CallNumber(0); CHANNELS],
+            peer: datagram.from,
             checksum: 0,
         };
         let conversation = conversations

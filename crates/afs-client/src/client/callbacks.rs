@@ -4,16 +4,18 @@
 //! The client notes a break in the table of vnodes and tells those who keep copies. It answers the server when they
 //! have handled the break, or after a while, because a writer waits for the answer.
 //!
-//! These calls are not authenticated. So breaks and resets count only when they come from the address and port of a file server that
-//! the VLDB tells, and a reset only for the promises of that server. Somebody who forges a server's address makes the client ask that
-//! server anew for what it uses, in bulk, and nothing else. A server that has got a new address says its UUID with
-//! `InitCallBackState3`; the VLDB is then asked whether it has that address.
+//! A file server that is called by rxgk calls back by it too, and is not believed without (`afs_reach::callbacks`): it is told so, gets its
+//! token once more, and then says again what it had to say. Calls of others are not authenticated. So their breaks and resets count only when
+//! they come from the address and port of a file server that the VLDB tells, and a reset only for the promises of that server. Somebody who
+//! forges a server's address makes the client ask that server anew for what it uses, in bulk, and nothing else. A server that has got a new
+//! address says its UUID with `InitCallBackState3`; the VLDB is then asked whether it has that address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use afs_config::CellName;
 use afs_wire::Uuid;
+use afs_wire::abort::RXGK_NOTAUTH;
 use afs_wire::ids::{AfsFid, HostAddr};
 use afs_wire::rxafs::{Capabilities, CapabilityWords};
 use afs_wire::rxafscb::{
@@ -28,7 +30,8 @@ use rx_proto::security::Null;
 use rxgen::serve::{Dispatch, MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Interface, Serve, ServerCall};
 
-use afs_reach::fid::{CellIndex, Fid};
+use afs_reach::callbacks::Callers;
+use afs_reach::fid::Fid;
 use afs_reach::remote::Calls;
 use afs_reach::table::{Server, ServerKind};
 use afs_view::data::locks::Locks;
@@ -75,7 +78,7 @@ impl CallbackService {
     pub(crate) fn offer(self: &Arc<Self>) {
         let service = Service {
             id: ServiceId(Rxafscb::SERVICE_ID),
-            security: vec![Arc::new(Null)],
+            security: vec![Arc::new(Null), self.promises.calls.callback_class()],
             check_reach: false,
             upgrades_to: None,
             limits: CallLimits::default(),
@@ -90,7 +93,8 @@ impl CallbackService {
                 if opcode.is_err() {
                     // A server has given a message up before it was read, as when this client stood still: it may have been a
                     // break.
-                    me.promises.note_reset(call.peer(), None).await;
+                    let identity = call.identity().unwrap_or_default().to_owned();
+                    me.promises.note_reset(call.peer(), &identity, None).await?;
                 }
                 Rxafscb::dispatch(&*me, opcode?, &mut call, MAX_ARGUMENT_BYTES).await
             }
@@ -109,20 +113,28 @@ impl CallbackService {
 }
 
 impl Promises {
-    /// The cells of the server that calls from there; none of a stranger.
-    fn cells_of(&self, peer: SocketAddr) -> Vec<CellIndex> {
-        let mut cells: Vec<_> = self.calls.servers.calling(peer).iter().map(|server| server.cell).collect();
-        cells.sort_unstable();
-        cells.dedup();
-        cells
+    /// The servers that have made a call; none of a stranger.
+    ///
+    /// # Errors
+    ///
+    /// They would have shown a token. They get it once more.
+    fn callers(&self, peer: SocketAddr, identity: &str) -> Result<Vec<Arc<Server>>, Abort> {
+        let Callers { believed, doubted } = self.calls.callers(peer, identity);
+        for server in &doubted {
+            tracing::debug!(%peer, "a call without the file server's token is not believed");
+            self.calls.bring_token(server);
+        }
+        if believed.is_empty() && !doubted.is_empty() { Err(RXGK_NOTAUTH) } else { Ok(believed) }
     }
 
     /// A server breaks promises.
-    async fn note_breaks(&self, peer: SocketAddr, fids: &[AfsFid]) {
-        let cells = self.cells_of(peer);
+    async fn note_breaks(&self, peer: SocketAddr, identity: &str, fids: &[AfsFid]) -> Result<(), Abort> {
+        let mut cells: Vec<_> = self.callers(peer, identity)?.iter().map(|server| server.cell).collect();
+        cells.sort_unstable();
+        cells.dedup();
         if cells.is_empty() {
             tracing::debug!(%peer, "a break from no known file server is ignored");
-            return;
+            return Ok(());
         }
         let mut changes = Vec::new();
         for &fid in fids {
@@ -141,17 +153,18 @@ impl Promises {
         }
         tracing::debug!(server = %peer.ip(), count = fids.len(), first = ?fids.first(), "promises are broken");
         self.invalidations.tell_and_wait(&changes).await;
+        Ok(())
     }
 
     /// A server breaks all of its promises.
-    async fn note_reset(&self, peer: SocketAddr, uuid: Option<Uuid>) {
-        let mut servers = self.calls.servers.calling(peer);
-        if servers.is_empty() {
-            servers = self.newly_at(peer, uuid).await;
+    async fn note_reset(&self, peer: SocketAddr, identity: &str, uuid: Option<Uuid>) -> Result<(), Abort> {
+        let mut servers = self.callers(peer, identity)?;
+        if servers.is_empty() && self.has_come_to(peer, uuid).await {
+            servers = self.callers(peer, identity)?;
         }
         if servers.is_empty() {
             tracing::debug!(%peer, "a reset from no known file server is ignored");
-            return;
+            return Ok(());
         }
         let mut changes = Vec::new();
         // One that has never answered a call has promised nothing: it says this to each new client, before it answers its first.
@@ -166,30 +179,28 @@ impl Promises {
         }
         tracing::debug!(server = %peer.ip(), volumes = changes.len(), "all promises of a server are broken");
         self.invalidations.tell_and_wait(&changes).await;
+        Ok(())
     }
 
-    /// The servers of a UUID that have this address by now, as the VLDB says.
-    async fn newly_at(&self, peer: SocketAddr, uuid: Option<Uuid>) -> Vec<Arc<Server>> {
-        let Some(uuid) = uuid else { return Vec::new() };
-        let mut found = Vec::new();
+    /// True if a server of this UUID has this address by now, as the VLDB says.
+    async fn has_come_to(&self, peer: SocketAddr, uuid: Option<Uuid>) -> bool {
+        let Some(uuid) = uuid else { return false };
+        let mut has_come = false;
         for cell in self.calls.cells.all() {
             let Some(server) = self.calls.servers.by_uuid(ServerKind::File, cell.index, uuid) else {
                 continue;
             };
-            if server.may_ask_anew(self.calls.runtime.now())
+            has_come |= server.may_ask_anew(self.calls.runtime.now())
                 && self.calls.locations.ask_addresses(&*self.calls, &cell, uuid).await.is_ok()
-                && server.has(peer)
-            {
-                found.push(server);
-            }
+                && server.has(peer);
         }
-        found
+        has_come
     }
 }
 
 impl Serve<CallBack> for CallbackService {
     async fn serve(&self, call: ServerCall<'_, CallBack>, args: CallBack) -> Result<reply::CallBack, Abort> {
-        self.promises.note_breaks(call.peer(), &args.fids).await;
+        self.promises.note_breaks(call.peer(), call.security(), &args.fids).await?;
         Ok(reply::CallBack {})
     }
 }
@@ -200,7 +211,7 @@ impl Serve<InitCallBackState> for CallbackService {
         call: ServerCall<'_, InitCallBackState>,
         _: InitCallBackState,
     ) -> Result<reply::InitCallBackState, Abort> {
-        self.promises.note_reset(call.peer(), None).await;
+        self.promises.note_reset(call.peer(), call.security(), None).await?;
         Ok(reply::InitCallBackState {})
     }
 }
@@ -211,7 +222,7 @@ impl Serve<InitCallBackState2> for CallbackService {
         call: ServerCall<'_, InitCallBackState2>,
         _: InitCallBackState2,
     ) -> Result<reply::InitCallBackState2, Abort> {
-        self.promises.note_reset(call.peer(), None).await;
+        self.promises.note_reset(call.peer(), call.security(), None).await?;
         Ok(reply::InitCallBackState2 { addr: self.interface() })
     }
 }
@@ -222,7 +233,7 @@ impl Serve<InitCallBackState3> for CallbackService {
         call: ServerCall<'_, InitCallBackState3>,
         args: InitCallBackState3,
     ) -> Result<reply::InitCallBackState3, Abort> {
-        self.promises.note_reset(call.peer(), Some(args.server_uuid)).await;
+        self.promises.note_reset(call.peer(), call.security(), Some(args.server_uuid)).await?;
         Ok(reply::InitCallBackState3 {})
     }
 }

@@ -81,14 +81,20 @@ pub struct Site {
 }
 
 /// The security classes of servers with these keys: nobody, and users with tickets and tokens made from them.
-pub(super) fn classes(sim: &Sim, keys: &KeySet, file_server: Option<Uuid>) -> Vec<Arc<dyn ServerSecurity>> {
+pub(super) fn classes(
+    sim: &Sim,
+    keys: &KeySet,
+    file_server: Option<(&FileServer, Uuid)>,
+) -> Vec<Arc<dyn ServerSecurity>> {
     let sim = sim.clone();
     let clock: Clock = Arc::new(move || UnixTime(seconds(&sim)));
     let options = rxkad::ServerOptions::of_cell(CELL);
     let rxkad = rxkad::Server::new(keys.clone(), options, Arc::clone(&clock));
     let options = rxgk::ServerOptions::of_cell(CELL);
     let rxgk = rxgk::Server::new(Dialect::OURS, keys.clone(), options, clock, [3; 32]);
-    let rxgk = file_server.map_or(rxgk.clone(), |uuid| rxgk.of_file_server(uuid));
+    let rxgk = file_server.map_or(rxgk.clone(), |(server, uuid)| {
+        rxgk.of_file_server(uuid).telling_callbacks(server.callback_classes())
+    });
     vec![Arc::new(Null), Arc::new(rxkad), Arc::new(rxgk)]
 }
 
@@ -251,7 +257,7 @@ impl Cell {
                 return Err(error);
             }
         };
-        endpoint.add_service(server.service(classes(&sim, &keys, Some(site.uuid))));
+        endpoint.add_service(server.service(classes(&sim, &keys, Some((&server, site.uuid)))));
         site.running = Some((server, endpoint));
         Ok(())
     }

@@ -137,7 +137,8 @@ impl Users {
         if who.is_none() && identities.count_of(user.uid) >= PER_USER_MAX {
             return LoggedIn::TooMany;
         }
-        let (source, shown) = (Source::Given(Mutex::new(holder)), Shown { own: Own::of(token), rxgk: None });
+        let (source, shown) =
+            (Source::Given(Mutex::new(holder)), Shown { own: Own::of(token), rxgk: None, callback: None });
         LoggedIn::Anew(identities.set(user, Login::new((cell, cell_name), source, shown)))
     }
 

@@ -13,6 +13,8 @@ use super::{IdentityIndex, Purpose, Source, TICKET_REST, Users};
 pub struct Shown {
     pub(crate) own: Arc<Own>,
     pub(crate) rxgk: Option<Arc<rxgk::Token>>,
+    /// What a file server gets with the token of rxgk, to call back with.
+    pub(crate) callback: Option<Arc<rxgk::AppData>>,
 }
 
 /// What an identity shows is good no more: the reason why a call is not made as nobody in its place.
@@ -48,13 +50,13 @@ impl Shown {
     /// Nothing, yet or any more.
     pub(super) fn nothing() -> Self {
         let own = Own { start: UnixTime::ORIGIN, end: UnixTime::ORIGIN, rxkad: None };
-        Self { own: Arc::new(own), rxgk: None }
+        Self { own: Arc::new(own), rxgk: None, callback: None }
     }
 
     /// A token of rxgk alone.
     pub(super) fn only_rxgk(token: rxgk::Token, start: UnixTime) -> Self {
         let end = end_of(&token);
-        Self { own: Arc::new(Own { start, end, rxkad: None }), rxgk: Some(Arc::new(token)) }
+        Self { own: Arc::new(Own { start, end, rxkad: None }), rxgk: Some(Arc::new(token)), callback: None }
     }
 
     /// True if there is nothing that a server could be shown.

@@ -431,7 +431,7 @@ impl<'a> Assembly<'a> {
         file.clock = WallClock::system();
         let served = Arc::new(vice::Served(partitions.clone()));
         let file_server = FileServer::new(file, endpoint, served, protection).map_err(failed)?;
-        endpoint.add_service(file_server.service(self.classes.offered_by_file_server(uuid)));
+        endpoint.add_service(file_server.service(self.classes.offered_by(&file_server, uuid)));
 
         let classes = self.classes.clone();
         let registration = Registration { uuid, addresses: self.addresses.clone(), classes };

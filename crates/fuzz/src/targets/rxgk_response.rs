@@ -22,6 +22,7 @@ pub fn facts() -> ConnectionFacts {
         connection: ConnectionId(0x40),
         service: ServiceId(1),
         calls: [CallNumber(1); CHANNELS],
+        peer: ([192, 0, 2, 1], 7001).into(),
         checksum: 0,
     }
 }

@@ -30,6 +30,7 @@ pub fn run(input: &[u8]) -> u64 {
             connection: ConnectionId::of(word(4)),
             service: ServiceId(1),
             calls: [CallNumber(1); CHANNELS],
+            peer: ([192, 0, 2, 1], 7001).into(),
             checksum: 0,
         }
     };

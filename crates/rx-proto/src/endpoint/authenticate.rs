@@ -70,7 +70,7 @@ impl Endpoint {
 
     pub(super) fn handle_challenge(&mut self, now: Instant, index: usize, body: &[u8]) {
         let connection = &mut self.connections[index];
-        let facts = connection.facts();
+        let facts = connection.facts(self.paths[connection.path].peer);
         match connection.security.handle_challenge(&facts, body) {
             Ok(response) => {
                 let path = connection.path;
@@ -89,7 +89,10 @@ impl Endpoint {
         if connection.security.is_authenticated() {
             return;
         }
-        let facts = ConnectionFacts { checksum: header.checksum, ..connection.facts() };
+        let facts = ConnectionFacts {
+            checksum: header.checksum,
+            ..connection.facts(self.paths[connection.path].peer)
+        };
         match connection.security.handle_response(&facts, body) {
             Ok(calls) => {
                 connection.challenging = None;

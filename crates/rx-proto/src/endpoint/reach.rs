@@ -92,6 +92,7 @@ impl Endpoint {
             connection: header.connection,
             service: header.service,
             calls: [CallNumber(0); CHANNELS],
+            peer: from,
             checksum: 0,
         };
         let Some(security) = self.server_security(header.service, header.security).map(|s| s.accept(&facts))

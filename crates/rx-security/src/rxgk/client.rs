@@ -46,10 +46,23 @@ impl Client {
         clock: Clock,
         seed: [u8; 32],
     ) -> impl Fn() -> Box<dyn SecurityClass> + Send + Sync + 'static {
+        Self::factory_with(token, None, clock, seed)
+    }
+
+    /// The same for a cache manager, which adds this to the answer to file servers.
+    pub fn factory_with(
+        token: Token,
+        app_data: Option<Arc<AppData>>,
+        clock: Clock,
+        seed: [u8; 32],
+    ) -> impl Fn() -> Box<dyn SecurityClass> + Send + Sync + 'static {
         let (token, seeds) = (Arc::new(token), Mutex::new(StdRng::from_seed(seed)));
         move || {
             let seed = seeds.lock().unwrap_or_else(PoisonError::into_inner).random();
-            Box::new(Self::new(Arc::clone(&token), Arc::clone(&clock), seed))
+            Box::new(Self {
+                app_data: app_data.clone(),
+                ..Self::new(Arc::clone(&token), Arc::clone(&clock), seed)
+            })
         }
     }
 

@@ -4,6 +4,8 @@ use super::Fault;
 use crate::identity::{Identity, LocalRealms};
 use crate::ticket::{NameRules, name_of_principal};
 
+/// The kind of the name of a file server, in tokens for calling back.
+const KIND_FILE_SERVER: i32 = 0;
 /// The kind of a name that is the one of Kerberos 4.
 const KIND_V4: i32 = 1;
 /// The kind of a name that GSS-API has exported.
@@ -15,6 +17,9 @@ const EXPORTED: &[u8] = b"\x04\x01\x00\x0b\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x
 
 /// What stands between a user's name and the number of a device, in the text for people.
 const DEVICE: &[u8] = b" device ";
+
+/// What stands before a file server's number in the identity of who calls back. No name of AFS has a space.
+pub(super) const FILE_SERVER: &str = "file server ";
 
 /// A name in a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +58,11 @@ impl AuthName {
         name.display.extend_from_slice(DEVICE);
         name.display.extend_from_slice(device.to_string().as_bytes());
         name
+    }
+
+    /// The name of a file server that calls back, by its number at the cache manager.
+    pub(super) fn of_file_server(number: u32) -> Self {
+        Self { kind: KIND_FILE_SERVER, data: number.to_be_bytes().to_vec(), display: Vec::new() }
     }
 
     /// The number of the device that the token was made for; `None` for users who have shown a ticket.
@@ -113,6 +123,16 @@ pub(super) fn identify(
         [name] => name.identity(realms, rules).filter(|who| !who.is_local_superuser()).ok_or(Fault::NotAuth),
         _ => Err(Fault::Inconsistency),
     }
+}
+
+/// The file server whose token for calling back has these names, as text.
+///
+/// # Errors
+/// If they are of anybody else.
+pub(super) fn identify_file_server(names: &[AuthName]) -> Result<String, Fault> {
+    let [AuthName { kind: KIND_FILE_SERVER, data, .. }] = names else { return Err(Fault::NotAuth) };
+    let number = <[u8; 4]>::try_from(&data[..]).map_err(|_| Fault::NotAuth)?;
+    Ok(format!("{FILE_SERVER}{}", u32::from_be_bytes(number)))
 }
 
 #[cfg(test)]

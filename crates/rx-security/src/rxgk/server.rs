@@ -2,7 +2,7 @@
 
 use super::response::{Authenticator, CHALLENGE_LEN, Response, open_authenticator};
 use super::transport::{Limits, OVERHEAD_MAX, Origin, Role, Transport};
-use super::{AppData, AuthName, Content, Dialect, Fault, RxgkTime, names, token};
+use super::{AppData, AuthName, Client, Content, Dialect, Fault, RxgkTime, names, token};
 use crate::Level;
 use crate::identity::LocalRealms;
 use crate::keys::KeySet;
@@ -17,6 +17,7 @@ use rx_proto::packet::Header;
 use rx_proto::security::{ConnectionFacts, SecurityClass, ServerSecurity};
 use rxgen::xdr::Uuid;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use subtle::ConstantTimeEq;
 
@@ -44,7 +45,14 @@ pub struct Server {
     shared: Arc<Shared>,
     dialect: Dialect,
     uuid: Option<Uuid>,
+    callbacks: Option<TellCallback>,
 }
+
+/// Makes the ends of connections by which a client is called back.
+type MakeCallback = Arc<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync>;
+
+/// Told of a client, by its address, and how it is called back.
+type TellCallback = Arc<dyn Fn(SocketAddr, MakeCallback) + Send + Sync>;
 
 /// Looks for newer keys, and has the server take them.
 type LookForKeys = Box<dyn Fn() + Send + Sync>;
@@ -57,6 +65,8 @@ struct Shared {
     look: OnceLock<LookForKeys>,
     refuse_device: OnceLock<RefuseDevice>,
     options: ServerOptions,
+    /// True if callers are file servers that call back, and not users.
+    is_cache_manager: bool,
     clock: Clock,
     /// The source of connections' seeds.
     seeds: Mutex<StdRng>,
@@ -66,14 +76,27 @@ impl Server {
     /// rxgk with these keys. The clock is asked for each packet, since a token may expire between two. The seed is for challenges, and
     /// for what encryption needs of chance.
     pub fn new(dialect: Dialect, keys: KeySet, options: ServerOptions, clock: Clock, seed: [u8; 32]) -> Self {
+        Self::of(dialect, keys, options, false, clock, seed)
+    }
+
+    /// The end of a cache manager, for file servers that call back with tokens of these keys.
+    pub(super) fn of_cache_manager(keys: KeySet, clock: Clock, seed: [u8; 32]) -> Self {
+        Self::of(Dialect::OURS, keys, ServerOptions::of_cell(""), true, clock, seed)
+    }
+
+    fn of(
+        dialect: Dialect,
+        keys: KeySet,
+        options: ServerOptions,
+        is_cache_manager: bool,
+        clock: Clock,
+        seed: [u8; 32],
+    ) -> Self {
         let (keys, look) = (RwLock::new(Arc::new(keys)), OnceLock::new());
         let seeds = Mutex::new(StdRng::from_seed(seed));
         let refuse_device = OnceLock::new();
-        Self {
-            shared: Arc::new(Shared { keys, look, refuse_device, options, clock, seeds }),
-            dialect,
-            uuid: None,
-        }
+        let shared = Shared { keys, look, refuse_device, options, is_cache_manager, clock, seeds };
+        Self { shared: Arc::new(shared), dialect, uuid: None, callbacks: None }
     }
 
     /// The same in a dialect, with the same keys.
@@ -86,6 +109,13 @@ impl Server {
     #[must_use]
     pub fn of_file_server(&self, uuid: Uuid) -> Self {
         Self { uuid: Some(uuid), ..self.clone() }
+    }
+
+    /// The same, and `tell` learns of each client that has shown a token, from which address, and makes the ends of connections to it that it wants
+    /// to be called back by. Only clients with [`Dialect::OURS`] are told of. The endpoint calls it, so it must not use the endpoint.
+    #[must_use]
+    pub fn telling_callbacks(&self, tell: impl Fn(SocketAddr, MakeCallback) + Send + Sync + 'static) -> Self {
+        Self { callbacks: Some(Arc::new(tell)), ..self.clone() }
     }
 
     /// Takes other keys from now on; connections that stand go on.
@@ -213,16 +243,27 @@ impl End {
         if level < options.min_level {
             return Err(Fault::BadLevel);
         }
+        let mut callback = None;
         if !authenticator.app_data.is_empty() {
             let data = AppData::parse(dialect, authenticator.app_data)?;
             if self.server.uuid.is_some_and(|uuid| uuid != data.server) {
                 return Err(Fault::SealedIncon);
             }
+            callback = data.callback.filter(|_| dialect == Dialect::OURS);
         }
-        let identity = names::identify(&content.names, &options.realms, options.names)?.to_string();
+        let identity = match self.server.shared.is_cache_manager {
+            true => names::identify_file_server(&content.names)?,
+            false => names::identify(&content.names, &options.realms, options.names)?.to_string(),
+        };
         let device = content.names.first().and_then(AuthName::device);
         if self.server.refuses(device) {
             return Err(Fault::Expired);
+        }
+        if let Some((tell, token)) = self.server.callbacks.as_ref().zip(callback.and_then(|it| it.to_token()))
+        {
+            let shared = &self.server.shared;
+            let seed = shared.seeds.lock().unwrap_or_else(PoisonError::into_inner).random();
+            tell(facts.peer, Arc::new(Client::factory(token, Arc::clone(&shared.clock), seed)));
         }
         let not_refused = self.now();
         let limits = Limits::of(dialect, lifetime, bytelife);

@@ -48,6 +48,7 @@ fn facts() -> ConnectionFacts {
         connection: ConnectionId(0x40),
         service: ServiceId(1),
         calls: [3, 0, 9, 0].map(CallNumber),
+        peer: ([192, 0, 2, 1], 7001).into(),
         checksum: 0,
     }
 }

@@ -19,8 +19,8 @@ const NAMES_MAX: usize = 64;
 const SECRET_MAX: usize = 64;
 
 /// How long a transport key of our own tokens is used, in seconds, and for how many bytes, as a power of two: what OpenAFS has.
-const LIFETIME: u32 = 36_000;
-const BYTELIFE: u32 = 30;
+pub(super) const LIFETIME: u32 = 36_000;
+pub(super) const BYTELIFE: u32 = 30;
 
 /// In place of a server, the question for a token of the dialect that Linux has, which is good at all servers of the cell (rxgk notes 7.2).
 pub const FOR_LINUX: Uuid = Uuid {
@@ -226,7 +226,7 @@ impl Token {
     }
 }
 
-fn random(kind: EncType, rng: &mut impl CryptoRng) -> Result<Secret, MakeError> {
+pub(super) fn random(kind: EncType, rng: &mut impl CryptoRng) -> Result<Secret, MakeError> {
     let mut bytes = Zeroizing::new(vec![0; kind.key_len().ok_or(MakeError::NoEnctype(kind))?]);
     rng.fill_bytes(&mut bytes);
     Secret::new(kind, &bytes).ok_or(MakeError::NoEnctype(kind))

@@ -222,6 +222,7 @@ fn facts() -> ConnectionFacts {
         connection: ConnectionId(0x40),
         service: ServiceId(1),
         calls,
+        peer: ([192, 0, 2, 1], 7001).into(),
         checksum: 0,
     }
 }
