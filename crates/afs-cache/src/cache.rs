@@ -334,6 +334,15 @@ impl Cache {
         self.inner.shared.forget(|found| found == key, true)
     }
 
+    /// Gives a file, which nobody has open, another key: by that one it is known from now on. If there is one of that key already, the file is let go.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn rename(&self, from: FileKey, to: FileKey) -> Result<(), CacheError> {
+        self.inner.shared.rename(from, to)
+    }
+
     /// Lets go of files that are neither dirty nor open.
     ///
     /// # Errors

@@ -103,6 +103,25 @@ impl Shared {
         Ok(Some(file))
     }
 
+    pub(super) fn rename(&self, from: FileKey, to: FileKey) -> Result<(), CacheError> {
+        let mut ended = Vec::new();
+        let mut index = lock(&self.index);
+        let row = self.store.get(&records::file(from)).map_err(CacheError::store(&self.folder))?;
+        let row = row.and_then(|row| records::file_row(&records::file(from), &row));
+        let is_open = index.files.get(&from).is_none_or(|entry| entry.open.strong_count() > 0);
+        let Some(row) = row.filter(|_| !is_open && !index.files.contains_key(&to)) else {
+            return self.forget_one(&mut index, from, &mut ended);
+        };
+        let mut batch = Batch::default();
+        batch.delete(records::file(from));
+        records::put(&mut batch, records::file(to), row.encode());
+        self.commit(batch)?;
+        if let Some(entry) = index.files.remove(&from) {
+            index.files.insert(to, entry);
+        }
+        Ok(())
+    }
+
     /// Makes a file known as open.
     pub(super) fn enter(
         self: &Arc<Self>,

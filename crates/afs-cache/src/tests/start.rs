@@ -202,3 +202,25 @@ fn files_have_no_times_of_access() {
     file.confirm(0..length);
     assert!(ioctl_getflags(&*file.backing().unwrap()).unwrap().contains(IFlags::NOATIME));
 }
+
+#[test]
+fn a_file_that_gets_another_key_is_there_by_that_one_after_the_next_start_too() {
+    let folder = Folder::new("renamed");
+    let cache = Cache::open(&folder, config()).unwrap();
+    for (vnode, text) in [(2, b"one"), (4, b"two")] {
+        let file = current(&cache, key(vnode), 5, 3).unwrap();
+        file.fill(0, text).unwrap();
+        file.confirm(0..3);
+    }
+    drop(cache);
+    let cache = Cache::open(&folder, config()).unwrap();
+    cache.rename(key(2), key(6)).unwrap();
+    cache.rename(key(6), key(4)).unwrap();
+    assert!(cache.held(key(2)).unwrap().is_none() && cache.held(key(6)).unwrap().is_none());
+    cache.rename(key(4), key(8)).unwrap();
+    drop(cache);
+    let cache = Cache::open(&folder, config()).unwrap();
+    let mut out = [0; 3];
+    assert_eq!(cache.held(key(8)).unwrap().unwrap().read_at(0, &mut out).unwrap().unwrap(), 3);
+    assert_eq!((&out, cache.usage().files), (b"two", 1), "the one that was there stays");
+}

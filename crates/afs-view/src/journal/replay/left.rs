@@ -133,12 +133,15 @@ impl Replay {
                     let real = LocalFid { vnode: VnodeNumber(real.vnode), unique: Uniquifier(real.unique) };
                     self.vnodes.local_ids.restore(fid, Some(real));
                 }
-                Some(_) => unused.push(key),
+                // It is known by the server's number from now on.
+                Some(_) => {
+                    cache
+                        .rename(key, FileKey { vnode: real.vnode, unique: real.unique, ..key })
+                        .map_err(local)?;
+                    unused.push(key);
+                }
                 None => later.real.push((key, real)),
             }
-        }
-        for &key in &unused {
-            cache.forget(key).map_err(local)?;
         }
         cache.forget_real_ids(&unused).map_err(local)?;
         let mut concern_none = Vec::new();
