@@ -175,3 +175,42 @@ fn what_others_have_changed_meanwhile_is_listed_shown_restored_and_dropped() {
     }
     assert!(one.process.stop().success() && two.process.stop().success() && cell.servers.stop().success());
 }
+
+#[test]
+fn a_mount_that_starts_without_its_servers_shows_what_it_showed_and_takes_changes() {
+    require!(can_mount());
+    let mut cell = Cell::new("train");
+    let always = ["--write-behind", "always"];
+    let one = Mounted::new(&cell, "one", &always);
+    let dir = one.here.join("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("file"), b"text").unwrap();
+    std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
+    one.said(&["fs", "flush", "-wait", &shown(&dir)]);
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&dir), ["file", "link"]);
+    assert_eq!(fs::read(dir.join("link")).unwrap(), b"text");
+    assert!(one.process.stop().success());
+    cell.servers.kill();
+    let mut one = Mounted::new(&cell, "one", &always);
+    assert_eq!(fs::read(dir.join("link")).unwrap(), b"text");
+    assert_eq!(names(&dir), ["file", "link"]);
+    fs::write(dir.join("new"), b"made without the servers").unwrap();
+    fs::remove_file(dir.join("link")).unwrap();
+    one.process.kill();
+    let one = Mounted::new(&cell, "one", &always);
+    assert_eq!(fs::read(dir.join("new")).unwrap(), b"made without the servers");
+    assert_eq!(names(&dir), ["file", "new"]);
+    cell.restart();
+    let two = Mounted::new(&cell, "two", &[]);
+    let there = two.here.join("dir");
+    until!(names(&there) == ["file", "new"], "{:?}: {}", names(&there), cell.log("one"));
+    until!(fs::read(there.join("new")).unwrap() == b"made without the servers", "{}", cell.log("one"));
+    assert!(one.process.stop().success() && two.process.stop().success() && cell.servers.stop().success());
+}

@@ -3,12 +3,13 @@
 
 use crate::changes::{Change, NewKind, Place, What};
 use crate::conflict::{self, Conflict};
+use crate::known::{KnownSite, KnownVnode, KnownVolume};
 use crate::records::{self, FileRow, Writer};
 use crate::{CellNumber, FileKey};
 use std::fmt::Debug;
 
 /// The kinds of rows.
-pub const KINDS: u8 = 4;
+pub const KINDS: u8 = 6;
 
 /// Reads a row of a kind (the remainder by [`KINDS`]), without its checksum. Returns what it is: 0 if it is none.
 pub fn row(kind: u8, bytes: &[u8]) -> u8 {
@@ -47,6 +48,20 @@ pub fn row(kind: u8, bytes: &[u8]) -> u8 {
                 Some(What::Set { .. }) => 7,
                 Some(What::Sync { .. }) => 8,
             }
+        }
+        4 => {
+            let known = KnownVolume::decode(bytes).ok();
+            let known = same(known, |known| KnownVolume::decode(&known.encode()).ok());
+            known.map_or(0, |known| 1 + u8::try_from(known.sites.len()).unwrap_or(u8::MAX - 1))
+        }
+        5 => {
+            let known = KnownVnode::decode(bytes).ok();
+            let known = same(known, |known| KnownVnode::decode(&known.encode()).ok());
+            known.map_or(0, |known| {
+                let has = [known.parent.is_some(), known.link.is_some(), known.pages.is_some()];
+                has.into_iter().fold(1, |all, has| 2 * all + u8::from(has))
+                    + 16 * known.rights.len().min(8) as u8
+            })
         }
         _ => {
             let again = |pieces: &Vec<_>| records::decode_pieces(&records::data_row(pieces));
@@ -101,8 +116,30 @@ pub fn samples() -> Vec<(u8, Vec<u8>)> {
         why: "somebody else has changed it".into(),
     };
     let data = records::data_row(&[(0, b"text".to_vec()), (4096, vec![7; 20])]);
+    let site = |uuid| KnownSite {
+        uuid,
+        flags: 1,
+        addresses: vec![([192, 0, 2, 1], 7000), ([198, 51, 100, 1], 7000)],
+    };
+    let volume = KnownVolume {
+        name: "user.alice".into(),
+        ids: [2, 3, 0],
+        flags: 0x3000,
+        sites: vec![site(Some([7; 16])), site(None)],
+        noted: 1_700_000_000,
+        age: 60,
+    };
+    let vnode = KnownVnode {
+        status: vec![1; 84],
+        parent: Some((1, 1)),
+        link: Some(b"target".to_vec()),
+        pages: Some(vec![0; 64]),
+        rights: vec![(writer.clone(), 7), (Writer::new(0, "".into()), 1)],
+    };
+    let least = KnownVnode { status: vec![1; 84], parent: None, link: None, pages: None, rights: Vec::new() };
+    let known = [(4, volume.encode()), (5, vnode.encode()), (5, least.encode())];
     let rows = [(0, file.encode()), (0, FileRow::default().encode()), (1, aside.encode()), (3, data)];
-    rows.into_iter().chain(changes).collect()
+    rows.into_iter().chain(known).chain(changes).collect()
 }
 
 #[cfg(test)]
@@ -119,7 +156,8 @@ mod tests {
                     changed[at] = value;
                     row(kind, &changed);
                 }
-                assert!(kind == 3 || row(kind, &sample[..at]) == 0, "kind {kind} cut off at {at}");
+                // Those that are lists to their end may be cut off between two entries.
+                assert!(kind >= 3 || row(kind, &sample[..at]) == 0, "kind {kind} cut off at {at}");
             }
         }
     }

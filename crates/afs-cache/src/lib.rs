@@ -22,7 +22,7 @@
 //!   docs/decisions/0005-slots-for-small-files.md has the reasons.
 //! - What a loss of power leaves of what was closed with write-behind: `src/file/promise.rs`, `src/cache/logged.rs`.
 //! - Changes of names and attributes that no server has yet: `src/changes.rs`. What is set for directories and volumes: `src/settings.rs`.
-//! - What users have pinned: `src/pins.rs`.
+//!   What users have pinned: `src/pins.rs`. What a start without servers shows: `src/known.rs`.
 //! - What a full cache removes: `src/cache/eviction.rs`. What a start finds: `src/cache/start.rs`.
 //! - Tests: `src/tests.rs`, and `src/tests/damage.rs` for what damage does.
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod conflict;
 mod error;
 mod file;
 pub mod fuzzing;
+mod known;
 mod memory;
 mod pins;
 pub mod ranges;
@@ -46,6 +47,7 @@ pub use changes::{Change, NewKind, Place, RealId, What};
 pub use conflict::Conflict;
 pub use error::CacheError;
 pub use file::{AtOnce, CacheFile, Dirty, EXTENT};
+pub use known::{Known, KnownSite, KnownVnode, KnownVolume};
 pub use memory::MemoryDisk;
 pub use pins::Pin;
 pub use records::{SentStore, Writer};
@@ -54,7 +56,7 @@ pub use records::{SentStore, Writer};
 mod tests;
 
 /// The format of the folder: what we write, and the newest that we read.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 /// The oldest that we read: it has no slots, each file is by itself.
 const READS_FROM: u32 = 2;
 

@@ -13,6 +13,7 @@
 //! | 8, [`FileKey`] of a directory, or with zeros behind the volume | what is set for it, see `settings` |
 //! | 9, number of a cached file, number of the row | data of what is dirty of it ([`crate::cache::logged`]) |
 //! | 10, [`FileKey`], number of a local user | [`crate::Pin`] |
+//! | 11, [`FileKey`], or with zeros behind the volume | what was known of it, see `known` |
 //!
 //! Each row ends with a checksum of its key and of what is before: a row that a disk has changed must not pass for one that says
 //! which bytes are whose.
@@ -36,6 +37,7 @@ mod table {
     pub(super) const SETTING: u8 = 8;
     pub(super) const LOGGED: u8 = 9;
     pub(super) const PIN: u8 = 10;
+    pub(super) const KNOWN: u8 = 11;
 }
 
 /// Ranges of what is there that a row has at most: the longest count, as what is not in the row is only fetched again
@@ -301,6 +303,21 @@ pub(crate) fn pins() -> Vec<u8> {
 pub(crate) fn pin_of(key: &Key) -> Option<(FileKey, u32)> {
     let (file, user) = key.0.split_last_chunk()?;
     Some((file_of(&Key(file.to_vec()))?, u32::from_be_bytes(*user)))
+}
+
+/// The key of what was known of a vnode or a volume.
+pub(crate) fn known(key: FileKey) -> Key {
+    of_file(table::KNOWN, key)
+}
+
+/// The prefix of these keys: of those of a volume, or of all.
+pub(crate) fn all_known(volume: Option<(CellNumber, u32)>) -> Vec<u8> {
+    let mut prefix = vec![table::KNOWN];
+    if let Some((cell, volume)) = volume {
+        prefix.extend_from_slice(&cell.0.to_be_bytes());
+        prefix.extend_from_slice(&volume.to_be_bytes());
+    }
+    prefix
 }
 
 fn of_file(table: u8, key: FileKey) -> Key {

@@ -91,12 +91,15 @@ impl Client {
         let inner = Arc::new(assemble(runtime, config, endpoint, seed)?);
         let client = Self { inner };
         client.inner.callbacks.offer();
+        client.inner.files.load_settings().await?;
+        let earlier = client.inner.files.load_known().await?;
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.mount_points.set_root(root);
-        client.inner.files.load_settings().await?;
         client.inner.changes.replay.load().await?;
+        client.inner.files.restore_known(earlier).await?;
         client.inner.files.store_left();
         client.inner.pins.load()?;
+        client.inner.runtime.spawn(Box::pin(Files::keep_on(Arc::downgrade(&client.inner.files))));
         client.inner.liveness.keep_in_touch();
         let inner = &client.inner;
         let (detector, closing) = (Arc::downgrade(&inner.suspended), inner.closing.clone());
@@ -115,6 +118,9 @@ impl Client {
         // What is left is in the cache, and is for the next start.
         let stored = join(inner.changes.replay.journal.settle_all(), inner.files.store_all());
         wait::within(&inner.runtime, STORE_MAX, stored).await;
+        if let Err(error) = inner.files.keep_known(true).await {
+            tracing::warn!(%error, "what is known is not kept for the next start");
+        }
         wait::within(&inner.runtime, GOODBYE_MAX, inner.locks.release_all()).await;
         // From here on, the client asks servers nothing more, not even to prefetch. A server would take the caller for a new client, and
         // later wait in vain for the client's answer.

@@ -14,6 +14,8 @@ mod names_left;
 mod names_random;
 mod names_two;
 mod offline;
+mod offline_clock;
+mod offline_start;
 mod outages;
 mod pin;
 mod power_cuts;

@@ -35,6 +35,15 @@ pub struct Cell {
     pub(crate) until: Option<Instant>,
 }
 
+impl Cell {
+    /// True if none of its database servers answers, as far as is known. Of a cell of the DNS, which may have others by now, that is not known.
+    pub(crate) fn is_away(&self) -> bool {
+        let mut servers = self.location_servers.iter();
+        let is_known = self.until.is_none() && servers.len() > 0;
+        is_known && servers.all(|server| server.down_since().is_some())
+    }
+}
+
 /// The cells; a number stays a cell's.
 #[derive(Debug)]
 pub struct Cells {

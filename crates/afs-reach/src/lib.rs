@@ -11,13 +11,13 @@
 //!
 //! - What a failed call leads to: the table in `crates/afs-failover/src/verdict.rs`; [`remote`] follows it. The errors: [`error`].
 //! - Which cells there are: [`cells`]. What the DNS is asked: [`dns`]. Tests: `crates/afs-client/tests/dns.rs`.
-//! - Where a volume is: [`location`]. What is known of a volume as a whole: [`volumes`].
+//! - Where a volume is: [`location`]; over a restart: [`location::place`](location::Place). What is known of a volume as a whole: [`volumes`].
 //! - Which server is asked next: [`table`], [`ranking`] (how far a server is), [`releases`] (which release of a volume is read),
 //!   [`liveness`] (which servers are down), [`waiting`] (how many operations wait for them). Tests:
 //!   `crates/afs-client/tests/{outages,replicas}.rs`, `crates/afs-client/tests/whole_cell/`.
 //! - Which security class a file server is called with: [`offers`]. Whether a call is a file server's: [`callbacks`].
 //! - How tokens come, go and end: [`users`], `src/users/changes.rs`, `src/users/ends.rs`; over a restart: [`users::kept`],
-//!   `crates/afs-client/src/client/kept.rs`. Which PAGs there are: [`pags`], docs/decisions/0007-pags.md.
+//!   `crates/afs-client/src/client/kept.rs`; as whom they were known in an earlier run: `src/users/earlier.rs`. Which PAGs there are: [`pags`], docs/decisions/0007-pags.md.
 //! - How a device gets a token by its key: [`join`]; as whom its user calls: `src/users/device.rs`, `crates/afs-client/src/client/device.rs`.
 //! - What fids, users and PAGs are: [`fid`].
 

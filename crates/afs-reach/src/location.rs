@@ -1,6 +1,9 @@
 //! The locations of volumes: what the VLDB says, kept until it is old or a server says that it is wrong (VLDB notes 3).
 //!
-//! [`Locations`] decides what is asked and what is kept; how database servers are asked is left to [`Vldb`].
+//! [`Locations`] decides what is asked and what is kept; how database servers are asked is left to [`Vldb`] (`location/asking.rs`). What of it outlasts the client: [`place`].
+
+mod asking;
+mod place;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,21 +16,19 @@ use std::time::Duration;
 use afs_wire::Uuid;
 use afs_wire::abort;
 use afs_wire::ids::{HostAddr, VolumeId, VolumeType};
-use afs_wire::vl::{
-    AddrMask, EntryFlags, GetAddrsU, GetEntryByNameN, GetEntryByNameU, ListAddrByAttributes, NvldbEntry,
-    SiteFlags, UvldbEntry, Vl, VlName,
-};
+use afs_wire::vl::{EntryFlags, NvldbEntry, SiteFlags, UvldbEntry, VlName};
 use lru::LruCache;
 use rx::Runtime;
 use rx_proto::time::Instant;
-use rxgen::{Abort, Rpc};
+use rxgen::Abort;
 
 use crate::cells::Cell;
 use crate::error::Error;
 use crate::fid::CellIndex;
-use crate::remote::{Asked, Calls, Failure, QUICK_ANSWER_TIMEOUT, call_once};
+use crate::remote::Failure;
 use crate::table::{Server, ServerKind, Servers};
-use crate::users::Purpose;
+
+pub use place::{Place, PlaceSite};
 
 /// The time for which an entry is used without asking again. A volume that moves is found at once by what its old server says; this is
 /// for replicas that are added.
@@ -323,7 +324,11 @@ impl Locations {
     ) -> Result<Arc<VolumeEntry>, Error> {
         let now = self.runtime.now();
         let has_it = |entry: &VolumeEntry| wanted.is_none_or(|kind| entry.id_of(kind).is_some());
-        let known = self.known_name(now, cell.index, name);
+        // While all database servers are away, an old entry does as well.
+        let known = match cell.is_away() {
+            true => self.last_known_name(cell.index, name),
+            false => self.known_name(now, cell.index, name),
+        };
         let suffixed = match wanted {
             Some(VolumeType::BACKUP) => format!("{name}.backup"),
             _ => format!("{name}.readonly"),
@@ -361,7 +366,8 @@ impl Locations {
         volume: VolumeId,
     ) -> Result<Arc<VolumeEntry>, Error> {
         let known = self.known(cell.index, volume);
-        if let Some(entry) = known.as_ref().filter(|entry| self.runtime.now() < entry.until) {
+        let counts = |entry: &&Arc<VolumeEntry>| self.runtime.now() < entry.until || cell.is_away();
+        if let Some(entry) = known.as_ref().filter(counts) {
             return Ok(Arc::clone(entry));
         }
         match self.ask_for_volume(vldb, cell, &volume.0.to_string()).await {
@@ -538,58 +544,6 @@ impl Locations {
 
     fn file_socket(&self, address: HostAddr) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(address.ip()), self.file_port)
-    }
-}
-
-impl Calls {
-    /// Asks a cell's database servers, whichever answers.
-    async fn ask_location<R: Rpc>(&self, cell: &Cell, args: R) -> Result<R::Reply, Failure> {
-        let refreshed = self.dns.refreshed(cell).await;
-        let cell = refreshed.as_deref().unwrap_or(cell);
-        let asked = Asked::Servers(&cell.location_servers);
-        loop {
-            let who = self.users.anybody_with_rxgk(cell.index);
-            let asking = self.ask(asked, who, Purpose::Read, |attempt| {
-                let peer = self.connections.showing::<Vl>(attempt.socket, who, attempt.shown.as_ref());
-                let args = &args;
-                async move { call_once(&peer, args, QUICK_ANSWER_TIMEOUT).await }
-            });
-            match asking.await {
-                // It is the token of somebody else, perhaps: the next who has a good one is asked as, and nobody in the end.
-                Err(failure) if failure.is_of_token() => {}
-                answer => return answer.map(|(reply, _)| reply),
-            }
-        }
-    }
-}
-
-impl Vldb for Calls {
-    fn entry<'a>(&'a self, cell: &'a Cell, name: VlName) -> Asking<'a, UvldbEntry> {
-        Box::pin(
-            async move { self.ask_location(cell, GetEntryByNameU { name }).await.map(|reply| reply.entry) },
-        )
-    }
-
-    fn entry_without_uuids<'a>(&'a self, cell: &'a Cell, name: VlName) -> Asking<'a, NvldbEntry> {
-        Box::pin(
-            async move { self.ask_location(cell, GetEntryByNameN { name }).await.map(|reply| reply.entry) },
-        )
-    }
-
-    fn addresses<'a>(&'a self, cell: &'a Cell, uuid: Uuid) -> Asking<'a, Vec<HostAddr>> {
-        let by =
-            ListAddrByAttributes { mask: AddrMask::UUID, ipaddr: HostAddr(0), index: 0, spare1: 0, uuid };
-        Box::pin(
-            async move { self.ask_location(cell, GetAddrsU { by }).await.map(|reply| reply.addrs.to_vec()) },
-        )
-    }
-
-    fn note_host(&self, addresses: &[IpAddr]) {
-        self.connections.endpoint().know_host(addresses);
-    }
-
-    fn note_read_only(&self, cell: CellIndex, volume: VolumeId) {
-        self.volumes.get_or_add(cell, volume).set_read_only(true);
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Server {
     pub kind: ServerKind,
     /// The cell that it is of.
     pub cell: CellIndex,
+    /// Its id, if it has one.
+    pub(crate) uuid: Option<Uuid>,
     /// Its addresses, the best first.
     addresses: RwLock<Vec<Arc<Address>>>,
     ranks: Arc<Ranks>,
@@ -346,6 +348,7 @@ impl Servers {
             id,
             kind,
             cell,
+            uuid,
             addresses: RwLock::new(sockets.iter().map(|&socket| self.ranks.address(kind, socket)).collect()),
             ranks: Arc::clone(&self.ranks),
             resets: AtomicU64::new(0),

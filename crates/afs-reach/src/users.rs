@@ -5,10 +5,11 @@
 //! `IdentityIndex` names an identity in a cell. All anonymous users share `IdentityIndex::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one. How tokens come and
 //! go is in `changes`, a device's in `device`, how they end in `ends`, how they outlive the client in `kept`, and who their owners are to servers in
-//! `number`.
+//! `number`. Who was known in an earlier run: `earlier`.
 
 mod changes;
 mod device;
+mod earlier;
 mod ends;
 pub mod kept;
 mod number;
@@ -214,6 +215,8 @@ struct Identities {
     logins: HashMap<IdentityIndex, Arc<Login>>,
     /// The persons of a cell whose last token a user has thrown away: what the user has written as them does not wait for another one.
     left: LruCache<(u32, CellIndex, Arc<str>), ()>,
+    /// The numbers of persons of an earlier run: see `earlier`.
+    earlier: HashMap<(u32, CellIndex, Arc<str>), IdentityIndex>,
     /// The newest number, which is never given to another identity.
     last: u32,
 }
@@ -285,7 +288,7 @@ impl Users {
         let [is_watched, is_level_told] = [false; 2].map(AtomicBool::new);
         let (look, level) = (Arc::default(), RwLock::new(level));
         let (who, logins, left) = (HashMap::new(), HashMap::new(), LruCache::new(LEFT_MAX));
-        let identities = RwLock::new(Identities { who, logins, left, last: 0 });
+        let identities = RwLock::new(Identities { who, logins, left, earlier: HashMap::new(), last: 0 });
         let (changed, kept, why_not_kept) = Default::default();
         Self { runtime, is_watched, look, level, is_level_told, changed, identities, kept, why_not_kept }
     }

@@ -24,6 +24,7 @@
 //! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`, after a close that does not wait: [`data::write_behind`]; where that is so: [`data::store_behind`]; what `fsync` means then: [`mod@data::fsync`]; how they travel: [`data::streams`]. Locks:
 //!   [`data::locks`]; `crates/afs-client/tests/locks.rs`.
 //! - What counts without the server: `src/vnodes/vnode/offline.rs`; what is pinned: [`pins`], `crates/afs-client/tests/pin.rs`.
+//! - What a start without servers shows: [`data::known`], `src/vnodes/vnode/earlier.rs`. Tests: `crates/afs-client/tests/offline_start.rs`.
 //! - Who is told of a change, and who waits for that: [`events`].
 
 #![forbid(unsafe_code)]

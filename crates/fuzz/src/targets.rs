@@ -50,7 +50,7 @@ targets! {
     rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
     volume_rows "rows of every kind, and records of the log, as a disk may have them";
-    cache_rows "rows of files, of changes and of data, as the disk of a client's cache may have them";
+    cache_rows "rows of files, of changes, of data and of what was known, as the disk of a client's cache may have them";
     volume_directory "pages of a directory, read, searched and changed";
     volume_dump "dumps of volumes, which come in pieces";
     database_files "vldb.DB0 and prdb.DB0 with changes in them";

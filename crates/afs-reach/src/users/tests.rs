@@ -333,3 +333,23 @@ async fn a_devices_user_neither_reads_nor_changes_anything_while_there_is_no_tok
     assert!(!users.renew_by_device(who, token()), "the user has thrown it away");
     assert_eq!(both(), [Ok(0), Err(NotShown::Ended)], "who has none is nobody");
 }
+
+#[tokio::test]
+async fn a_person_of_an_earlier_run_is_the_same_user_of_this_machine_with_the_same_name() {
+    let users = users();
+    let earlier = users.earlier_person(CELL.0, 1, "alice".into());
+    assert_eq!(users.earlier_person(CELL.0, 1, "alice".into()), earlier);
+    assert_eq!(users.earlier_person(CELL.0, 1, Arc::default()), IdentityIndex::NOBODY);
+    assert_eq!(users.persons(earlier), [(1, "alice".into())], "before anybody is it");
+    let token = token_of(&users, "alice");
+    let sessions = [User::of(1), User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(7)) }];
+    for user in sessions.into_iter().chain([User::of(2)]) {
+        users.log_in(user, CELL, holder("alice"), token.clone(), false);
+    }
+    users.log_in(User::of(3), CELL, holder("bob"), token, false);
+    let as_earlier = |user| users.as_earlier(users.who(user, CELL.0));
+    assert_eq!(sessions.map(as_earlier), [Some(earlier); 2], "in each session");
+    assert_eq!([User::of(2), User::of(3), User::of(4)].map(as_earlier), [None; 3]);
+    assert_eq!(users.persons(users.who(User::of(1), CELL.0)), [(1, "alice".into())]);
+    assert_eq!(users.persons(IdentityIndex::NOBODY), [(0, Arc::default())]);
+}

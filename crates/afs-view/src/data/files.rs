@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use crate::data::fetch::{Fetching, ServerPace};
 use crate::data::fsync::Recorder;
+use crate::data::known::Written;
 use crate::data::open_files::OpenFiles;
 use crate::data::room::Rooms;
 use crate::data::streams::Streams;
@@ -66,6 +67,8 @@ pub struct Files {
     pub(super) open_files: Arc<OpenFiles>,
     pub(super) behind: Behind,
     pub(super) rooms: Rooms,
+    /// What is written of what is known, for the next run.
+    pub(super) known: tokio::sync::Mutex<Written>,
     /// What was changed here of names.
     pub(super) journal: Arc<Journal>,
     /// Weak, as it has this.
@@ -157,6 +160,7 @@ impl Files {
             open_files,
             behind: Behind::new(write_behind),
             rooms: Rooms::default(),
+            known: tokio::sync::Mutex::default(),
             journal,
             recorder,
             put_aside: Mutex::default(),
@@ -371,6 +375,16 @@ impl FileData {
         self.is_removed.store(is_removed, Ordering::Release);
     }
 
+    /// True if what the last run has left of it is to be compared with what the server has before anybody sees it. As long as the server is away,
+    /// it is enough that it is based on what was known last: before it is stored, it is compared all the same.
+    pub(super) fn is_unsettled(&self) -> bool {
+        let is_based_on_known = || {
+            let status = self.vnode.offline_status(self.files.upgrade()?.now())?;
+            self.change(|file| file.version() == status.data_version.0)
+        };
+        self.is_unsettled.load(Ordering::Acquire) && is_based_on_known() != Some(true)
+    }
+
     /// The code by which it is fetched and stored.
     ///
     /// # Errors
@@ -402,7 +416,7 @@ impl FileData {
         let files = self.files()?;
         let fid = self.vnode.fid;
         for _ in 0..REFRESHES_MAX {
-            if self.is_unsettled.load(Ordering::Acquire) {
+            if self.is_unsettled() {
                 match guard {
                     Some(_) => self.settle_locked(&files, user).await?,
                     None => self.settle(user).await?,
@@ -469,7 +483,7 @@ impl FileData {
     ///
     /// The cache's.
     pub(crate) fn adopt_known(&self, files: &Files, user: User) -> Result<(), Error> {
-        if self.is_unsettled.load(Ordering::Acquire) {
+        if self.is_unsettled() {
             return Ok(());
         }
         let who = files.users.who(user, self.vnode.fid.cell);
@@ -508,7 +522,7 @@ impl FileData {
 
 impl LocalData for FileData {
     fn unstored(&self) -> Option<Unstored> {
-        if self.is_unsettled.load(Ordering::Acquire) {
+        if self.is_unsettled() {
             return None;
         }
         let length = self.change(|file| file.is_dirty().then(|| file.length())).flatten()?;

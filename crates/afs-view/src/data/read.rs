@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use afs_cache::{AtOnce, CacheFile};
 use afs_wire::ids::DataVersion;
@@ -98,7 +97,7 @@ impl OpenFile {
     /// True if the copy may be read without asking the server: it is what the server has by its promise, or it is
     /// dirty.
     pub(crate) fn is_current(&self, file: &CacheFile) -> bool {
-        if self.data.is_unsettled.load(Ordering::Acquire) {
+        if self.data.is_unsettled() {
             return false;
         }
         if self.data.is_removed() {

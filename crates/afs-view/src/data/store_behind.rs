@@ -196,6 +196,7 @@ impl Files {
         self.vnodes.volumes.get_or_add(cell, volume).set_offline_max(offline_max);
         if is_on {
             self.cache.sync_each_second();
+            self.vnodes.begin_keeping();
         }
     }
 

@@ -52,9 +52,9 @@ impl OpenFile {
                 return done;
             }
             let is_outdated = data.change(|file| self.is_outdated(file)).unwrap_or(true);
-            if is_outdated || data.is_unsettled.load(Ordering::Acquire) {
+            if is_outdated || data.is_unsettled() {
                 data.refresh(self.user()).await?;
-                if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
+                if data.current().is_none() || data.is_unsettled() {
                     return Err(Error::Gone { fid: self.fid() });
                 }
                 continue;
@@ -156,7 +156,7 @@ impl OpenFile {
         write: impl FnOnce(&CacheFile, &Writer) -> Result<T, CacheError>,
     ) -> Option<Result<T, Error>> {
         let data = &self.data;
-        if data.is_unsettled.load(Ordering::Acquire) {
+        if data.is_unsettled() {
             return None;
         }
         let files = self.files();

@@ -126,7 +126,7 @@ impl OpenFile {
 impl FileData {
     /// True if a close need not wait for the store of what was written.
     pub(super) fn may_wait(&self, files: &Files, user: User) -> bool {
-        if self.is_unsettled.load(Ordering::Acquire) || self.is_removed() {
+        if self.is_unsettled() || self.is_removed() {
             return false;
         }
         let Some(file) = self.current() else { return false };

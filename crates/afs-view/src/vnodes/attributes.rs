@@ -81,7 +81,9 @@ impl Statuses {
     pub(crate) fn known(&self, vnode: &Vnode, who: IdentityIndex) -> Option<Known> {
         let now = self.now();
         let known = vnode.known(now, who)?;
-        let rights = known.rights.filter(|_| !self.users.shows_ended(who) || vnode.is_offline(now));
+        let earlier = || vnode.known(now, self.users.as_earlier(who)?)?.rights;
+        let rights =
+            known.rights.or_else(earlier).filter(|_| !self.users.shows_ended(who) || vnode.is_offline(now));
         Some(Known { rights, ..known })
     }
 

@@ -10,8 +10,9 @@ use afs_wire::ids::{LocalFid, VolumeId};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus};
 use rx_proto::time::Instant;
 
+use crate::vnodes::keeping::Keeping;
 use crate::vnodes::local_ids::LocalIds;
-use crate::vnodes::vnode::{Cause, Pages, Snapshot, Vnode};
+use crate::vnodes::vnode::{Cause, Earlier, Pages, Sites, Snapshot, Vnode};
 use afs_reach::fid::{CellIndex, Fid};
 use afs_reach::table::Responder;
 use afs_reach::users::IdentityIndex;
@@ -42,6 +43,8 @@ pub struct Vnodes {
     pub volumes: Arc<Volumes>,
     /// The numbers of those that were made here.
     pub local_ids: LocalIds,
+    /// Those that have changed since they were kept for the next run.
+    pub(crate) keeping: Arc<Keeping>,
     limit_per_shard: usize,
     /// Most bytes of pages.
     page_limit: usize,
@@ -55,6 +58,7 @@ impl Vnodes {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             volumes: Arc::new(Volumes::new(offline_max)),
             local_ids: LocalIds::default(),
+            keeping: Arc::new(Keeping::new(!offline_max.is_zero())),
             limit_per_shard: (entries / SHARDS).max(16),
             page_limit: page_bytes,
             kept_pages: Mutex::default(),
@@ -90,7 +94,7 @@ impl Vnodes {
             return Arc::clone(vnode);
         }
         self.make_room(&mut shard);
-        let vnode = Arc::new(Vnode::new(fid, volume));
+        let vnode = Arc::new(Vnode::new(fid, volume, Arc::clone(&self.keeping)));
         shard.map.insert(fid, Arc::clone(&vnode));
         shard.queue.push_back(fid);
         vnode
@@ -110,8 +114,35 @@ impl Vnodes {
             if is_held || is_used || is_kept {
                 shard.queue.push_back(fid);
             } else {
+                self.keeping.note_gone(vnode);
                 shard.map.remove(&fid);
             }
+        }
+    }
+
+    /// A vnode that is in the table, for who looks at all: it does not count as used.
+    pub(crate) fn peek(&self, fid: Fid) -> Option<Arc<Vnode>> {
+        self.shard(fid).map.get(&fid).map(Arc::clone)
+    }
+
+    /// Keeps what is known for the next run, from now on.
+    pub(crate) fn begin_keeping(&self) {
+        if self.keeping.begin() {
+            self.keeping.put_back(self.all().iter().map(|vnode| vnode.fid));
+        }
+    }
+
+    /// Takes over what was known of a vnode in an earlier run, which has this sum on the disk.
+    pub(crate) fn restore(&self, fid: Fid, mut earlier: Earlier, sites: &Arc<Sites>, sum: u64) {
+        let mut size = 0;
+        earlier.directory = earlier.directory.map(|directory| {
+            size = directory.bytes().len();
+            self.as_shown(fid, Pages { directory, version: earlier.status.data_version }).directory
+        });
+        let vnode = self.get_or_add(fid);
+        vnode.kept.set_sum(sum);
+        if vnode.restore(earlier, sites) && size > 0 {
+            self.note_pages(fid, size);
         }
     }
 
@@ -178,14 +209,18 @@ impl Vnodes {
         if let Some(dir) = pages.directory.lookup(b"..").filter(|_| !vnode.fid.is_root()) {
             vnode.set_parent(dir.fid);
         }
+        self.note_pages(vnode.fid, size);
+        pages
+    }
+
+    /// So many bytes of pages have come.
+    fn note_pages(&self, fid: Fid, size: usize) {
         let mut kept = self.kept_pages.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.queue.push_back(vnode.fid);
+        kept.queue.push_back(fid);
         kept.bytes += size;
         if kept.bytes > self.page_limit {
-            self.drop_pages(&mut kept, vnode.fid);
+            self.drop_pages(&mut kept, fid);
         }
-        drop(kept);
-        pages
     }
 
     /// The pages with our numbers of what was made here.

@@ -20,13 +20,16 @@
 //! that changes only the directory's promise is broken. So rights are kept with directories and asked of them for files.
 //!
 //! Asks nobody and reads no clock; `attributes` fetches, and `events` tells of changes. What was changed here and is not at the server
-//! yet: `ahead`. What counts beyond promises while the server is away: `offline`.
+//! yet: `ahead`. What counts beyond promises while the server is away: `offline`. What was known in an earlier
+//! run of the client, and what is kept for the next: `earlier`.
 
 mod ahead;
+mod earlier;
 mod offline;
+mod pending;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use afs_wire::directory::Directory;
@@ -38,11 +41,16 @@ use rx_proto::time::Instant;
 
 use ahead::Ahead;
 pub(crate) use ahead::Effect;
+use earlier::Guard;
+pub(crate) use earlier::{Earlier, Sites, ToKeep};
+pub use pending::PendingChange;
 
 use afs_reach::fid::Fid;
 use afs_reach::table::{Responder, Server};
 use afs_reach::users::IdentityIndex;
 use afs_reach::volumes::Volume;
+
+use crate::vnodes::keeping::{Keeping, Kept};
 
 /// Identities whose rights on a directory are kept; the ones first heard of go first. A directory is rarely used by more users
 /// of a machine at a time.
@@ -61,12 +69,15 @@ struct Promise {
     server: Arc<Server>,
     resets: u64,
     volume_breaks: u64,
+    /// It is of an earlier run of the client.
+    sites: Option<Arc<Sites>>,
 }
 
 impl Promise {
     fn is_good(&self, now: Instant, volume: &Volume) -> bool {
         let is_promised = now < self.until && self.server.resets() == self.resets;
-        (is_promised || volume.is_away(now)) && volume.breaks() == self.volume_breaks
+        let is_away = || volume.is_away(now) && self.sites.as_ref().is_none_or(|sites| sites.count(now));
+        (is_promised || is_away()) && volume.breaks() == self.volume_breaks
     }
 }
 
@@ -148,6 +159,8 @@ pub(crate) struct State {
     mounted: Option<Mounted>,
     /// Its data, as long as somebody has them open or they are not stored: what is not at the server is asked of them.
     data: Option<Weak<dyn LocalData>>,
+    /// All this is of an earlier run, and no server has said it since.
+    is_earlier: bool,
 }
 
 /// A vnode in the table.
@@ -158,6 +171,8 @@ pub struct Vnode {
     /// The volume that it is in.
     pub volume: Arc<Volume>,
     state: Mutex<State>,
+    pub(super) keeping: Arc<Keeping>,
+    pub(crate) kept: Kept,
     /// Asked for since the sweep last came by.
     pub(super) is_used: AtomicBool,
     /// The time when a directory was last listed, in nanoseconds of the client's time; 0 is never.
@@ -206,10 +221,12 @@ pub(crate) struct Known {
 }
 
 impl Vnode {
-    pub(super) fn new(fid: Fid, volume: Arc<Volume>) -> Self {
+    pub(super) fn new(fid: Fid, volume: Arc<Volume>, keeping: Arc<Keeping>) -> Self {
         Self {
             fid,
             volume,
+            keeping,
+            kept: Kept::default(),
             state: Mutex::default(),
             is_used: AtomicBool::new(true),
             listed_at: AtomicU64::new(0),
@@ -221,8 +238,8 @@ impl Vnode {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> Guard<'_> {
+        Guard::new(self.state.lock().unwrap_or_else(PoisonError::into_inner), self)
     }
 
     /// Has to be taken before a call begins whose reply is to be noted.
@@ -294,12 +311,12 @@ impl Vnode {
 
     /// Notes that somebody has its data open.
     pub(crate) fn set_data(&self, data: Weak<dyn LocalData>) {
-        self.state().data = Some(data);
+        self.state().unkept().data = Some(data);
     }
 
     /// Notes that nobody has these data open any more. What points to them would keep their memory.
     pub(crate) fn data_closed(&self, data: &dyn LocalData) {
-        self.state().data.take_if(|kept| std::ptr::addr_eq(kept.as_ptr(), data));
+        self.state().unkept().data.take_if(|kept| std::ptr::addr_eq(kept.as_ptr(), data));
     }
 
     /// The directory that it is in.
@@ -416,6 +433,7 @@ impl Vnode {
     ) -> Noted {
         let is_own_change = cause != Cause::Asked;
         let mut state = self.state();
+        state.end_earlier();
         let old = state.status;
         // Versions only grow, but for a volume that is restored: so one is old only beside one that came while it was asked for.
         let has_newer = old.is_some_and(|old| status.data_version < old.data_version);
@@ -460,6 +478,7 @@ impl Vnode {
                 server: Arc::clone(&responder.server),
                 resets: responder.resets,
                 volume_breaks: before.volume_breaks,
+                sites: None,
             });
         } else if is_broken || !was_good || callback.is_some() {
             // Without a new promise, an old one goes on to count for the new status, if it still does: the reply to a change
@@ -509,33 +528,6 @@ impl Vnode {
         if pages.version.next() == version && edit(Arc::make_mut(&mut pages.directory)) {
             pages.version = version;
             state.pages = Some(pages);
-        }
-    }
-}
-
-/// A change of ours that is under way. Servers do not tell us of our own changes: so if it ends without an answer, because it was
-/// interrupted or nobody answers, what is promised of these vnodes does not count any more.
-#[derive(Debug)]
-pub struct PendingChange {
-    vnodes: Vec<Arc<Vnode>>,
-}
-
-impl PendingChange {
-    /// A change of these vnodes begins.
-    pub fn new(vnodes: impl IntoIterator<Item = Arc<Vnode>>) -> Self {
-        Self { vnodes: vnodes.into_iter().collect() }
-    }
-
-    /// Notes that it is answered, and the answer noted.
-    pub(crate) fn done(mut self) {
-        self.vnodes.clear();
-    }
-}
-
-impl Drop for PendingChange {
-    fn drop(&mut self) {
-        for vnode in &self.vnodes {
-            vnode.note_unanswered();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Content that the disk of a client's cache may have: rows of files, of changes and of their data; the first byte says which.
+//! Content that the disk of a client's cache may have: rows of files, of changes and of their data, and of what was known; the first byte says which.
 
 use crate::shape::Shape;
 use afs_cache::fuzzing;

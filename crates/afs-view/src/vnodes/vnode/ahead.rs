@@ -126,6 +126,28 @@ impl Ahead {
         };
     }
 
+    /// Puts what is ahead into names that were kept, which may have some of it already.
+    pub(super) fn apply_to_names(&self, directory: &mut Arc<Directory>) {
+        if self.effects.is_empty() {
+            return;
+        }
+        let directory = Arc::make_mut(directory);
+        for effect in self.effects.values().flat_map(|(_, effects)| effects) {
+            // A server is asked what else is there before the change is sent.
+            let _ = effect.apply_to(directory);
+        }
+    }
+
+    /// The links that a vnode has without what is ahead.
+    pub(super) fn links_without(&self, links: u32) -> u32 {
+        links.saturating_add_signed(-self.links)
+    }
+
+    /// True if a change was sent and not answered.
+    pub(super) fn is_being_sent(&self) -> bool {
+        self.sent > 0
+    }
+
     /// A server has told this version, without having promised before to tell of a change.
     pub(super) fn note_news(&mut self, pages: Option<DataVersion>, version: DataVersion) {
         self.has_news |= pages.is_some_and(|pages| pages != version);

@@ -29,15 +29,18 @@ impl Vnode {
 
     fn is_cut_off_from(&self, promise: &Promise, now: Instant) -> bool {
         let is_away = |since: Instant| now.since(since) < self.offline_max();
-        promise.server.down_since().is_some_and(is_away) && self.volume.breaks() == promise.volume_breaks
+        let down_since = match &promise.sites {
+            Some(sites) => sites.away_since(now),
+            None => promise.server.down_since(),
+        };
+        down_since.is_some_and(is_away) && self.volume.breaks() == promise.volume_breaks
     }
 
     /// True if the server is known to be away, so that what it has promised last counts on, however that ended: but not what it has broken. Of a
-    /// pinned read-only volume another server may have a newer release, so all have to be away.
+    /// read-only volume another server may have a newer release, so all have to be away.
     fn counts_offline(&self, promise: &Promise, now: Instant) -> bool {
-        let volume = &self.volume;
         let are_all_away =
-            || !volume.is_read_only() || !volume.offline_max().is_zero() || volume.is_away(now);
+            || !self.volume.is_read_only() || promise.sites.is_some() || self.volume.is_away(now);
         self.is_cut_off_from(promise, now) && are_all_away()
     }
 
