@@ -328,7 +328,13 @@ mod tests {
             assert_eq!(sender.send_to(&all, to).unwrap(), all.len());
             for n in 0..per_send {
                 let len = receiver.recv(&mut buffer).unwrap();
-                assert!(buffer[..len] == segment(send, n), "segment {n} of send {send}: {len} bytes");
+                let got = &buffer[..len];
+                assert!(
+                    got == segment(send, n),
+                    "segment {n} of send {send}: {len} bytes, {:?}: {:?}",
+                    &got[..2],
+                    link.counters()
+                );
             }
         }
         let counters = link.counters();
