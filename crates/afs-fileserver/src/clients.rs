@@ -44,7 +44,7 @@ pub(crate) struct Clients {
     introduction_wait: Duration,
     tables: Mutex<Tables>,
     remembered: Option<Mutex<Remembered>>,
-    connections: Mutex<LruCache<(SocketAddr, Protection), (Option<MakeClass>, Connection)>>,
+    connections: Mutex<Connections>,
     /// What clients have asked to be told with.
     classes: Mutex<LruCache<SocketAddr, MakeClass>>,
     /// The clients that are being told of changes right now, with a number for each message.
@@ -54,6 +54,9 @@ pub(crate) struct Clients {
     /// There is something new to be told.
     due: Notify,
 }
+
+/// Connections to clients, with what they were made by.
+type Connections = LruCache<(SocketAddr, Protection), (Option<MakeClass>, Connection)>;
 
 /// Makes a client's end of a connection for calling back.
 pub(crate) type MakeClass = Arc<dyn Fn() -> Box<dyn SecurityClass> + Send + Sync>;
