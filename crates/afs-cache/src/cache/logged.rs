@@ -25,7 +25,7 @@ pub(crate) type Pieces = Vec<(u64, Vec<u8>)>;
 pub(crate) struct Logged {
     /// Bytes in these rows, at most: they are in memory too. Beyond that, promises wait for the backing files.
     max_bytes: u64,
-    /// From the first promise that may put its data there.
+    /// True from the first promise on that may put its data there.
     is_used: AtomicBool,
     state: Mutex<State>,
     /// Held by who syncs the backing files.

@@ -28,7 +28,7 @@ use afs_reach::location::Queue;
 /// A store of so many bytes at most tells how long the server takes for one: longer ones take what the way does.
 const SHORT_STORE: u64 = 64 << 10;
 
-/// Of files that are stored at a server at a time: what each counts at most, and all of them, so that 16 long ones do not wait for each other.
+/// Bytes for which a file counts at most that is being stored, and those of all at a server: as many as 16 long ones.
 const LONG_STORE: u64 = 256 << 10;
 const UNDER_WAY_MAX: u64 = 16 * LONG_STORE;
 

@@ -23,7 +23,7 @@ const FIRST: f64 = 16.0;
 pub(crate) struct Window {
     most: usize,
     limit: f64,
-    /// Until then it grows by one with each answer, as nothing is known of what is too much.
+    /// False until the first answers were late: nothing is known of what is too much, and it grows by one with each answer.
     has_shrunk: bool,
     /// The shortest answer of this period and of the one before, and the end of this one.
     shortest: (Duration, Duration),
