@@ -58,9 +58,10 @@ pub fn row(kind: u8, bytes: &[u8]) -> u8 {
             let known = KnownVnode::decode(bytes).ok();
             let known = same(known, |known| KnownVnode::decode(&known.encode()).ok());
             known.map_or(0, |known| {
-                let has = [known.parent.is_some(), known.link.is_some(), known.pages.is_some()];
+                let has =
+                    [known.is_pinned, known.parent.is_some(), known.link.is_some(), known.pages.is_some()];
                 has.into_iter().fold(1, |all, has| 2 * all + u8::from(has))
-                    + 16 * known.rights.len().min(8) as u8
+                    + 32 * known.rights.len().min(6) as u8
             })
         }
         _ => {
@@ -130,13 +131,21 @@ pub fn samples() -> Vec<(u8, Vec<u8>)> {
         age: 60,
     };
     let vnode = KnownVnode {
+        is_pinned: true,
         status: vec![1; 84],
         parent: Some((1, 1)),
         link: Some(b"target".to_vec()),
         pages: Some(vec![0; 64]),
         rights: vec![(writer.clone(), 7), (Writer::new(0, "".into()), 1)],
     };
-    let least = KnownVnode { status: vec![1; 84], parent: None, link: None, pages: None, rights: Vec::new() };
+    let least = KnownVnode {
+        status: vec![1; 84],
+        is_pinned: false,
+        parent: None,
+        link: None,
+        pages: None,
+        rights: Vec::new(),
+    };
     let known = [(4, volume.encode()), (5, vnode.encode()), (5, least.encode())];
     let rows = [(0, file.encode()), (0, FileRow::default().encode()), (1, aside.encode()), (3, data)];
     rows.into_iter().chain(known).chain(changes).collect()

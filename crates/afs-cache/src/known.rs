@@ -39,6 +39,8 @@ pub struct KnownVolume {
 pub struct KnownVnode {
     /// Its status, as servers tell it.
     pub status: Vec<u8>,
+    /// True if it is pinned, or on the way to what is.
+    pub is_pinned: bool,
     /// The vnode and uniquifier of the directory that it is in.
     pub parent: Option<(u32, u32)>,
     /// The target of a symbolic link or mount point.
@@ -98,7 +100,7 @@ impl KnownVnode {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut value = put_bytes(Value::default(), &self.status);
-        value = value.u8(u8::from(self.parent.is_some()));
+        value = value.u8(u8::from(self.is_pinned)).u8(u8::from(self.parent.is_some()));
         if let Some((vnode, unique)) = self.parent {
             value = value.u32(vnode).u32(unique);
         }
@@ -116,7 +118,7 @@ impl KnownVnode {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
         let f = &mut Fields::new("what is known of a vnode", bytes);
-        let status = bytes_of(f)?;
+        let (status, is_pinned) = (bytes_of(f)?, f.u8()? != 0);
         let parent = if f.u8()? != 0 { Some((f.u32()?, f.u32()?)) } else { None };
         let link = if f.u8()? != 0 { Some(bytes_of(f)?) } else { None };
         let pages = if f.u8()? != 0 { Some(bytes_of(f)?) } else { None };
@@ -124,7 +126,7 @@ impl KnownVnode {
         while !f.is_empty() {
             rights.push((Writer::new(f.u32()?, f.string()?.into()), f.u32()?));
         }
-        Ok(Self { status, parent, link, pages, rights })
+        Ok(Self { status, is_pinned, parent, link, pages, rights })
     }
 }
 
@@ -213,6 +215,7 @@ mod tests {
         let open = || Cache::open_on(disk.clone(), Path::new("F"), Config::new(1 << 20)).unwrap();
         let key = |volume, vnode| FileKey { cell: CellNumber(1), volume, vnode, unique: vnode };
         let vnode = KnownVnode {
+            is_pinned: true,
             status: vec![7; 84],
             parent: None,
             link: None,

@@ -96,9 +96,9 @@ impl Client {
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.mount_points.set_root(root);
         client.inner.changes.replay.load().await?;
-        client.inner.files.restore_known(earlier).await?;
+        let pinned = client.inner.files.restore_known(earlier).await?;
         client.inner.files.store_left();
-        client.inner.pins.load()?;
+        client.inner.pins.load(&pinned)?;
         client.inner.runtime.spawn(Box::pin(Files::keep_on(Arc::downgrade(&client.inner.files))));
         client.inner.liveness.keep_in_touch();
         let inner = &client.inner;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::names_behind::{pause, tree, write_new};
+use crate::offline_start::{End, Laptop};
 use crate::support::data::{READ, WRITE, random_bytes, read_all, with_folder};
 use crate::support::{
     ALICE, BOB, CELL, Cell, NOBODY, ROOT_CELL, USER_VOLUME, cell_root, content, names, put,
@@ -135,6 +136,44 @@ fn a_pinned_tree_is_there_without_the_server_also_what_was_never_opened_and_noth
         let error = read(&one, NOBODY, ".one.test/work/file").await.unwrap_err();
         assert_eq!(error.errno(), Errno::ETIMEDOUT, "after a day: {error}");
     });
+}
+
+#[test]
+fn a_pinned_tree_is_there_after_a_start_without_the_server_and_nothing_else_is() {
+    for end in [End::Unmounted, End::Killed] {
+        let mut laptop = Laptop::with(Cell::new(), |config| Config { write_behind: None, ..config });
+        let two = laptop.world.client(60);
+        laptop.run(|one| async move {
+            make_some(&two).await;
+            pin(&one, NOBODY, ".one.test/work").await;
+            assert_eq!(read(&one, NOBODY, ".one.test/beside/other").await.unwrap(), "of no pin");
+            pause(&one, 5).await;
+        });
+        laptop.go_away();
+        for round in 0..2 {
+            laptop.restart(end);
+            laptop.run(move |one| async move {
+                pause(&one, 60).await;
+                let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+                assert_eq!(tree(&one, work).await, SOME, "{end:?}, start {round}");
+                let error = read(&one, NOBODY, ".one.test/beside/other").await.unwrap_err();
+                assert_eq!(error.errno(), Errno::ETIMEDOUT, "beside it: {error}");
+                pause(&one, DAY).await;
+                assert_eq!(tree(&one, work).await, SOME, "{end:?}, start {round}, a day later");
+            });
+        }
+        // What is taken back is not shown by the next start.
+        laptop.run(|one| async move {
+            let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+            one.unpin(NOBODY.uid, work).await.unwrap();
+            pause(&one, 5).await;
+        });
+        laptop.restart(end);
+        laptop.run(|one| async move {
+            pause(&one, 60).await;
+            go(&one, NOBODY, ".one.test/work/below").await.unwrap_err();
+        });
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! have, whether any of them answers, and how often its promises were broken. Where a volume is, is left to `location`.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ pub struct Volume {
     is_read_only: AtomicBool,
     /// The time for which what is known of it counts without its server, in nanoseconds; none by default.
     offline_max: AtomicU64,
+    /// The number of vnodes of it that are pinned.
+    pinned: AtomicU32,
 }
 
 impl Volume {
@@ -102,6 +104,19 @@ impl Volume {
     /// Sets that time.
     pub fn set_offline_max(&self, max: Duration) {
         self.offline_max.store(u64::try_from(max.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// One vnode of it more is pinned, or one less.
+    pub fn note_pinned(&self, is: bool) {
+        match is {
+            true => self.pinned.fetch_add(1, Ordering::Relaxed),
+            false => self.pinned.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// True if something of it is pinned.
+    pub fn has_pinned(&self) -> bool {
+        self.pinned.load(Ordering::Relaxed) > 0
     }
 
     /// True if it is a read-only or backup volume, as far as known.

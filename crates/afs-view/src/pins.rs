@@ -166,9 +166,10 @@ struct State {
 }
 
 impl Pinned {
-    fn new(pin: Pin, is_unseen: bool) -> Self {
-        let state =
-            State { report: Report { trouble: Trouble::New, ..Report::default() }, ..State::default() };
+    fn new(pin: Pin, earlier: Option<HashSet<Fid>>) -> Self {
+        let is_unseen = earlier.is_some();
+        let report = Report { trouble: Trouble::New, ..Report::default() };
+        let state = State { held: earlier.unwrap_or_default(), report, ..State::default() };
         Self {
             fid: OnceLock::new(),
             path: Mutex::new(pin.path.clone()),
@@ -238,16 +239,26 @@ impl Pins {
         }
     }
 
-    /// Takes over what was pinned before the client began.
+    /// Takes over what was pinned before the client began. Of these vnodes something is known from then: each stays pinned until the pins whose it
+    /// may be have been gone through again.
     ///
     /// # Errors
     ///
     /// The cache's.
-    pub fn load(self: &Arc<Self>) -> Result<(), Error> {
-        let kept = self.files.cache.pins().map_err(local)?;
-        for pin in kept.into_iter().take(PINS_MAX) {
+    pub fn load(self: &Arc<Self>, known: &[Fid]) -> Result<(), Error> {
+        let mut kept = self.files.cache.pins().map_err(local)?;
+        kept.truncate(PINS_MAX);
+        let volumes: HashSet<u32> = kept.iter().map(|pin| pin.key.volume).collect();
+        for pin in kept {
             self.files.cache.set_pinned(&[pin.key.of_volume()], true);
-            drop(self.begin(pin, true));
+            // What is in no pin's volume is on the way to one.
+            let may_be_its = |fid: &Fid| fid.volume.0 == pin.key.volume || !volumes.contains(&fid.volume.0);
+            let its: HashSet<Fid> = known.iter().copied().filter(may_be_its).collect();
+            for &fid in &its {
+                self.keep(fid);
+                self.hold(fid);
+            }
+            drop(self.begin(pin, Some(its)));
         }
         Ok(())
     }
@@ -288,7 +299,7 @@ impl Pins {
         }
         let (cache, kept) = (self.files.cache.clone(), pin.clone());
         rx::blocking::on_a_thread(move || cache.keep_pin(&kept)).await.map_err(local)?;
-        if let Some(former) = self.begin(pin, false) {
+        if let Some(former) = self.begin(pin, None) {
             // The same user, who was somebody else to the cell then.
             self.end(&former);
         }
@@ -355,9 +366,10 @@ impl Pins {
         }
     }
 
-    /// Begins to look after a pin. Returns the one whose place it takes.
-    fn begin(self: &Arc<Self>, pin: Pin, is_unseen: bool) -> Option<Arc<Pinned>> {
-        let pinned = Arc::new(Pinned::new(pin, is_unseen));
+    /// Begins to look after a pin. If an earlier client has kept it, these vnodes are held for it. Returns the one whose place it takes.
+    fn begin(self: &Arc<Self>, pin: Pin, earlier: Option<HashSet<Fid>>) -> Option<Arc<Pinned>> {
+        let pinned = Arc::new(Pinned::new(pin, earlier));
+        self.vnodes.begin_keeping();
         let former = lock(&self.all).insert(pinned.id(), Arc::clone(&pinned));
         self.listen();
         let runtime = Arc::clone(&self.calls.runtime);

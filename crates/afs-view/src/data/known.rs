@@ -1,4 +1,4 @@
-//! What is known of volumes and of what is in them outlasts the client, with write-behind: rows in the cache say it ([`afs_cache::Known`]), so that
+//! What is known of volumes and of what is in them outlasts the client, with write-behind and of what is pinned: rows in the cache say it ([`afs_cache::Known`]), so that
 //! a start without servers shows what the last run showed. The rows follow the table of vnodes: what changes there is written within two
 //! seconds, and what leaves it is removed, so there are never more than the table has.
 //!
@@ -77,7 +77,12 @@ type Rows = Vec<(FileKey, Option<Vec<u8>>)>;
 impl Files {
     /// True if what is known of a volume is for the next run too.
     fn is_to_outlast(&self, volume: &Volume) -> bool {
-        self.vnodes.keeping.is_on() && (volume.is_read_only() || !volume.offline_max().is_zero())
+        self.vnodes.keeping.is_on() && (Self::outlasts_whole(volume) || volume.has_pinned())
+    }
+
+    /// True if that is not only what is pinned of it.
+    fn outlasts_whole(volume: &Volume) -> bool {
+        volume.is_read_only() || !volume.offline_max().is_zero()
     }
 
     /// Keeps what is known for as long as there is a client.
@@ -162,7 +167,9 @@ impl Files {
             let row = match vnode.as_ref().map_or(ToKeep::Nothing, |vnode| vnode.to_keep()) {
                 ToKeep::Before => continue,
                 ToKeep::This(earlier)
-                    if self.note_volume(written, (fid.cell, fid.volume), false, &mut rows)? =>
+                    if (earlier.is_pinned
+                        || Self::outlasts_whole(&self.vnodes.volumes.get_or_add(fid.cell, fid.volume)))
+                        && self.note_volume(written, (fid.cell, fid.volume), false, &mut rows)? =>
                 {
                     Some(self.row_of(fid, *earlier).encode())
                 }
@@ -255,6 +262,7 @@ impl Files {
         let parent = earlier.parent.map(|parent| real(parent).in_volume());
         KnownVnode {
             status,
+            is_pinned: earlier.is_pinned,
             parent: parent.map(|parent| (parent.vnode.0, parent.unique.0)),
             link: earlier.link.map(Vec::from),
             pages: directory,
@@ -262,12 +270,17 @@ impl Files {
         }
     }
 
-    /// Reads what the last run knew, and takes over where volumes are. What is too old goes, and all of it if write-behind is on nowhere.
+    /// Reads what the last run knew, and takes over where volumes are. What is too old goes, and all of it if write-behind is on nowhere and nothing
+    /// is pinned.
     ///
     /// # Errors
     ///
     /// The cache's.
     pub async fn load_known(&self) -> Result<Left, Error> {
+        let has_pins = !self.cache.pins().map_err(local)?.is_empty();
+        if has_pins {
+            self.vnodes.begin_keeping();
+        }
         if !self.vnodes.keeping.is_on() {
             self.cache.forget_known(None).map_err(local)?;
             return Ok(Left::default());
@@ -275,14 +288,20 @@ impl Files {
         let (mut volumes, mut vnodes) = (BTreeMap::new(), Vec::new());
         let read = self.cache.known(|key, known| match known {
             Known::Volume(known) => drop(volumes.insert((key.cell, key.volume), known)),
-            Known::Vnode(known) => vnodes.push((key, known)),
+            Known::Vnode(known) => {
+                let is_pinned = known.is_pinned && has_pins;
+                vnodes.push((key, KnownVnode { is_pinned, ..known }));
+            }
         });
         read.map_err(local)?;
+        let pinned = vnodes.iter().filter(|(_, known)| known.is_pinned);
+        let pinned: BTreeSet<_> = pinned.map(|(key, _)| (key.cell, key.volume)).collect();
         let mut written = self.known.lock().await;
         let mut asked: BTreeMap<CellIndex, BTreeMap<u32, _>> = BTreeMap::new();
         let mut found = BTreeMap::new();
         for (&(cell, id), known) in &volumes {
-            let restored = self.restore_volume(&mut written, (cell, VolumeId(id)), known);
+            let is_pinned = pinned.contains(&(cell, id));
+            let restored = self.restore_volume(&mut written, (cell, VolumeId(id)), known, is_pinned);
             if let Some((cell, sites)) = &restored {
                 let servers = sites.servers.iter().map(|server| (server.id, Arc::clone(server)));
                 asked.entry(*cell).or_default().extend(servers);
@@ -312,11 +331,12 @@ impl Files {
         written: &mut Written,
         (cell, id): (CellNumber, VolumeId),
         known: &KnownVolume,
+        is_pinned: bool,
     ) -> Option<(CellIndex, Arc<Sites>)> {
         // A cell that only the DNS tells of is not asked for: it would not be needed then.
         let cell = self.calls.cells.named(&self.cache.cell_name(cell)?)?;
         let volume = self.vnodes.volumes.get_or_add(cell.index, id);
-        if volume.offline_max().is_zero() {
+        if volume.offline_max().is_zero() && !is_pinned {
             if known.ids[0] == id.0 {
                 return None;
             }
@@ -332,7 +352,8 @@ impl Files {
             return None;
         }
         let age = known.age.saturating_add(noted.saturating_sub(known.noted));
-        let rest = volume.offline_max().checked_sub(Duration::from_secs(age.into()))?;
+        let counts_for = if is_pinned { self.behind.offline_max } else { volume.offline_max() };
+        let rest = counts_for.checked_sub(Duration::from_secs(age.into()))?;
         let place = place_of(known);
         let (servers, _) = self.calls.locations.restore(&*self.calls, &cell, id, place.clone());
         if servers.is_empty() {
@@ -342,12 +363,13 @@ impl Files {
         Some((cell.index, Arc::new(Sites { servers, until: self.now() + rest })))
     }
 
-    /// Takes over what was known of vnodes, after the changes that wait: these show in it.
+    /// Takes over what was known of vnodes, after the changes that wait: these show in it. Returns those that are pinned.
     ///
     /// # Errors
     ///
     /// The cache's.
-    pub async fn restore_known(&self, left: Left) -> Result<(), Error> {
+    pub async fn restore_known(&self, left: Left) -> Result<Vec<Fid>, Error> {
+        let mut pinned = Vec::new();
         let removals = self.known.lock().await.removals;
         let mut unused = Rows::new();
         for (key, known, cell, sites) in left.0 {
@@ -356,7 +378,9 @@ impl Files {
             let sum = sum_of(&known.encode(), removals);
             match self.earlier(fid, known) {
                 Some(earlier) => {
-                    self.vnodes.restore(self.vnodes.local_ids.shown(fid), earlier, &sites, sum);
+                    let shown = self.vnodes.local_ids.shown(fid);
+                    pinned.extend(earlier.is_pinned.then_some(shown));
+                    self.vnodes.restore(shown, earlier, &sites, sum);
                 }
                 None => unused.push((key, None)),
             }
@@ -378,7 +402,7 @@ impl Files {
                 at = Some(above);
             }
         }
-        Ok(())
+        Ok(pinned)
     }
 
     /// What a row says of a vnode; `None` if it makes no sense.
@@ -400,6 +424,7 @@ impl Files {
         });
         Some(Earlier {
             status,
+            is_pinned: known.is_pinned,
             parent: parent.map(Fid::in_volume),
             link: known.link.map(Into::into),
             directory,

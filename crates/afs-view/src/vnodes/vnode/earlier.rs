@@ -44,6 +44,8 @@ impl Sites {
 pub(crate) struct Earlier {
     /// As the server told it.
     pub(crate) status: AfsFetchStatus,
+    /// True if it is pinned, or on the way to what is.
+    pub(crate) is_pinned: bool,
     /// The directory that it is in.
     pub(crate) parent: Option<LocalFid>,
     /// The target of a symbolic link or mount point.
@@ -144,6 +146,7 @@ impl Vnode {
         ToKeep::This(Box::new(Earlier {
             // The next run adds what waits then.
             status: AfsFetchStatus { link_count: state.ahead.links_without(status.link_count), ..status },
+            is_pinned: self.is_pinned(),
             parent: state.parent,
             link: state.link.clone(),
             directory: pages.map(|pages| Arc::clone(&pages.directory)),
@@ -158,7 +161,7 @@ impl Vnode {
         if state.status.is_some() || state.pages.is_some() || state.is_here_only {
             return false;
         }
-        let Earlier { mut status, parent, link, directory, rights } = earlier;
+        let Earlier { mut status, parent, link, directory, rights, .. } = earlier;
         state.ahead.apply_to_status(&mut status, None);
         state.pages = directory.map(|mut directory| {
             state.ahead.apply_to_names(&mut directory);

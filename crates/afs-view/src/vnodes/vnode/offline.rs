@@ -14,7 +14,12 @@ impl Vnode {
     pub(crate) fn set_pinned(&self, counts_for: Option<Duration>) {
         // It is pinned also where nothing counts without servers.
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.pinned_for.store(counts_for.map_or(0, nanos), Ordering::Relaxed);
+        let before = self.pinned_for.swap(counts_for.map_or(0, nanos), Ordering::Relaxed);
+        if (before > 0) != counts_for.is_some() {
+            self.volume.note_pinned(counts_for.is_some());
+            // It is kept for the next run of the client.
+            self.keeping.note(self);
+        }
     }
 
     /// True if it is pinned, or on the way to what is.
