@@ -1,11 +1,12 @@
-//! Which file server has made a call to the client. One that is called by rxgk gets a token with which it calls back, and from then on nothing
-//! that comes from its address without that token is believed, as long as somebody here has a token of its cell to give it another one
+//! Which file server has made a call to the client. One that is called by rxgk gets a token with which it calls back. Once it has, and ours do so before
+//! they promise anything, nothing that comes from its address without that token is believed, as long as somebody here has a token of its cell to give it another one
 //! with: anybody can forge an address. Of others the address and port tell, as the VLDB says them.
 //!
 //! A server may have lost its token, in a new start or when it had too many clients, and this client may have got another address. Then it is
 //! called by a new connection, which brings it the token, and says what it has to say once more.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(crate) struct Keyed {
     uuid: Option<Uuid>,
     /// What it gets, from the first call on with a token of rxgk.
     data: OnceLock<Arc<AppData>>,
+    /// True if it has called with it: not all servers do.
+    has_called: AtomicBool,
     brought: Mutex<Brought>,
 }
 
@@ -44,7 +47,7 @@ struct Brought {
 
 impl Keyed {
     pub(crate) fn new(uuid: Option<Uuid>) -> Self {
-        Self { uuid, data: OnceLock::new(), brought: Mutex::default() }
+        Self { uuid, data: OnceLock::new(), has_called: AtomicBool::new(false), brought: Mutex::default() }
     }
 
     /// When it is to be brought; `None` if somebody waits for that time already.
@@ -94,10 +97,11 @@ impl Calls {
     /// Those who may have made a call that came from this address, by this identity of its connection.
     pub fn callers(&self, peer: SocketAddr, identity: &str) -> Callers {
         if let Some(number) = rxgk::file_server(identity) {
-            return Callers {
-                believed: self.servers.by_id(number).into_iter().collect(),
-                doubted: Vec::new(),
-            };
+            let server = self.servers.by_id(number);
+            if let Some(server) = &server {
+                server.keyed.has_called.store(true, Ordering::Relaxed);
+            }
+            return Callers { believed: server.into_iter().collect(), doubted: Vec::new() };
         }
         let (doubted, believed) =
             self.servers.calling(peer).into_iter().partition(|server| self.is_to_show_a_token(server));
@@ -106,7 +110,7 @@ impl Calls {
 
     /// True if a call from a file server is believed only with its token.
     pub fn is_to_show_a_token(&self, server: &Server) -> bool {
-        server.keyed.data.get().is_some()
+        server.keyed.has_called.load(Ordering::Relaxed)
             && self.users.anybody_with_rxgk(server.cell) != IdentityIndex::NOBODY
     }
 
