@@ -86,10 +86,10 @@ async fn make_dir(client: &Client, user: User, dir: Fid, name: &str) -> Fid {
     client.make_dir(user, dir, name.as_bytes(), 0o755).await.unwrap().fid
 }
 
-/// Makes `work` with something in it and below it, and `beside`.
+/// Makes `pinned` with something in it and below it, and `beside`.
 async fn make_some(client: &Client) -> Fid {
     let root = cell_root(client).await;
-    let work = make_dir(client, NOBODY, root, "work").await;
+    let work = make_dir(client, NOBODY, root, "pinned").await;
     let below = make_dir(client, NOBODY, work, "below").await;
     write_new(client, work, "file", "text").await;
     write_new(client, below, "deep", "deep text").await;
@@ -112,7 +112,7 @@ fn a_pinned_tree_is_there_without_the_server_also_what_was_never_opened_and_noth
         let one = one.clone();
         async move {
             make_some(&two).await;
-            pin(&one, NOBODY, ".one.test/work").await;
+            pin(&one, NOBODY, ".one.test/pinned").await;
             // Of this all is known, too, when the server goes.
             assert_eq!(read(&one, NOBODY, ".one.test/beside/other").await.unwrap(), "of no pin");
         }
@@ -122,7 +122,7 @@ fn a_pinned_tree_is_there_without_the_server_also_what_was_never_opened_and_noth
         for _ in 0..2 {
             pause(&one, 5 * HOUR).await;
             let began = one.now();
-            let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+            let work = go(&one, NOBODY, ".one.test/pinned").await.unwrap();
             assert_eq!(tree(&one, work).await, SOME);
             assert!(one.now().since(began) < MINUTE, "it waits: {:?}", one.now().since(began));
             assert_eq!(only(&one, NOBODY.uid).report.trouble, Trouble::Away);
@@ -133,7 +133,7 @@ fn a_pinned_tree_is_there_without_the_server_also_what_was_never_opened_and_noth
             assert_eq!(names(&one, NOBODY, work).await, ["below", "file", "link"]);
         }
         pause(&one, 15 * HOUR).await;
-        let error = read(&one, NOBODY, ".one.test/work/file").await.unwrap_err();
+        let error = read(&one, NOBODY, ".one.test/pinned/file").await.unwrap_err();
         assert_eq!(error.errno(), Errno::ETIMEDOUT, "after a day: {error}");
     });
 }
@@ -145,7 +145,7 @@ fn a_pinned_tree_is_there_after_a_start_without_the_server_and_nothing_else_is()
         let two = laptop.world.client(60);
         laptop.run(|one| async move {
             make_some(&two).await;
-            pin(&one, NOBODY, ".one.test/work").await;
+            pin(&one, NOBODY, ".one.test/pinned").await;
             assert_eq!(read(&one, NOBODY, ".one.test/beside/other").await.unwrap(), "of no pin");
             pause(&one, 5).await;
         });
@@ -154,7 +154,7 @@ fn a_pinned_tree_is_there_after_a_start_without_the_server_and_nothing_else_is()
             laptop.restart(end);
             laptop.run(move |one| async move {
                 pause(&one, 60).await;
-                let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+                let work = go(&one, NOBODY, ".one.test/pinned").await.unwrap();
                 assert_eq!(tree(&one, work).await, SOME, "{end:?}, start {round}");
                 let error = read(&one, NOBODY, ".one.test/beside/other").await.unwrap_err();
                 assert_eq!(error.errno(), Errno::ETIMEDOUT, "beside it: {error}");
@@ -164,14 +164,14 @@ fn a_pinned_tree_is_there_after_a_start_without_the_server_and_nothing_else_is()
         }
         // What is taken back is not shown by the next start.
         laptop.run(|one| async move {
-            let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+            let work = go(&one, NOBODY, ".one.test/pinned").await.unwrap();
             one.unpin(NOBODY.uid, work).await.unwrap();
             pause(&one, 5).await;
         });
         laptop.restart(end);
         laptop.run(|one| async move {
             pause(&one, 60).await;
-            go(&one, NOBODY, ".one.test/work/below").await.unwrap_err();
+            go(&one, NOBODY, ".one.test/pinned/below").await.unwrap_err();
         });
     }
 }
@@ -184,14 +184,14 @@ fn what_others_change_in_a_pinned_tree_is_fetched_again_before_the_server_goes_a
         let (one, two) = (one.clone(), two.clone());
         async move {
             let root = make_some(&two).await;
-            pin(&one, NOBODY, ".one.test/work").await;
+            pin(&one, NOBODY, ".one.test/pinned").await;
             // For longer than any promise lasts, no program asks, and there is a promise all the time.
-            let file = go(&one, NOBODY, ".one.test/work/file").await.unwrap();
+            let file = go(&one, NOBODY, ".one.test/pinned/file").await.unwrap();
             for second in 0..5 * HOUR {
                 pause(&one, 1).await;
                 assert!(one.cached_status(NOBODY, file).is_some(), "it ended after {second} s");
             }
-            let work = two.lookup(NOBODY, root, b"work").await.unwrap().fid;
+            let work = two.lookup(NOBODY, root, b"pinned").await.unwrap().fid;
             let file = two.lookup(NOBODY, work, b"file").await.unwrap().fid;
             put(&two, NOBODY, file, b"changed").await;
             let new = make_dir(&two, NOBODY, work, "new").await;
@@ -203,7 +203,7 @@ fn what_others_change_in_a_pinned_tree_is_fetched_again_before_the_server_goes_a
     world.cut_off(&one);
     world.run_with(&one, |one| async move {
         pause(&one, 5 * HOUR).await;
-        let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+        let work = go(&one, NOBODY, ".one.test/pinned").await.unwrap();
         let expected = [
             "/below/",
             "/below/deep=deep text",
@@ -217,14 +217,14 @@ fn what_others_change_in_a_pinned_tree_is_fetched_again_before_the_server_goes_a
     // What is changed meanwhile shows when the server is back.
     world.run(async move {
         let root = cell_root(&two).await;
-        let work = two.lookup(NOBODY, root, b"work").await.unwrap().fid;
+        let work = two.lookup(NOBODY, root, b"pinned").await.unwrap().fid;
         let file = two.lookup(NOBODY, work, b"file").await.unwrap().fid;
         put(&two, NOBODY, file, b"meanwhile").await;
     });
     world.let_in();
     world.run(async move {
         pause(&one, 120).await;
-        assert_eq!(read(&one, NOBODY, ".one.test/work/file").await.unwrap(), "meanwhile");
+        assert_eq!(read(&one, NOBODY, ".one.test/pinned/file").await.unwrap(), "meanwhile");
     });
 }
 
@@ -306,12 +306,12 @@ fn a_full_table_of_vnodes_keeps_what_is_pinned_and_pins_do_not_fill_it() {
         async move {
             let root = cell_root(&two).await;
             let (work, much) =
-                (make_dir(&two, NOBODY, root, "work").await, make_dir(&two, NOBODY, root, "much").await);
+                (make_dir(&two, NOBODY, root, "pinned").await, make_dir(&two, NOBODY, root, "much").await);
             for number in 0..2000 {
                 let dir = if number < 100 { work } else { much };
                 two.create(NOBODY, dir, format!("file{number}").as_bytes(), 0o644).await.unwrap();
             }
-            pin(&one, NOBODY, ".one.test/work").await;
+            pin(&one, NOBODY, ".one.test/pinned").await;
             let much = go(&one, NOBODY, ".one.test/much").await.unwrap();
             let listing = one.read_dir(NOBODY, much).await.unwrap();
             let all: Vec<Fid> = listing.entries_from(0).skip(2).map(|entry| entry.fid).collect();
@@ -322,14 +322,14 @@ fn a_full_table_of_vnodes_keeps_what_is_pinned_and_pins_do_not_fill_it() {
     world.cut_off(&one);
     world.run_with(&one, |one| async move {
         pause(&one, 5 * HOUR).await;
-        let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+        let work = go(&one, NOBODY, ".one.test/pinned").await.unwrap();
         assert_eq!(tree(&one, work).await.len(), 100);
     });
     world.let_in();
     world.run(async move {
         pause(&one, 120).await;
         let much = go(&one, NOBODY, ".one.test/much").await.unwrap();
-        one.unpin(NOBODY.uid, go(&one, NOBODY, ".one.test/work").await.unwrap()).await.unwrap();
+        one.unpin(NOBODY.uid, go(&one, NOBODY, ".one.test/pinned").await.unwrap()).await.unwrap();
         one.pin(NOBODY, much).await.unwrap();
         let report = settled(&one, NOBODY.uid).await;
         assert!(report.files < 512 && report.files + report.no_room == 1900, "{report:?}");
@@ -370,9 +370,9 @@ fn a_pin_outlasts_the_client_and_is_brought_up_to_date_before_anybody_looks() {
         let two = two.clone();
         async move {
             make_some(&two).await;
-            pin(&one, NOBODY, ".one.test/work").await;
+            pin(&one, NOBODY, ".one.test/pinned").await;
             one.shut_down().await;
-            let work = two.lookup(NOBODY, cell_root(&two).await, b"work").await.unwrap().fid;
+            let work = two.lookup(NOBODY, cell_root(&two).await, b"pinned").await.unwrap().fid;
             write_new(&two, work, "new", "of two").await;
         }
     });
@@ -384,9 +384,9 @@ fn a_pin_outlasts_the_client_and_is_brought_up_to_date_before_anybody_looks() {
     world.cut_off(&one);
     world.run(async move {
         pause(&one, 5 * HOUR).await;
-        let work = go(&one, NOBODY, ".one.test/work").await.unwrap();
+        let work = go(&one, NOBODY, ".one.test/pinned").await.unwrap();
         assert_eq!(names(&one, NOBODY, work).await, ["below", "file", "link", "new"]);
-        assert_eq!(read(&one, NOBODY, ".one.test/work/new").await.unwrap(), "of two");
+        assert_eq!(read(&one, NOBODY, ".one.test/pinned/new").await.unwrap(), "of two");
     });
 }
 
@@ -470,8 +470,8 @@ fn only_who_has_pinned_it_or_root_takes_a_pin_back_and_then_it_is_over() {
         let one = one.clone();
         async move {
             make_some(&two).await;
-            let work = pin(&one, NOBODY, ".one.test/work").await;
-            let file = go(&one, NOBODY, ".one.test/work/file").await.unwrap();
+            let work = pin(&one, NOBODY, ".one.test/pinned").await;
+            let file = go(&one, NOBODY, ".one.test/pinned/file").await.unwrap();
             let errno = async |uid, fid| one.unpin(uid, fid).await.map_err(|error| error.errno());
             assert_eq!(errno(BOB.uid, work).await, Err(Errno::EPERM));
             assert_eq!(errno(NOBODY.uid, file).await, Err(Errno::ENODATA), "it is not pinned by itself");
