@@ -1,6 +1,7 @@
-//! Which file server has made a call to the client. One that is called by rxgk gets a token with which it calls back. Once it has, and ours do so before
-//! they promise anything, nothing that comes from its address without that token is believed, as long as somebody here has a token of its cell to give it another one
-//! with: anybody can forge an address. Of others the address and port tell, as the VLDB says them.
+//! Which file server has made a call to the client. A server that is called by rxgk gets a token to call back with. Ours call back with it before they
+//! promise anything. From then on, the client believes nothing that comes from the server's address without that token, as anybody can forge an
+//! address. This lasts as long as somebody here has a token of the cell, with which a new connection can be made. Other servers are known by
+//! address and port, as the VLDB tells them.
 //!
 //! A server may have lost its token, in a new start or when it had too many clients, and this client may have got another address. Then it is
 //! called by a new connection, which brings it the token, and says what it has to say once more.
@@ -10,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use afs_wire::Uuid;
 use afs_wire::rxafs::{GetCapabilities, Rxafs};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -27,10 +27,8 @@ use crate::users::{IdentityIndex, Purpose};
 const BROUGHT_EVERY: Duration = Duration::from_secs(1);
 
 /// What a file server calls back with.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Keyed {
-    /// The server's id, if it is known.
-    uuid: Option<Uuid>,
     /// What it gets, from the first call on with a token of rxgk.
     data: OnceLock<Arc<AppData>>,
     /// True if it has called with it: not all servers do.
@@ -46,10 +44,6 @@ struct Brought {
 }
 
 impl Keyed {
-    pub(crate) fn new(uuid: Option<Uuid>) -> Self {
-        Self { uuid, data: OnceLock::new(), has_called: AtomicBool::new(false), brought: Mutex::default() }
-    }
-
     /// When it is to be brought; `None` if somebody waits for that time already.
     fn bring_at(&self, now: Instant) -> Option<Instant> {
         let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +73,7 @@ pub struct Callers {
 impl Calls {
     /// What a file server gets with a token of rxgk, to call back with. `None` if its UUID is not known.
     pub(crate) fn callback_for(&self, server: &Server, token: &rxgk::Token) -> Option<Arc<AppData>> {
-        let uuid = server.keyed.uuid.filter(|_| token.dialect == Dialect::OURS)?;
+        let uuid = server.uuid.filter(|_| token.dialect == Dialect::OURS)?;
         let made = || {
             let mut random = StdRng::from_seed(self.connections.seed());
             Arc::new(self.callback_keys.app_data(uuid, server.id, &mut random))

@@ -354,7 +354,7 @@ impl Servers {
             resets: AtomicU64::new(0),
             unique: AtomicU32::new(0),
             asked_anew: Mutex::default(),
-            keyed: Keyed::new(uuid),
+            keyed: Keyed::default(),
         });
         match (uuid, sockets.first()) {
             (Some(uuid), _) => drop(table.by_uuid.insert((cell, kind, uuid), id)),

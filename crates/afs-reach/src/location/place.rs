@@ -61,14 +61,8 @@ impl Locations {
     }
 
     /// Takes over where a volume was, unless it is known already: the entry is old from the beginning, so that database servers are asked as
-    /// soon as one answers. Returns the servers that have the volume of this number, and whether nobody writes to it.
-    pub fn restore(
-        &self,
-        vldb: &dyn Vldb,
-        cell: &Cell,
-        volume: VolumeId,
-        place: Place,
-    ) -> (Vec<Arc<Server>>, bool) {
+    /// soon as one answers. Returns the servers that have the volume of this number.
+    pub fn restore(&self, vldb: &dyn Vldb, cell: &Cell, volume: VolumeId, place: Place) -> Vec<Arc<Server>> {
         let known = self.known(cell.index, volume);
         let entry = known.unwrap_or_else(|| {
             let sites = place.sites.into_iter().filter_map(|PlaceSite { uuid, flags, addresses }| {
@@ -87,11 +81,10 @@ impl Locations {
             entry
         });
         let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
-        let is_read_only = kind != VolumeType::READ_WRITE;
-        if is_read_only {
+        if kind != VolumeType::READ_WRITE {
             vldb.note_read_only(cell.index, volume);
         }
-        (entry.servers_of(kind), is_read_only)
+        entry.servers_of(kind)
     }
 }
 

@@ -355,7 +355,7 @@ impl Files {
         let counts_for = if is_pinned { self.behind.offline_max } else { volume.offline_max() };
         let rest = counts_for.checked_sub(Duration::from_secs(age.into()))?;
         let place = place_of(known);
-        let (servers, _) = self.calls.locations.restore(&*self.calls, &cell, id, place.clone());
+        let servers = self.calls.locations.restore(&*self.calls, &cell, id, place.clone());
         if servers.is_empty() {
             return None;
         }
