@@ -111,6 +111,8 @@ fn kill(cell: &mut TwoServers, victim: Victim, mut child: Child) {
             cell.restart(DATABASES);
         }
     }
+    // Else the sender, which goes on, may send all before it learns that nobody waits for it.
+    cell.end_transactions_of("TWO");
     cell.servers[0].as_ref().unwrap().signal("CONT");
     child.wait().unwrap();
 }

@@ -156,17 +156,20 @@ impl TwoServers {
 
     /// Ends what nobody ends any more, as an administrator does after a `vos` was killed.
     pub(crate) fn end_transactions(&self) {
-        for server in ["ONE", "TWO"] {
-            for transaction in self.json(&format!("status {server}")).as_array().unwrap() {
-                // A call whose other end has gone has a transaction until it has noticed that.
-                for _ in 0..60 {
-                    let line = format!("endtrans {server} {}", transaction["transaction"]);
-                    let output = self.vos(&line).output().unwrap();
-                    if output.status.success() || words(&output).contains("No such file") {
-                        break;
-                    }
-                    std::thread::sleep(std::time::Duration::from_millis(500));
+        ["ONE", "TWO"].into_iter().for_each(|server| self.end_transactions_of(server));
+    }
+
+    /// The same at one server.
+    pub(crate) fn end_transactions_of(&self, server: &str) {
+        for transaction in self.json(&format!("status {server}")).as_array().unwrap() {
+            // A call whose other end has gone has a transaction until it has noticed that.
+            for _ in 0..60 {
+                let line = format!("endtrans {server} {}", transaction["transaction"]);
+                let output = self.vos(&line).output().unwrap();
+                if output.status.success() || words(&output).contains("No such file") {
+                    break;
                 }
+                std::thread::sleep(std::time::Duration::from_millis(500));
             }
         }
     }
