@@ -141,6 +141,8 @@ pub struct Store {
     /// What the checksums of this run's records begin with.
     salt: u32,
     log_bytes: u64,
+    /// True if new segments are written before they are used ([`Store::expect_syncs`]).
+    writes_segments: AtomicBool,
     /// True if the last run did not close the store.
     pub was_unclean: bool,
     /// True if the machine was started anew since the last run: what was not synced may be lost.
@@ -259,6 +261,12 @@ impl Store {
         self.fail(error)
     }
 
+    /// Segments of the log that are made from now on are written with zeros first. A sync of a record takes less time there: the file system
+    /// need not note that the space has been written to. For a store that is synced after each batch.
+    pub fn expect_syncs(&self) {
+        self.writes_segments.store(true, Ordering::Relaxed);
+    }
+
     fn check(&self) -> Result<(), StoreError> {
         self.failure().map_or(Ok(()), Err)
     }
@@ -325,7 +333,8 @@ impl Store {
         let number = queue.next_number;
         // Used up even if it fails: a number is never that of two files.
         queue.next_number += 1;
-        Ok(Arc::new(Segment::create(&*self.disk, number, capacity)?))
+        let is_written = self.writes_segments.load(Ordering::Relaxed);
+        Ok(Arc::new(Segment::create(&*self.disk, number, capacity, is_written)?))
     }
 
     /// Returns when a batch outlasts the process.

@@ -60,11 +60,6 @@ impl Logged {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Data may be in the log from now on. What was written before is synced by its own rows.
-    pub(crate) fn begin_use(&self) {
-        self.is_used.store(true, Ordering::Relaxed);
-    }
-
     /// The next sync of backing files is to have this one too.
     pub(crate) fn note_unsynced(&self, name: String) {
         lock(&self.state).unsynced.insert(name);
@@ -99,6 +94,12 @@ impl Logged {
 }
 
 impl Shared {
+    /// Data may be in the log from now on, each with a sync. What was written before is synced by its own rows.
+    pub(crate) fn begin_logging(&self) {
+        self.logged.is_used.store(true, Ordering::Relaxed);
+        self.store.expect_syncs();
+    }
+
     /// Syncs the backing files whose data are in the log or were promised to nobody yet, and lets go of those in the log.
     pub(crate) fn sync_logged(&self) -> Result<(), CacheError> {
         let _one = lock(&self.logged.syncing);

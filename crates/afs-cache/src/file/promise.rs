@@ -29,7 +29,7 @@ impl CacheFile {
     ///
     /// The disk's.
     pub fn promise_and_sync(&self, written: u32) -> Result<(), CacheError> {
-        self.shared.logged.begin_use();
+        self.shared.begin_logging();
         self.promise_with(written, true)?;
         self.shared.sync()
     }

@@ -31,6 +31,9 @@ const RECORD_HEADER: usize = 4 + 4 + 8 + 1 + 1;
 /// like records can cost.
 const LOOKS: usize = 8;
 
+/// Written at once into a new segment.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
 /// The form of a segment's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -125,12 +128,22 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Makes a segment with its space and its name durable, and nothing in it.
-    pub(crate) fn create(disk: &dyn Disk, number: u64, capacity: u64) -> Result<Self, StoreError> {
+    /// Makes a segment with its space and its name durable, and nothing in it; `is_written` with zeros.
+    pub(crate) fn create(
+        disk: &dyn Disk,
+        number: u64,
+        capacity: u64,
+        is_written: bool,
+    ) -> Result<Self, StoreError> {
         let name = format!("log.{number:016x}");
         let make = || {
             let file = disk.create(&name)?;
             file.reserve(capacity)?;
+            if is_written {
+                for at in (0..capacity).step_by(ZEROS.len()) {
+                    file.write_at(at, &ZEROS[..ZEROS.len().min((capacity - at) as usize)])?;
+                }
+            }
             file.sync()?;
             disk.sync_folder("")?;
             Ok(file)

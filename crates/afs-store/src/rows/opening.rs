@@ -18,12 +18,12 @@ const SMALL_SEGMENTS: [u64; 2] = [1 << 20, 64 << 10];
 /// size. What is there can be read then, and removed.
 fn first_segment(disk: &dyn Disk, number: u64, log_bytes: u64) -> Result<Segment, StoreError> {
     let smaller = SMALL_SEGMENTS.iter().copied().filter(|&bytes| bytes < log_bytes);
-    let mut result = Segment::create(disk, number, log_bytes);
+    let mut result = Segment::create(disk, number, log_bytes, false);
     for bytes in smaller {
         if !matches!(result, Err(StoreError::DiskFull)) {
             break;
         }
-        result = Segment::create(disk, number, bytes);
+        result = Segment::create(disk, number, bytes, false);
     }
     result
 }
@@ -98,6 +98,7 @@ impl Store {
             boot,
             salt,
             log_bytes,
+            writes_segments: AtomicBool::new(false),
             was_unclean: !recovered.is_clean,
             is_other_boot: recovered.is_other_boot,
         };

@@ -261,7 +261,7 @@ mod tests {
     }
 
     fn write(disk: &SimulatedDisk, number: u64, first: Seq, boot: &str, records: &[Written]) {
-        let segment = Segment::create(disk, number, 4096).unwrap();
+        let segment = Segment::create(disk, number, 4096, false).unwrap();
         let mut bytes = segment.header(first, boot, SALT);
         for (seq, written) in (first..).zip(records) {
             let value = |value: &str| Some(Bytes::from(value.as_bytes()));
