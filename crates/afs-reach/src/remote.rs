@@ -5,11 +5,10 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afs_failover::{Candidate, Rotation, Step, Verdict, verdict};
+use afs_failover::{Verdict, verdict};
 use afs_wire::abort::RXKADLEVELFAIL;
 use afs_wire::ids::VolumeId;
 use afs_wire::rxafs::{FetchACL, FetchStatus, GetVolumeStatus, Rxafs};
@@ -31,10 +30,13 @@ use crate::location::Locations;
 use crate::offers::Offers;
 use crate::table::{Address, Responder, Server, Servers};
 use crate::told::Told;
-use crate::users::{IdentityIndex, NotShown, Purpose, Shown, Users};
+use crate::users::{IdentityIndex, Purpose, Shown, Users};
 use crate::volumes::Volumes;
-use crate::wait;
-use crate::waiting::{Waiting, Why};
+use crate::waiting::Waiting;
+
+mod asking;
+
+use asking::Asking;
 
 /// The time that a fetch may take until its length is told, or a small call until its answer, when the server is alive and
 /// says nothing: servers wait some 2 s for other clients (OpenAFS's up to minutes), and disks may be slow. Beyond it, the
@@ -43,23 +45,6 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The same for what a server answers at once, whatever it has to do: whether it is there, and where a volume is.
 pub(crate) const QUICK_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The time for which the servers of a read-only volume are waited for if none answers: longer than a server's restart. Programs that
-/// read data which are not in the cache then get an error; cached data are read without asking.
-const READ_ONLY_AWAY: Duration = Duration::from_secs(60);
-
-/// The time without a packet from a server, in addition to a round trip, after which an operation goes on at another one that has the same
-/// read-only volume. A reader goes on within two seconds: with 200 ms of round trip this is 0.8 s, and the first data from
-/// the other server take five round trips. The transport pings six times in it, so that some datagrams that are lost turn
-/// nobody away.
-const SILENCE: Duration = Duration::from_millis(600);
-
-/// The longest part of a round trip that counts for [`SILENCE`].
-const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
-
-/// The number of times that one operation goes on at another server because of [`SILENCE`]; after that, each server has all the time that
-/// calls have.
-const SILENCES_MAX: u32 = 3;
 
 /// The number of times that a call which broke in the middle is made again, and the pause before; each next pause is twice as long. The
 /// servers are waited for in the next call, as in each.
@@ -275,10 +260,6 @@ pub struct Calls {
 }
 
 impl Calls {
-    fn now(&self) -> Instant {
-        self.runtime.now()
-    }
-
     /// Asks one of several servers, by the rules of `afs_failover`.
     pub async fn ask<T, F, W>(
         &self,
@@ -291,193 +272,14 @@ impl Calls {
         F: FnMut(Attempt) -> W,
         W: Future<Output = Result<T, RpcError>>,
     {
-        let mut servers = self.servers_for(asked).await.map_err(|error| Failure::of_lookup(error, false))?;
-        let patience = self.patience;
-        let mut rotation = match asked.volume() {
-            None => Rotation::new(self.now(), patience),
-            Some(volume) => {
-                let away = if self.is_read_only(volume) { READ_ONLY_AWAY } else { patience };
-                Rotation::of_volume(self.now(), patience, away)
-            }
-        };
-        let mut last: Option<(RpcError, Verdict)> = None;
-        let (mut silences, mut has_looked, mut is_reset) = (0, false, false);
-        // It counts as waiting also while it asks again.
-        let mut waits = None;
+        let (mut asking, mut next) = Asking::begin(self, asked, who, purpose).await?;
         loop {
-            if self.closing.has_begun() {
-                return Err(Failure::of_lookup(Error::Closing, rotation.is_ambiguous()));
+            match attempt(next.attempt()).await {
+                Ok(reply) => return Ok((reply, asking.note_answer(next))),
+                Err(error) => asking.note_failure(&next, error),
             }
-            // From here on no return of a server is missed.
-            let mut back = pin!(self.servers.back.notified());
-            back.as_mut().enable();
-            // The order changes with what this operation and others have met meanwhile.
-            Servers::sort(&mut servers);
-            let usable = self.usable(asked, &servers);
-            // One whose disk fails here and there is better than none.
-            let avoids = matches!(last, None | Some((_, Verdict::Wait)));
-            let candidates = self.candidates(asked, &usable, avoids);
-            match rotation.step(self.now(), &candidates) {
-                Step::Try(id) => {
-                    let server = usable.iter().find(|server| server.id == id).expect("a candidate");
-                    self.liveness.find_address(server).await;
-                    let Some(address) = server.best() else {
-                        rotation.note(self.now(), id, Verdict::OtherSite);
-                        continue;
-                    };
-                    // Taken before the call: a reset that comes during it ends what the reply promises.
-                    let responder = Responder { server: Arc::clone(server), resets: server.resets() };
-                    let limits = if silences < SILENCES_MAX {
-                        self.hasty_limits(asked, &usable, id, &address)
-                    } else {
-                        None
-                    };
-                    // Asked for each attempt: after a refusal or a renewal it is another one, or none.
-                    let shown = match self.users.shown(who, purpose) {
-                        Ok(shown) => shown,
-                        Err(why) => {
-                            let cell = self.cells.name_of(server.cell);
-                            let error = match why {
-                                NotShown::Ended => Error::NoToken { cell },
-                                NotShown::Refused { name, is_device } => {
-                                    Error::TokenRefused { cell, name, is_device }
-                                }
-                            };
-                            return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
-                        }
-                    };
-                    let shown = match shown {
-                        Some(own) => Some(self.shown_to(server, address.socket, who, own).await),
-                        None => None,
-                    };
-                    if shown.as_ref().is_some_and(Shown::is_nothing) {
-                        let error = Error::NoRxgk { server: address.socket };
-                        return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
-                    }
-                    let (socket, showing) = (address.socket, shown.clone());
-                    match attempt(Attempt { socket, shown: showing, limits }).await {
-                        Ok(reply) => {
-                            self.liveness.note_answer(&address);
-                            if let Some((cell, volume)) = asked.volume().filter(|_| has_looked) {
-                                self.told.volume_moved(cell, volume);
-                            }
-                            return Ok((reply, responder));
-                        }
-                        Err(error) if limits.is_some() && is_silence(&error) => {
-                            silences += 1;
-                            self.liveness.note_suspicion(server, &address);
-                            // It may only be slow: as a busy one it is asked again if the others do not answer either.
-                            rotation.note(self.now(), id, Verdict::Wait);
-                            last = Some((error, Verdict::Down));
-                        }
-                        Err(error) => {
-                            let verdict = self.note_failure(server, &address, (who, shown.as_ref()), &error);
-                            tracing::debug!(server = %address.socket, %error, ?verdict, "a call failed");
-                            is_reset = server.resets() != responder.resets;
-                            // Another address of the same server is tried first.
-                            if verdict != Verdict::Down || server.candidate().down_since.is_some() {
-                                rotation.note(self.now(), id, verdict);
-                            }
-                            last = Some((error, verdict));
-                        }
-                    }
-                }
-                Step::LookAgain(at) => {
-                    let Some((cell, volume)) = asked.volume() else {
-                        return Err(failure(last, &servers, &rotation, is_reset));
-                    };
-                    if at > self.now() {
-                        self.runtime.sleep_until(at).await;
-                    }
-                    self.locations.forget(cell, volume);
-                    servers = self
-                        .servers_for(asked)
-                        .await
-                        .map_err(|error| Failure::of_lookup(error, rotation.is_ambiguous()))?;
-                    rotation.note_looked(self.locations.is_worked_on(cell, volume));
-                    has_looked = true;
-                    // If a server was asked before, its failure says more than that none is left.
-                    if servers.is_empty() && last.is_none() {
-                        let error = Error::NoSite { cell: self.cells.name_of(cell), volume };
-                        return Err(Failure::of_lookup(error, false));
-                    }
-                }
-                Step::Wait(at) => {
-                    let is_away = candidates.iter().all(|candidate| candidate.down_since.is_some());
-                    if is_away && matches!(asked, Asked::Known(..)) {
-                        return Err(failure(last, &servers, &rotation, is_reset));
-                    }
-                    // The next begins before the last one ends, so that nobody sees none in between.
-                    drop(waits.replace(self.waiting.begin(if is_away { Why::Away } else { Why::Busy })));
-                    wait::until(&self.runtime, at, back).await;
-                }
-                Step::GiveUp => return Err(failure(last, &servers, &rotation, is_reset)),
-            }
+            next = asking.next().await?;
         }
-    }
-
-    fn is_read_only(&self, (cell, volume): (CellIndex, VolumeId)) -> bool {
-        self.volumes.get_or_add(cell, volume).is_read_only()
-    }
-
-    /// The limits of calls to a server whose silence turns an operation to another one. They exist for volumes that nobody writes, while
-    /// another server that has them answers.
-    fn hasty_limits(
-        &self,
-        asked: Asked<'_>,
-        servers: &[Arc<Server>],
-        id: u32,
-        address: &Address,
-    ) -> Option<CallLimits> {
-        let volume = asked.volume()?;
-        let has_other = servers.iter().any(|server| server.id != id && server.is_trusted());
-        if !has_other || !self.is_read_only(volume) {
-            return None;
-        }
-        let silence = SILENCE + address.rtt().unwrap_or_default().min(ROUND_TRIP_MAX);
-        Some(CallLimits { dead: self.dead_after, silence: Some(silence), ..CallLimits::default() })
-    }
-
-    async fn servers_for(&self, asked: Asked<'_>) -> Result<Vec<Arc<Server>>, Error> {
-        match asked {
-            Asked::Servers(servers) => Ok(servers.to_vec()),
-            Asked::Volume(index, volume) | Asked::Known(index, volume) => {
-                let cell = self.cells.numbered(index)?;
-                let servers = self.locations.sites_of(self, &cell, volume).await.inspect_err(|error| {
-                    if matches!(error, Error::NoVolume { .. }) {
-                        self.locations.forget(index, volume);
-                        self.told.volume_gone(index, volume);
-                    }
-                })?;
-                if servers.len() > 1 {
-                    self.liveness.measure(&servers);
-                }
-                Ok(servers)
-            }
-        }
-    }
-
-    /// Returns the servers of a read-only volume that have its newest release, if one of them answers; else all.
-    fn usable(&self, asked: Asked<'_>, servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
-        let mut usable = servers.to_vec();
-        let Some((cell, volume)) = asked.volume().filter(|_| servers.len() > 1) else { return usable };
-        let (now, volume) = (self.now(), self.volumes.get_or_add(cell, volume));
-        let is_behind = |server: &Arc<Server>| volume.is_behind(now, server.id);
-        let has_newest = |server: &Arc<Server>| server.candidate().down_since.is_none() && !is_behind(server);
-        if servers.iter().any(has_newest) {
-            usable.retain(|server| !is_behind(server));
-        }
-        usable
-    }
-
-    /// The servers among these that are asked. A server that could not read a read-only volume of late is avoided if another one answers.
-    fn candidates(&self, asked: Asked<'_>, usable: &[Arc<Server>], avoids: bool) -> Vec<Candidate> {
-        let all: Vec<_> = usable.iter().map(|server| server.candidate()).collect();
-        let Some((cell, volume)) = asked.volume().filter(|_| avoids && usable.len() > 1) else { return all };
-        let (now, volume) = (self.now(), self.volumes.get_or_add(cell, volume));
-        let is_good = |candidate: &&Candidate| !volume.is_troubled(now, candidate.server);
-        let good: Vec<_> = all.iter().filter(is_good).copied().collect();
-        if good.iter().any(|candidate| candidate.down_since.is_none()) { good } else { all }
     }
 
     /// Calls a procedure of the file service that is about a fid.
@@ -572,18 +374,6 @@ pub(crate) async fn call_once<R: Rpc>(
     let mut call = peer.call().await.map_err(|source| RpcError::Call { rpc: R::NAME, source })?;
     call.set_timeout(patience);
     call.rpc(args).await
-}
-
-fn failure(
-    last: Option<(RpcError, Verdict)>,
-    servers: &[Arc<Server>],
-    rotation: &Rotation,
-    is_of_another_start: bool,
-) -> Failure {
-    let (last, verdict) = last.unzip();
-    let servers = servers.iter().flat_map(|s| s.addresses()).map(|address| address.socket).collect();
-    let is_ambiguous = rotation.is_ambiguous();
-    Failure { last, verdict, lookup: None, servers, is_ambiguous, is_of_another_start }
 }
 
 #[cfg(test)]
