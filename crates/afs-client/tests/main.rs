@@ -20,6 +20,7 @@ mod outages;
 mod pin;
 mod power_cuts;
 mod prefetch;
+mod replaced;
 mod replicas;
 mod rounds;
 mod rxgk;

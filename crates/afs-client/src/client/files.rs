@@ -33,10 +33,10 @@ impl Client {
             return None;
         }
         let may = self.cached_status(user, fid)?.and_then(|status| flags.check(&status));
-        match may {
+        match may.and_then(|()| self.opened(user, fid, flags)) {
             // The server may know better, and what is gone may have a successor: see below.
             Err(Error::NoAccess { .. } | Error::Gone { .. }) => None,
-            may => Some(may.and_then(|()| self.opened(user, fid, flags))),
+            opened => Some(opened),
         }
     }
 

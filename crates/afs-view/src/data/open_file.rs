@@ -82,7 +82,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// The cache's; [`Error::Gone`] when the file is losing its last name just now.
+    /// The cache's; [`Error::Gone`] when the file is losing its last name just now, or will as far as programs see.
     fn open(
         self: &Arc<Self>,
         user: User,
@@ -95,7 +95,9 @@ impl Files {
         if flags.write {
             data.adopt_known(self, user)?;
         }
-        if !self.open_files.note_open(vnode.fid) {
+        // A change that waits is to remove it, or has given its name to another file.
+        let is_going = self.journal.removes(vnode.fid) && !self.open_files.is_hidden(vnode.fid);
+        if is_going || !self.open_files.note_open(vnode.fid) {
             return Err(Error::Gone { fid: vnode.fid });
         }
         data.handles.fetch_add(1, Ordering::AcqRel);

@@ -4,7 +4,8 @@
 //!
 //! **Opening a file that is being replaced.** The kernel looks a name up and opens what it found. If the file was
 //! replaced in between, the kernel tries once more. This second attempt must not come too late again, so the client
-//! holds the file that took the name for a second, as if it was open already.
+//! holds the file that took the name for a second, as if it was open already. A hidden name that is about to be removed stays if somebody opens
+//! the file before that.
 //!
 //! **A file that is closed counts as open for a moment**: the kernel tells of a close at once, by a flush, but of the last one, which ends the
 //! handle, after the program has gone on. So a directory that is to be removed waits a while for the hidden names of such files.
@@ -94,7 +95,7 @@ struct BeingListed {
 #[derive(Debug)]
 struct Hidden {
     file: Fid,
-    /// It is being removed.
+    /// It is being removed, or is about to be, as nobody had the file open.
     is_going: bool,
 }
 
@@ -150,10 +151,7 @@ impl HiddenName<'_> {
         let mut table = self.files.lock();
         let before =
             std::mem::replace(&mut table.files.entry(self.file).or_default().hidden, self.place.take());
-        if let Some(hidden) = before.as_ref().and_then(|place| table.hidden.get_mut(place)) {
-            hidden.is_going = true;
-        }
-        before
+        before.filter(|place| table.begins_to_go(place))
     }
 }
 
@@ -251,12 +249,26 @@ impl Table {
         }
     }
 
-    fn take_hidden(&mut self, fid: Fid) -> Option<(Fid, String)> {
-        let place = self.files.get_mut(&fid)?.hidden.take();
-        self.tidy(fid);
-        let hidden = self.hidden.get_mut(place.as_ref()?)?;
-        hidden.is_going = true;
-        place
+    /// A hidden name is to be removed. False: somebody is about to do that.
+    fn begins_to_go(&mut self, place: &(Fid, String)) -> bool {
+        self.hidden.get_mut(place).is_some_and(|hidden| !std::mem::replace(&mut hidden.is_going, true))
+    }
+
+    /// Counts one more handle, which is nobody's yet. False: the file is losing its last name, and what takes the name is held then.
+    fn hold(&mut self, fid: Fid) -> bool {
+        let open = self.files.entry(fid).or_default();
+        let may = open.unlinking == 0;
+        open.count += usize::from(may);
+        open.held += usize::from(may);
+        open.is_missed |= !may;
+        may
+    }
+
+    /// Somebody wanted to open a file that is gone. If it is just losing its last name, what takes the name is held then.
+    fn note_missed(&mut self, fid: Fid) {
+        if let Some(open) = self.files.get_mut(&fid) {
+            open.is_missed |= open.unlinking > 0;
+        }
     }
 
     fn hidden_in(&self, dir: Fid) -> impl Iterator<Item = (&str, &Hidden)> {
@@ -338,17 +350,6 @@ impl OpenFiles {
         table.files.get(&old).is_some_and(|open| open.is_missed || open.held > 0)
     }
 
-    /// Counts one more handle, which is nobody's yet; likewise.
-    fn hold(&self, fid: Fid) -> bool {
-        let mut table = self.lock();
-        let open = table.files.entry(fid).or_default();
-        let may = open.unlinking == 0;
-        open.count += usize::from(may);
-        open.held += usize::from(may);
-        open.is_missed |= !may;
-        may
-    }
-
     /// A program seems to have closed one handle.
     pub(crate) fn note_closing(&self, fid: Fid) {
         if let Some(open) = self.lock().files.get_mut(&fid) {
@@ -366,7 +367,33 @@ impl OpenFiles {
         if open.count > 0 {
             return None;
         }
-        table.take_hidden(fid)
+        let hidden = open.hidden.clone();
+        table.tidy(fid);
+        hidden.filter(|place| table.begins_to_go(place))
+    }
+
+    /// A hidden name is about to be removed, as nobody had its file open. `None`: somebody has opened it since, and it keeps the name. If the file
+    /// had no other name, nobody can open it as long as what is returned is there.
+    pub(crate) fn begin_removal(&self, place: &(Fid, String)) -> Option<Option<Unlinking<'_>>> {
+        let mut table = self.lock();
+        let table = &mut *table;
+        let Some(hidden) = table.hidden.get_mut(place) else { return Some(None) };
+        let fid = hidden.file;
+        let open = match table.files.get_mut(&fid) {
+            Some(open) if open.hidden.as_ref() == Some(place) => open,
+            // The file has another one, or needs none any more.
+            _ => return Some(None),
+        };
+        if open.count > 0 {
+            hidden.is_going = false;
+            // A removal of the directory does not wait for it any longer.
+            self.removed.notify_waiters();
+            return None;
+        }
+        open.hidden = None;
+        open.unlinking += 1;
+        self.unlinking.fetch_add(1, Ordering::AcqRel);
+        Some(Some(Unlinking { files: self, fid }))
     }
 
     /// The number of opens of the file.
@@ -389,7 +416,10 @@ impl OpenFiles {
 
     /// The hidden name of a file that needs it no longer, to be removed by the caller.
     pub(crate) fn take_hidden(&self, fid: Fid) -> Option<(Fid, String)> {
-        self.lock().take_hidden(fid)
+        let mut table = self.lock();
+        let place = table.files.get_mut(&fid)?.hidden.take()?;
+        table.tidy(fid);
+        table.begins_to_go(&place).then_some(place)
     }
 
     /// A hidden name is no longer there, or never was.
@@ -479,20 +509,32 @@ impl OpenFiles {
         }
     }
 
-    /// A program could not open a file any more: what has its name now is held for the second attempt.
+    /// A program could not open a file any more: what has its name now, or will have it in a moment, is held for the second attempt.
     pub fn hold_successor(self: &Arc<Self>, user: User, fid: Fid) {
-        let successor = self.lock().successor(self.runtime.now(), fid);
-        if let Some(successor) = successor {
-            self.hold_for_a_while(user, successor);
+        let held = {
+            let mut table = self.lock();
+            match table.successor(self.runtime.now(), fid) {
+                Some(successor) => table.hold(successor).then_some(successor),
+                None => {
+                    table.note_missed(fid);
+                    None
+                }
+            }
+        };
+        if let Some(fid) = held {
+            self.let_go_later(user, fid);
         }
     }
 
     /// Holds a file for a second, as if it was open. If it is losing its name too, what replaces it is held.
     fn hold_for_a_while(self: &Arc<Self>, user: User, fid: Fid) {
-        let Some(remover) = self.remover.upgrade() else { return };
-        if !self.hold(fid) {
-            return;
+        if self.lock().hold(fid) {
+            self.let_go_later(user, fid);
         }
+    }
+
+    fn let_go_later(self: &Arc<Self>, user: User, fid: Fid) {
+        let Some(remover) = self.remover.upgrade() else { return };
         let held = self.held(remover, user, fid, Handle::Nobodys);
         let until = self.runtime.now() + HELD_FOR;
         self.runtime.spawn(Box::pin(async move {

@@ -89,7 +89,7 @@ async fn a_hidden_name_is_known_until_it_is_removed() {
     assert_eq!(files.listed(dir).hidden(), std::slice::from_ref(&name));
     assert!(files.listed(fid(3)).hidden().is_empty());
     files.none_going(dir).await;
-    assert!(files.hold(fid(2)), "for somebody else too");
+    assert!(files.lock().hold(fid(2)), "for somebody else too");
     assert_eq!(files.note_close(fid(2), Handle::InUse), None);
     let mut none_going = std::pin::pin!(files.none_going(dir));
     assert!(polled(none_going.as_mut()).is_none(), "nobody has it open");
@@ -107,6 +107,44 @@ async fn a_hidden_name_is_known_until_it_is_removed() {
     drop((other, elsewhere));
     assert!(files.listed(dir).hidden().is_empty() && files.lock().files.is_empty());
     assert!(files.lock().listed.is_empty(), "nothing is kept of listings that are made");
+}
+
+#[tokio::test]
+async fn a_file_that_is_opened_again_keeps_the_hidden_name_that_was_about_to_be_removed() {
+    let (files, dir) = (open_files(&Arc::default()), fid(1));
+    let place = |hidden: &HiddenName<'_>| (dir, String::from_utf8(hidden.as_bytes().to_vec()).unwrap());
+    assert!(files.note_open(fid(2)));
+    let hidden = files.hidden_name(dir, fid(2));
+    let first = place(&hidden);
+    hidden.given();
+    assert_eq!(files.note_close(fid(2), Handle::InUse).as_ref(), Some(&first));
+    assert!(files.note_open(fid(2)), "it has the name still");
+    assert_eq!(files.note_close(fid(2), Handle::InUse), None, "it is about to be removed");
+    assert!(files.note_open(fid(2)));
+    assert!(files.begin_removal(&first).is_none() && files.is_hidden(fid(2)));
+    // One that another takes the place of goes also while the file is open.
+    let hidden = files.hidden_name(dir, fid(2));
+    let second = place(&hidden);
+    assert_eq!(hidden.given().as_ref(), Some(&first));
+    assert!(matches!(files.begin_removal(&first), Some(None)));
+    files.note_removed(dir, first.1);
+    assert_eq!(files.note_close(fid(2), Handle::InUse).as_ref(), Some(&second));
+    let unlinking = files.begin_removal(&second).unwrap();
+    assert!(!files.note_open(fid(2)) && !files.is_hidden(fid(2)), "nobody opens it any more");
+    files.note_removed(dir, second.1);
+    drop(unlinking);
+    assert!(files.lock().files.is_empty() && files.lock().hidden.is_empty());
+}
+
+#[tokio::test]
+async fn what_takes_the_name_of_a_file_is_held_for_who_found_the_file_gone_before_that_was_known() {
+    let files = open_files(&Arc::default());
+    let now = files.runtime.now();
+    let unlinking = files.try_unlink(fid(2)).unwrap();
+    // The server has told that it is gone.
+    files.hold_successor(User::of(1), fid(2));
+    assert!(files.note_replaced(now, fid(2), fid(4)));
+    drop(unlinking);
 }
 
 /// Returns the result of a future that has one already.

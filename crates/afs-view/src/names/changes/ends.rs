@@ -322,9 +322,11 @@ impl Changes {
 
 impl RemoveHiddenName for Changes {
     // In the background: nobody waits for it who could be interrupted.
-    fn remove_hidden_name(self: Arc<Self>, user: User, (dir, name): (Fid, String)) {
+    fn remove_hidden_name(self: Arc<Self>, user: User, place: (Fid, String)) {
         let runtime = Arc::clone(&self.calls.runtime);
         runtime.spawn(Box::pin(async move {
+            let Some(_unlinking) = self.open_files.begin_removal(&place) else { return };
+            let (dir, name) = place;
             if let Err(error) = self.remove(user, dir, name.as_bytes()).await {
                 tracing::warn!(%dir, name, %error, "a file that was removed while it was open stays under a hidden name");
             }
