@@ -7,11 +7,13 @@ use std::time::Duration;
 use crate::names_behind::{pause, write_new};
 use crate::support::data::{READ, WRITE, read_all, with_folder};
 use crate::support::laptop::Laptop;
+use crate::support::moving::Mover;
 use crate::support::{
     ALICE, BOB, CELL, Cell, NOBODY, ROOT_CELL, USER_VOLUME, cell_root, content, names, put,
 };
 use afs_client::users::Holder;
 use afs_client::{Client, Config, Error, Fid, User, WriteBehind};
+use afs_sim::Fate;
 use afs_wire::Errno;
 use afs_wire::ids::ViceId;
 use afs_wire::rights::Rights;
@@ -257,5 +259,55 @@ fn without_write_behind_nothing_counts_beyond_its_promise() {
     world.run(async move {
         pause(&one, 5 * HOUR).await;
         assert!(read(&one, NOBODY, root, "file").await.is_err());
+    });
+}
+
+/// The server that it was read from is away, and another one has a newer release.
+#[test]
+fn a_read_only_volume_is_shown_as_the_server_has_it_that_still_answers() {
+    let world = Cell::with_sites(2);
+    world.make_volume(0, "root.cell", ROOT_CELL);
+    let mover = Arc::new(Mover::new(&world));
+    let one = world.client_with(Config { patience: Duration::from_secs(30), ..config(&world, 1) });
+    let two = world.client(2);
+    let release = |text: &'static str| {
+        let (two, mover) = (two.clone(), Arc::clone(&mover));
+        world.run(async move {
+            let root = cell_root(&two).await;
+            let file = match two.lookup(NOBODY, root, b"file").await {
+                Ok(found) => found.fid,
+                Err(_) => two.create(NOBODY, root, b"file", 0o644).await.unwrap().fid,
+            };
+            put(&two, NOBODY, file, text.as_bytes()).await;
+            mover.release("root.cell", ROOT_CELL, &[0, 1]).await;
+        });
+    };
+    release("first");
+    let own = one.address();
+    let cut_off_from = |site: usize| {
+        let away = world.sites[site].address;
+        world.sim.set_network(move |_, from, to, _| match [(own, away), (away, own)].contains(&(from, to)) {
+            true => Fate::Lost,
+            false => Fate::Arrives(Duration::ZERO),
+        });
+    };
+    cut_off_from(0);
+    let dir = world.run_with(&one, |one| async move {
+        let found = one.lookup(NOBODY, one.root(), CELL.as_bytes()).await.unwrap();
+        let dir = one.target(NOBODY, found.fid).await.unwrap();
+        assert_eq!(read(&one, NOBODY, dir, "file").await.unwrap(), "first");
+        dir
+    });
+    // By another volume of this server, the client learns that it is away now. Of the next release, the other one has nothing to tell it.
+    world.make_volume(1, "user", USER_VOLUME);
+    cut_off_from(1);
+    world.run_with(&one, move |one| async move {
+        one.status(NOBODY, Fid::root_of(dir.cell, USER_VOLUME)).await.unwrap_err();
+        assert_eq!(read(&one, NOBODY, dir, "file").await.unwrap(), "first", "as long as it is promised");
+    });
+    release("second");
+    world.run(async move {
+        pause(&one, 5 * HOUR).await;
+        assert_eq!(read(&one, NOBODY, dir, "file").await.unwrap(), "second");
     });
 }
