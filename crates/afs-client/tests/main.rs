@@ -6,6 +6,7 @@ mod deaths;
 mod dns;
 mod fsync_away;
 mod kept_tokens;
+mod late;
 mod locks;
 mod moves;
 mod names;

@@ -192,6 +192,16 @@ impl Clients {
         }
     }
 
+    /// See [`Hosts::is_alive`].
+    pub(crate) fn is_alive(&self, address: SocketAddr, epoch: Epoch) -> bool {
+        self.tables().hosts.is_alive(address, epoch)
+    }
+
+    /// See [`Hosts::note_alive`].
+    pub(crate) fn note_alive(&self, address: SocketAddr, epoch: Epoch) {
+        self.tables().hosts.note_alive(address, epoch);
+    }
+
     /// A client has said who it is, or nothing.
     fn introduced(&self, address: SocketAddr, epoch: Epoch, identity: Option<Identity>) -> Admission {
         let now = self.now();

@@ -26,6 +26,7 @@ use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, 
 use rx::ServerCall;
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
+use rx_proto::ids::Epoch;
 use rx_proto::time::Instant;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Dispatch, Rpc};
@@ -85,6 +86,7 @@ pub(crate) struct Session {
     server: Arc<Parts>,
     host: Admitted,
     peer: SocketAddr,
+    epoch: Epoch,
     identity: Option<String>,
     membership: Arc<Membership>,
     host_groups: Arc<[ViceId]>,
@@ -120,7 +122,8 @@ pub(crate) async fn answer(server: Arc<Parts>, mut call: ServerCall) -> Result<(
         become_task().await;
     }
     let work = pin!(async {
-        let session = Session::begin(Arc::clone(&server), &mut call).await?;
+        let is_change = CHANGES.contains(&opcode) || ADMINISTRATION.contains(&opcode);
+        let session = Session::begin(Arc::clone(&server), &mut call, is_change).await?;
         match opcode {
             // These move data: without a copy of it. In boxes, as small calls should not have the room that these need.
             rxafs::FetchData::OPCODE => {
@@ -149,13 +152,16 @@ const SOON: Duration = Duration::from_millis(100);
 const GONE: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Returns when something is heard of a caller. A client that was killed while its call waited, and may have been started again, has forgotten
-/// the call: what it has done since must not be undone by it.
-async fn still_there(server: &Parts, call: &mut ServerCall) -> Result<(), Abort> {
-    let since = server.runtime.now();
+/// Returns when a caller has shown that it is there. A client that was killed while its call waited, and may have been started again, has
+/// forgotten the call: what it has done since must not be undone by it.
+async fn still_there(
+    server: &Parts,
+    call: &mut ServerCall,
+    is_shown: impl Fn(&ServerCall) -> Option<bool>,
+) -> Result<(), Abort> {
     // It is pinged all the time.
     call.set_limits(CallLimits { silence: Some(GONE), ..CallLimits::default() });
-    while call.heard_at().ok_or(Abort(AbortCode::CALL_DEAD.0))? <= since {
+    while !is_shown(call).ok_or(Abort(AbortCode::CALL_DEAD.0))? {
         server.runtime.sleep_until(server.runtime.now() + LOOK_EVERY).await;
     }
     call.set_limits(CallLimits::default());
@@ -163,7 +169,7 @@ async fn still_there(server: &Parts, call: &mut ServerCall) -> Result<(), Abort>
 }
 
 impl Session {
-    async fn begin(server: Arc<Parts>, call: &mut ServerCall) -> Result<Self, Abort> {
+    async fn begin(server: Arc<Parts>, call: &mut ServerCall, is_change: bool) -> Result<Self, Abort> {
         let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
         let began = server.runtime.now();
         let waits = |wait| {
@@ -182,12 +188,20 @@ impl Session {
             });
             server.activity.waits(waits(Wait::Groups), groups).await
         };
-        if server.runtime.now().since(began) > SOON {
-            Box::pin(still_there(&server, call)).await?;
+        let since = server.runtime.now();
+        if since.since(began) > SOON {
+            Box::pin(still_there(&server, call, |call| Some(call.heard_at()? > since))).await?;
+        }
+        if is_change && !server.clients.is_alive(peer, epoch) {
+            // Another start of the client was. What comes of this one may have been on its way for long, but for answers to what it is asked now.
+            let is_shown =
+                |call: &ServerCall| Some(call.answered_at()? > since || server.clients.is_alive(peer, epoch));
+            Box::pin(still_there(&server, call, is_shown)).await?;
+            server.clients.note_alive(peer, epoch);
         }
         let now = server.clock.now();
         let moved = Moved::default();
-        Ok(Self { server, host, peer, identity, membership, host_groups, now, began, moved })
+        Ok(Self { server, host, peer, epoch, identity, membership, host_groups, now, began, moved })
     }
 
     /// Counts the call, which has ended.
@@ -435,7 +449,7 @@ impl Session {
         }
     }
 
-    /// Changes a volume, which may block.
+    /// Changes a volume, which may block. A caller of whom another start has shown since that it is alive is to ask again.
     async fn change<T: Send + 'static>(
         &self,
         volume: &Arc<Volume>,
@@ -443,6 +457,9 @@ impl Session {
     ) -> Outcome<T> {
         let changed = Arc::clone(volume);
         let server = &self.server;
+        if !server.clients.is_alive(self.peer, self.epoch) {
+            return Err(Failure::BUSY);
+        }
         let result = server.inline.run(&*server.runtime, move || change(&changed)).await;
         result.map_err(|error| self.failed(volume, error))
     }

@@ -2,7 +2,8 @@
 //!
 //! A state machine: time is an argument, and nothing is sent from here. What a client's call needs first is an
 //! [`Admission`]; what a host has to be told is a [`Delivery`]. Who was promised what is in [`callbacks`](crate::callbacks),
-//! who goes when the table is full in `hosts/eviction.rs`, what a change of a file means for hosts in `hosts/breaks.rs`. File service notes 7.4 have the rules.
+//! who goes when the table is full in `hosts/eviction.rs`, what a change of a file means for hosts in `hosts/breaks.rs`, which start of a client
+//! may change something in `hosts/alive.rs`. File service notes 7.4 have the rules.
 //!
 //! A host is an address. Its UUID only tells whether another client lives there now: anybody may ask a client for its
 //! UUID, and a cloned machine has that of the first. So a client that comes with a known UUID from another address
@@ -38,6 +39,7 @@ use rx_proto::time::Instant;
 use crate::remembered::ALL_VOLUMES;
 use host::{ASKED_MAX, Down, Host};
 
+mod alive;
 mod breaks;
 mod eviction;
 mod host;
@@ -534,6 +536,8 @@ impl Hosts {
             uuid,
             address,
             epochs: Vec::new(),
+            alive: Vec::new(),
+            formerly_alive: Vec::new(),
             capabilities: 0,
             last_heard: now,
             due,

@@ -18,6 +18,7 @@
 //!   `src/hosts/breaks.rs` (which are told of a change). Tests: the table in `src/hosts/tests.rs`.
 //! - Which clients are forgotten when there are too many: `src/hosts/eviction.rs`, and `make_room` in [`callbacks`]
 //!   for promises.
+//! - Which start of a client may change something, and what comes late of an earlier one: `src/hosts/alive.rs`.
 //! - Which clients are remembered over a restart: [`remembered`].
 //! - On which thread the work is done: [`work`]. Log messages when a disk is full or fails: [`alarms`].
 //! - What the log says of changes: `src/file_service/audit.rs`. Who does what at the moment: [`activity`].

@@ -199,6 +199,8 @@ pub(crate) struct Call {
     pub(crate) heard_at: Instant,
     pub(crate) progress_at: Instant,
     pub(crate) pinged_at: Instant,
+    /// The time when the peer was last asked something that it has answered.
+    pub(crate) answered_at: Instant,
     /// The status bytes of both ends (Rx notes 12).
     pub(crate) status: u8,
     pub(crate) peer_status: u8,
@@ -247,6 +249,7 @@ impl Call {
             heard_at: now,
             progress_at: now,
             pinged_at: now,
+            answered_at: Instant::ORIGIN,
             status: 0,
             peer_status: 0,
             bytes_sent: 0,

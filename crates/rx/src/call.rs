@@ -159,6 +159,12 @@ impl Call {
         self.shard().lock().endpoint.heard_at(self.handle)
     }
 
+    /// The time of the last ping of the call that its peer has answered, which says that it was there then; `None` once the call has failed or is
+    /// gone.
+    pub fn answered_at(&self) -> Option<Instant> {
+        self.shard().lock().endpoint.answered_at(self.handle)
+    }
+
     /// Sets the status byte that this end's packets carry from now on.
     pub fn set_status(&mut self, status: u8) {
         self.shard().lock().endpoint.set_status(self.handle, status);

@@ -22,6 +22,9 @@ pub(super) struct Host {
     pub(super) address: SocketAddr,
     /// The epochs of its calls since it last said who it is, the newest last.
     pub(super) epochs: Vec<Epoch>,
+    /// The epochs of starts that are known to be alive, and of those that were before the last new one: see [`alive`](super::alive).
+    pub(super) alive: Vec<Epoch>,
+    pub(super) formerly_alive: Vec<Epoch>,
     pub(super) capabilities: u32,
     pub(super) last_heard: Instant,
     /// The time when it is looked at again: its entry in the agenda.

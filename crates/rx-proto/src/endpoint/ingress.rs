@@ -425,6 +425,7 @@ impl Endpoint {
         let window = path.handle_trailer(&ack.trailer, believes, max_window);
         let is_own = path.is_own();
         let Some(call) = connection.call_mut(at.channel) else { return };
+        call.answered_at = call.answered_at.max(ping_sent_at.unwrap_or(Instant::ORIGIN));
         let before = call.tx.buffered();
         let outcome = call.tx.handle_ack(now, &ack, &path.rtt, &mut path.reordering, is_own, ping_sent_at);
         if let Some(out) = outcome {

@@ -12,7 +12,7 @@
 //! counts as a proof is an ACK that names the serial of a packet of ours; serials of server connections start anywhere,
 //! so that they cannot be guessed.
 
-use super::{ChannelRef, Endpoint, Event, Target};
+use super::{CallHandle, ChannelRef, Endpoint, Event, Target};
 use crate::abort::AbortCode;
 use crate::ack::{Ack, AckReason};
 use crate::connection::{Connection, ConnectionKey, Moving, Role};
@@ -48,6 +48,12 @@ const MAX_EARLY: usize = 256;
 pub(super) const MAX_EARLY_AGE: Duration = Duration::from_secs(2);
 
 impl Endpoint {
+    /// The time of the last ping of a call that its peer has answered, which says that it was there then; `None` once the call has failed or is
+    /// gone. All else that comes of the call it may have sent before.
+    pub fn answered_at(&self, call: CallHandle) -> Option<Instant> {
+        self.call(call).filter(|c| c.error.is_none()).map(|c| c.answered_at)
+    }
+
     /// Keeps what asks for a service that is still to come, and says so.
     pub(super) fn keep_if_early(
         &mut self,

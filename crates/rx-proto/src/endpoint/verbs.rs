@@ -505,7 +505,7 @@ impl Endpoint {
         self.path(call.connection)
     }
 
-    fn call(&self, call: CallHandle) -> Option<&Call> {
+    pub(super) fn call(&self, call: CallHandle) -> Option<&Call> {
         let at = self.find(call).ok()?;
         self.connections[at.connection].call(at.channel)
     }
