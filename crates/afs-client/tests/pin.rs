@@ -564,3 +564,32 @@ fn what_may_not_be_read_and_a_client_without_a_cache_folder_are_refused() {
         assert!(one.pins(0).is_empty());
     });
 }
+
+#[test]
+fn no_user_takes_all_pins_and_root_may() {
+    const ROOT: User = User::of(0);
+    let world = Cell::new();
+    let (one, two) = (world.client_with(config(&world, 1)), world.client(2));
+    world.run(async move {
+        let root = cell_root(&two).await;
+        let mut fids = Vec::new();
+        for number in 0..260 {
+            fids.push(make_dir(&two, NOBODY, root, &number.to_string()).await);
+        }
+        // How many of them they can pin, from the first on.
+        let pins = async |user| {
+            for (count, &fid) in fids.iter().enumerate() {
+                if let Err(error) = one.pin(user, fid).await {
+                    assert_eq!(error.errno(), Errno::ENOSPC, "{error}");
+                    return count;
+                }
+            }
+            fids.len()
+        };
+        assert_eq!((pins(NOBODY).await, pins(BOB).await, pins(ROOT).await), (128, 64, 64));
+        assert_eq!(pins(ALICE).await, 0, "now there is none left");
+        one.pin(NOBODY, fids[0]).await.expect("it is pinned already");
+        one.unpin(BOB.uid, fids[0]).await.unwrap();
+        assert_eq!(pins(BOB).await, 0, "they have more than half of what others leave");
+    });
+}

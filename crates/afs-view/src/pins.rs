@@ -39,7 +39,7 @@ use afs_reach::fid::{Fid, User};
 use afs_reach::remote::Calls;
 use afs_reach::users::Users;
 
-/// Pins of all users together: each has a task.
+/// Pins of all users together: each has a task. A user other than root may have half of what others leave of these, so that nobody takes them all.
 const PINS_MAX: usize = 256;
 
 /// Files that are fetched at a time for all pins: the servers, and the way to them, are for programs first.
@@ -210,6 +210,8 @@ pub struct Pins {
     files: Arc<Files>,
     limits: Limits,
     all: Mutex<BTreeMap<(FileKey, u32), Arc<Pinned>>>,
+    /// Held while a pin is made: they are counted first.
+    adding: tokio::sync::Mutex<()>,
     /// Vnodes that are held, and for how many pins.
     holds: Mutex<HashMap<Fid, u32>>,
     fetches: Semaphore,
@@ -233,6 +235,7 @@ impl Pins {
             files: Arc::clone(&changes.files),
             limits,
             all: Mutex::default(),
+            adding: tokio::sync::Mutex::default(),
             holds: Mutex::default(),
             fetches: Semaphore::new(FETCHED_AT_ONCE),
             is_listening: AtomicBool::new(false),
@@ -288,13 +291,15 @@ impl Pins {
             holder: self.users.noted_name(user, fid.cell).to_string(),
             path: self.path_of(user, fid).await.unwrap_or_default(),
         };
+        let _adding = self.adding.lock().await;
         let known = lock(&self.all).get(&(pin.key, pin.user)).cloned();
-        if let Some(known) = known.filter(|known| known.pin.holder == pin.holder) {
+        if let Some(known) = known.as_ref().filter(|known| known.pin.holder == pin.holder) {
             known.wake.notify_one();
             return Ok(());
         }
-        if lock(&self.all).len() >= PINS_MAX {
-            let what = format!("pinning more than {PINS_MAX} files and directories");
+        // One whose place it takes does not count twice.
+        if known.is_none() && !self.may_have_more(pin.user) {
+            let what = format!("pinning more than half of what other users leave of {PINS_MAX} pins");
             return Err(Error::local(what, io::Error::from_raw_os_error(Errno::ENOSPC.0)));
         }
         let (cache, kept) = (self.files.cache.clone(), pin.clone());
@@ -304,6 +309,14 @@ impl Pins {
             self.end(&former);
         }
         Ok(())
+    }
+
+    /// True if there is room for one more pin of a user.
+    fn may_have_more(&self, uid: u32) -> bool {
+        let all = lock(&self.all);
+        let own = all.values().filter(|pinned| pinned.pin.user == uid).count();
+        let left = PINS_MAX.saturating_sub(all.len() - own);
+        own < if uid == 0 { left } else { left / 2 }
     }
 
     /// Takes a user's pin back, or everybody's of this file or directory for the superuser.

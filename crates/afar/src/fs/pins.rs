@@ -65,7 +65,7 @@ fn each(fs: &Fs, targets: &[Target], mut work: impl FnMut(&Target) -> Result<(),
             Some(ENOSPC) => {
                 complain!(
                     fs.printer,
-                    "fs: too many files and directories are pinned already; take some back with 'fs pin -remove'\n"
+                    "fs: {path} is one pin too many: you may have half of what other users leave of 256. Take some back with 'fs pin -remove'\n"
                 );
             }
             Some(EOPNOTSUPP) => complain!(
