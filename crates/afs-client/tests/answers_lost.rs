@@ -387,6 +387,32 @@ fn of_two_files_of_one_name_and_one_second_both_are_kept() {
     }
 }
 
+/// The same user's, on two machines, while there is nothing in either: nobody can tell them apart, so a program that has the one open goes on with
+/// the other.
+#[test]
+fn two_empty_files_that_one_user_makes_by_one_name_in_one_second_count_as_one() {
+    let (world, one, two) = with_two();
+    let ours = world.run({
+        let (one, two) = (one.clone(), two.clone());
+        async move {
+            let ours = make_for(&one, ALICE, "new").await;
+            drop(make_for(&two, ALICE, "new").await);
+            assert_eq!(modified(&one, ALICE, "new").await, modified(&two, ALICE, "new").await);
+            // The call ends.
+            pause(&one, 60).await;
+            ours
+        }
+    });
+    world.let_in();
+    world.run(async move {
+        pause(&one, 120).await;
+        assert_eq!(kept([&one, &two], "new").await, [""]);
+        write(&ours, "of both").await;
+        pause(&one, 60).await;
+        assert_eq!(kept([&one, &two], "new").await, ["of both"], "nothing is put aside");
+    });
+}
+
 /// As many bytes in the same second: only the author tells them apart.
 #[test]
 fn what_another_user_stores_in_the_same_second_is_not_taken_for_our_own() {
