@@ -9,8 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(
     git                              # scripts/repository.sh asks it which files there are
-    gcc libc6-dev make               # the C peer
-    libopenafs-dev                   # ... which is linked with OpenAFS's Rx
+    gcc libc6-dev make               # the C peers
+    libopenafs-dev libkrb5-dev       # ... which are linked with OpenAFS's Rx and MIT's GSS-API
     openafs-client                   # rxdebug and the other commands
     openafs-fuse                     # ... and a client that needs no kernel module
     openafs-fileserver openafs-dbserver openafs-krb5 # a cell to talk to

@@ -23,6 +23,7 @@ pub struct Lab {
     root: PathBuf,
     afar: Result<PathBuf, String>,
     oafs_peer: Result<PathBuf, Trouble>,
+    gss_peer: Result<PathBuf, Trouble>,
     rxdebug: Result<PathBuf, String>,
     links: Result<(), String>,
     shared_links: Mutex<Vec<(Kind, Arc<Link>)>>,
@@ -41,7 +42,8 @@ impl Lab {
         let profile = exe.ancestors().nth(2).expect("cargo puts tests two folders deep").to_path_buf();
         Self {
             afar: build_afar(&root, &profile),
-            oafs_peer: build_oafs_peer(&root, &profile),
+            oafs_peer: build_peer(&root, &profile, "oafs-peer", ("rx/rx.h", "libopenafs-dev")),
+            gss_peer: build_peer(&root, &profile, "gss-peer", ("gssapi/gssapi.h", "libkrb5-dev")),
             rxdebug: find("rxdebug")
                 .ok_or_else(|| "there is no rxdebug here: Debian's openafs-client has it".to_owned()),
             links: linkem::available(),
@@ -66,6 +68,15 @@ impl Lab {
     /// When it cannot be built here.
     pub fn oafs_peer(&self) -> Result<&Path, Trouble> {
         self.oafs_peer.as_deref().map_err(Clone::clone)
+    }
+
+    /// MIT Kerberos's GSS-API as a peer.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be built here.
+    pub fn gss_peer(&self) -> Result<&Path, Trouble> {
+        self.gss_peer.as_deref().map_err(Clone::clone)
     }
 
     /// Debian's rxdebug.
@@ -181,20 +192,24 @@ fn features(root: &Path) -> Result<String, String> {
     Ok(process::run(&mut Command::new(root.join("scripts/features.sh")), BUILD_TIMEOUT)?.stdout)
 }
 
-fn build_oafs_peer(root: &Path, profile: &Path) -> Result<PathBuf, Trouble> {
+/// Builds a peer of ours in C from its folder in `interop/`. It needs a header, which a package has.
+fn build_peer(
+    root: &Path,
+    profile: &Path,
+    name: &str,
+    (header, package): (&str, &str),
+) -> Result<PathBuf, Trouble> {
+    let cannot = |why: &str| Trouble::Skipped(format!("{name} cannot be built: {why}"));
     for program in ["make", "gcc"] {
-        find(program)
-            .ok_or_else(|| Trouble::Skipped(format!("oafs-peer cannot be built: there is no {program}")))?;
+        find(program).ok_or_else(|| cannot(&format!("there is no {program}")))?;
     }
-    if !Path::new("/usr/include/rx/rx.h").exists() {
-        return Err(Trouble::Skipped(
-            "oafs-peer cannot be built: libopenafs-dev is not installed".to_owned(),
-        ));
+    if !Path::new("/usr/include").join(header).exists() {
+        return Err(cannot(&format!("{package} is not installed")));
     }
     let out = profile.parent().unwrap_or(profile).join("interop");
     let mut command = Command::new("make");
-    command.arg("-C").arg(root.join("interop/oafs-peer")).arg(format!("OUT={}", out.display()));
-    build(&mut command, out.join("oafs-peer")).map_err(Trouble::Failed)
+    command.arg("-C").arg(root.join("interop").join(name)).arg(format!("OUT={}", out.display()));
+    build(&mut command, out.join(name)).map_err(Trouble::Failed)
 }
 
 fn build(command: &mut Command, program: PathBuf) -> Result<PathBuf, String> {

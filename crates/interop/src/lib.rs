@@ -2,7 +2,7 @@
 //!
 //! [`lab`] finds and builds the programs, [`process`] runs them, [`suite`] runs the cases. For Rx, [`service`] is our implementation of
 //! both ends of the test service, and `interop/oafs-peer` is OpenAFS's; [`network`] is between the two sides, [`proxy`] records what
-//! passes there, and [`wire`] judges the record. For cells, [`cell`] starts one of OpenAFS's servers or of ours and mounts it with a
+//! passes there, and [`wire`] judges the record. [`gss`] is MIT Kerberos's end of a negotiation of rxgk. For cells, [`cell`] starts one of OpenAFS's servers or of ours and mounts it with a
 //! stock client, [`our_mount`] mounts it with ours, [`guest`] does so with a stock kernel in qemu, [`commands`] compares the answers of stock tools in two cells, and [`celldb`] makes
 //! random calls to servers of the cell's databases.
 //!
@@ -26,6 +26,7 @@
 pub mod cell;
 pub mod celldb;
 pub mod commands;
+pub mod gss;
 pub mod guest;
 pub mod lab;
 pub mod network;

@@ -1,5 +1,6 @@
 //! Programs under test as processes that do not outlive their test: commands that end, and servers that say "ready PORT".
 
+use std::fmt::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,14 @@ pub struct Finished {
 pub struct Running {
     running: process::Running,
     started: Instant,
+}
+
+/// Bytes as our peers in C read them.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Starts a command.

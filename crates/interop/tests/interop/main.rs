@@ -1,4 +1,4 @@
-//! Our Rx against OpenAFS's, in both directions. Each module makes cases of one kind; `cargo test -p afar-interop NAME` runs
+//! Our Rx against OpenAFS's, in both directions, and our GSS-API against MIT Kerberos's. Each module makes cases of one kind; `cargo test -p afar-interop NAME` runs
 //! those with NAME in theirs.
 
 #![forbid(unsafe_code)]
@@ -6,6 +6,7 @@
 mod calls;
 mod celldb;
 mod facts;
+mod gss;
 mod limits;
 mod restart;
 mod rxdebug;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         restart::cases,
         rxdebug::cases,
         facts::cases,
+        gss::cases,
         calls::cases,
         rxkad::cases,
         rxperf::cases,

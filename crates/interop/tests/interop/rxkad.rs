@@ -1,12 +1,12 @@
 //! rxkad against OpenAFS's own: at every level and with both forms of ticket, our client at a stock server that knows its key, and a
 //! stock client, with a token that we have made, at ours. And clients that are refused, with what code, in both directions.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use afar_interop::lab::Lab;
 use afar_interop::network::{Kind, Network};
+use afar_interop::process::hex;
 use afar_interop::service::{self, Outcome, Pattern, Request};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use rand::SeedableRng;
@@ -66,13 +66,6 @@ fn keys(kind: EncType) -> KeySet {
         _ => Key::rxkad_krb5(KVNO, kind, &secret),
     };
     KeySet::of([key]).expect("a good key")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn now() -> UnixTime {
