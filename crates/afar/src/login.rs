@@ -113,7 +113,7 @@ pub(crate) fn log_in(
                     });
                 }
                 Err(why) => {
-                    // A device has one of rxgk alone.
+                    // There may be one of rxgk alone.
                     if matches!(why, NoToken::None)
                         && let Some(rxgk) = rxgk_for(client, cell)
                     {

@@ -87,7 +87,7 @@ struct Rxgk {
     enctype: i32,
     level: Option<Level>,
     expires: AfsTime,
-    /// A device has one of rxgk alone.
+    /// A device has one of rxgk alone, and so has a user whose realm has no other service for the cell.
     has_rxkad: bool,
 }
 

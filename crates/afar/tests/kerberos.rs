@@ -14,6 +14,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// The service that tokens of rxgk are negotiated with.
+const RXGK_SERVICE: &str = "afs-rxgk/_afs.afar.local@AFAR.LOCAL";
 const WRITE: &str = "echo mine > \"$1/scratch/alice/file\"";
 const READ: &str = "cat \"$1/scratch/alice/file\"";
 
@@ -137,6 +139,42 @@ fn aklog_gets_a_token_of_rxgk_where_the_realm_has_the_service_for_it() {
     scene.run(ALICE, &["unlog"]);
     scene.run(ALICE, &["aklog"]);
     assert!(!scene.run(ALICE, &["tokens"]).contains("rxgk"));
+}
+
+/// A realm whose cell has rxgk and no other class: it has no service `afs/afar.local`.
+#[test]
+fn aklog_needs_no_service_of_rxkads_where_the_realm_has_that_of_rxgk() {
+    let Some(scene) = Scene::new() else { return };
+    scene.private_folder(ALICE);
+    scene.kdc.admin(&format!("delprinc -force {SERVICE}")).unwrap();
+    scene.kinit(ALICE);
+    let neither = fail(scene.afar(ALICE, &["aklog"]), 4);
+    for tried in ["Couldn't get afar.local AFS tickets:", "afs/afar.local@AFAR.LOCAL", RXGK_SERVICE] {
+        assert!(neither.contains(tried), "{neither}");
+    }
+    let keytab = scene.cell.folder.join("state/etc/server/rxgk.keytab");
+    let service = RXGK_SERVICE.split('@').next().unwrap();
+    scene.kdc.add_service(service, "aes256-cts-hmac-sha1-96", &keytab).unwrap();
+    until!(scene.afar(ALICE, &["aklog"]).output().unwrap().status.success(), "no token of rxgk");
+    let said = scene.run(ALICE, &["aklog", "-d"]);
+    assert!(said.contains("No token of rxkad, only one of rxgk: ") && said.contains("\nId "), "{said}");
+    let said = mounted::run(scene.afar(ALICE, &["aklog"]));
+    assert_eq!((said.stdout, said.stderr), (vec![], vec![]), "it is no fault");
+    let told = scene.run(ALICE, &["tokens"]);
+    assert!(told.contains("rxgk tokens for afar.local") && !told.contains("rxkad"), "{told}");
+    assert!(scene.can(ALICE, WRITE) && !scene.can(BOB, READ));
+    let config = scene.cell.public_config().display().to_string();
+    scene.run(ALICE, &["pts", "creategroup", "alice:friends", "-config", &config]);
+    // The KDC knows another key than the servers: there is no token, and nothing weaker.
+    scene.run(ALICE, &["unlog"]);
+    scene.kdc.add_service(SERVICE, "aes256-cts", &scene.realm.join("unused")).unwrap();
+    scene.kdc.add_service(service, "aes256-cts-hmac-sha1-96", &scene.realm.join("unused")).unwrap();
+    scene.kinit(ALICE);
+    let refused = fail(scene.afar(ALICE, &["aklog"]), 4);
+    assert!(
+        refused.contains("no token of rxgk for afar.local: ") && scene.tokens(ALICE).is_empty(),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -242,6 +242,30 @@ impl Client {
         let cell = self.inner.cells.find(cell)?;
         let cell_name = cell.name.as_str();
         let outcome = self.inner.users.log_in(user, (cell.index, cell_name), holder, token, is_forced);
+        self.logged_in(user, outcome)
+    }
+
+    /// Gives a user a token of rxgk for a cell, and none of rxkad. The cell may be in the DNS only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::log_in`].
+    pub async fn log_in_by_rxgk_alone(
+        &self,
+        user: User,
+        cell: &str,
+        holder: Holder,
+        token: rxgk::Token,
+    ) -> Result<(), Error> {
+        let cell = self.inner.dns.cell_named(cell).await?;
+        // Where volumes are was asked by who could be lied to.
+        self.inner.locations.forget_all();
+        let cell_name = cell.name.as_str();
+        let outcome = self.inner.users.log_in_by_rxgk_alone(user, (cell.index, cell_name), holder, token);
+        self.logged_in(user, outcome).map(drop)
+    }
+
+    fn logged_in(&self, user: User, outcome: LoggedIn) -> Result<bool, Error> {
         match outcome {
             LoggedIn::Before => return Ok(false),
             LoggedIn::TooMany => return Err(Error::TooManyTokens { uid: user.uid }),

@@ -11,8 +11,10 @@ use afs_client::users::Holder;
 use afs_client::{Client, Config, Pag, User};
 use afs_config::{CellName, CellServDb};
 use afs_lab::real::folder::Folder;
+use rx_security::keys::EncType;
+use rx_security::rxgk::{Dialect, RxgkTime, Secret};
 use rx_security::ticket::SessionKey;
-use rx_security::{Token, UnixTime};
+use rx_security::{Token, UnixTime, rxgk};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
@@ -112,6 +114,36 @@ async fn users_have_their_tokens_again_after_the_client_was_killed() {
     let third = folder.client("one.test two.test", &[open]).await;
     let tokens = [ALICE, CAROL, open_s].map(|user| third.tokens(user).len());
     assert_eq!(tokens, [1, 0, 0]);
+    assert_eq!(folder.names(), ["1.0.one.test"]);
+}
+
+/// A token of rxgk that has none of rxkad beside it.
+#[tokio::test]
+async fn a_token_of_rxgk_alone_is_there_again_after_the_client_was_killed() {
+    let folder = Kept::new("rxgk");
+    let first = folder.client("one.test", &[]).await;
+    let end = |seconds: i64| {
+        let now = i64::from(UnixTime::of(first.runtime().wall_clock()).0);
+        RxgkTime::of(UnixTime(u32::try_from(now + seconds).unwrap()))
+    };
+    let token = |seconds| rxgk::Token {
+        dialect: Dialect::OURS,
+        secret: Secret::new(EncType::AES256, &[7; 32]).unwrap(),
+        level: rx_security::Level::Crypt,
+        lifetime: 1000,
+        bytelife: 20,
+        end: end(seconds),
+        token: vec![9; 100],
+    };
+    for (user, name, seconds) in [(ALICE, "alice", 1000), (CAROL, "carol", -10)] {
+        first.log_in_by_rxgk_alone(user, "one.test", holder(name), token(seconds)).await.unwrap();
+    }
+    let (before, tokens) = (first.held_rxgk(ALICE, "one.test").unwrap(), first.tokens(ALICE));
+    drop(first);
+    let second = folder.client("one.test", &[]).await;
+    assert_eq!(second.held_rxgk(ALICE, "one.test"), Some(before));
+    assert_eq!((second.held_token(ALICE, "one.test"), second.tokens(ALICE)), (None, tokens));
+    assert_eq!(second.held_rxgk(CAROL, "one.test"), None, "it has ended");
     assert_eq!(folder.names(), ["1.0.one.test"]);
 }
 

@@ -66,7 +66,7 @@ pub fn negotiation(cell: &str, realm: &str) -> String {
 }
 
 impl Search<'_> {
-    /// The services to ask for, in order, until one is there. None twice.
+    /// The services to ask for, in order, until one is there. None twice, and always one.
     pub fn services(&self) -> Vec<Service> {
         let mut realms: Vec<String> = Vec::new();
         match self.given_realm {
@@ -102,6 +102,12 @@ impl Search<'_> {
 /// True if the next service is worth a try after this failure: the KDC does not know this one.
 pub fn may_be_another(code: i32) -> bool {
     matches!(code, codes::SERVICE_UNKNOWN | codes::NOT_IN_KEYTAB | codes::GENERIC | codes::NO_CREDENTIAL)
+}
+
+/// True if any other service would fail in the same way: it is the user's tickets, the clock or the network.
+pub fn is_of_every_service(code: i32) -> bool {
+    use codes::{CLOCK_SKEW, EXPIRED, KDC_UNREACHABLE, NO_CACHE, NOT_YET_VALID};
+    matches!(code, CLOCK_SKEW | EXPIRED | KDC_UNREACHABLE | NO_CACHE | NOT_YET_VALID)
 }
 
 /// Advice to the user about a failure, where the library's words do not say it.
@@ -171,11 +177,12 @@ mod tests {
     #[test]
     fn only_an_unknown_service_leads_to_the_next() {
         for code in [codes::SERVICE_UNKNOWN, codes::GENERIC, codes::NOT_IN_KEYTAB, codes::NO_CREDENTIAL] {
-            assert!(may_be_another(code), "{code}");
+            assert!(may_be_another(code) && !is_of_every_service(code), "{code}");
         }
         for code in [codes::CLOCK_SKEW, codes::EXPIRED, codes::KDC_UNREACHABLE, codes::MESSAGE_TYPE, 0] {
             assert!(!may_be_another(code), "{code}");
         }
+        assert!(is_of_every_service(codes::EXPIRED) && is_of_every_service(codes::KDC_UNREACHABLE));
     }
 
     #[test]

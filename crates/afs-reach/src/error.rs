@@ -360,7 +360,7 @@ impl fmt::Display for Error {
             Self::NoRxgk { server } => {
                 write!(
                     f,
-                    "the file server {} has no rxgk, and the token of a device is of rxgk only: 'unlog' goes on without a token",
+                    "the file server {} has no rxgk, and the user's token is of rxgk only: 'unlog' goes on without a token",
                     server.ip()
                 )
             }

@@ -79,7 +79,7 @@ impl Calls {
         if shown.is_nothing() {
             tracing::warn!(
                 address = %socket.ip(),
-                "this file server has no rxgk: users whose tokens are a device's can neither read nor change anything there"
+                "this file server has no rxgk: users whose tokens are of rxgk only can neither read nor change anything there"
             );
         }
         let until = self.runtime.now() + life;

@@ -14,6 +14,7 @@ use afs_admin::{DatabaseServers, Login as DatabaseLogin};
 use afs_client::users::kept::given_rxgk;
 use afs_kerberos::services::{self, Search, Service, codes};
 use afs_kerberos::{Cache, Error, Kerberos, Principal, Ticket};
+use afs_wire::Errno;
 use afs_wire::control;
 use afs_wire::ids::{AfsTime, Name, ViceId};
 use afs_wire::rxgk::Rxgk;
@@ -25,6 +26,7 @@ use rx_security::rxgk::{self, Secret};
 use rx_security::{Identity, KeySet, Level, Token, UnixTime, ticket};
 use rxgen::xdr::Opaque;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
@@ -38,6 +40,9 @@ const HOURS_MAX: u32 = 720;
 /// The client's limit is in tokens of all PAGs together.
 const TOO_MANY: &str =
     "you have too many tokens in all your sessions together; 'unlog' in one of them throws its tokens away";
+
+/// The client is of a release before there were tokens of rxgk alone.
+const TOO_OLD: &str = "it is of an older version, which takes no token of rxgk without a ticket for afs/CELL";
 
 /// The longest ticket in bytes that OpenAFS's servers receive where the network carries packets of 1500 bytes (Security notes 2.3).
 const OPENAFS_TICKET_MAX: usize = 8436;
@@ -173,7 +178,38 @@ impl Login<'_> {
             complain_of(self.printer, self.program, &error, "getting realm");
             Refusal(status::KERBEROS)
         })?;
-        let (ticket, user) = (self.ticket(cell, kerberos, cache, &user)?, Principal::parse(&user));
+        let mut tried = Vec::new();
+        let ticket = match self.ticket(cell, kerberos, cache, &user, &mut tried) {
+            Err(error) if tried.len() == 1 && services::is_of_every_service(error.code) => {
+                return Err(self.no_tickets(cell, &error, &[]));
+            }
+            ticket => ticket,
+        };
+        let rxkad = ticket.as_ref().ok().map(|ticket| self.usable(ticket)).transpose()?;
+        // The cell's realm is that of the ticket: a referral may have led there. Without one it may be any that was asked.
+        let realms: Vec<String> = match &ticket {
+            Ok(ticket) => vec![realm_of(ticket)],
+            Err(_) => {
+                tried.iter().filter_map(|service| service.rsplit('@').next()).map(str::to_owned).collect()
+            }
+        };
+        let rxgk = self.rxgk(cell, cache, realms, &mut tried)?;
+        let realm = match (&ticket, &rxgk) {
+            (Ok(ticket), _) => realm_of(ticket),
+            (Err(error), Some((_, realm))) => {
+                self.debug(&format!("No token of rxkad, only one of rxgk: {}", error.text));
+                realm.clone()
+            }
+            (Err(error), None) => return Err(self.no_tickets(cell, error, &tried)),
+        };
+        let user = Principal::parse(&user);
+        let is_foreign = user.as_ref().is_some_and(|user| user.is_foreign_to(&realm));
+        let name = user.and_then(|user| user.name_in_cell(&realm));
+        self.set(cell, name.as_deref(), is_foreign, &Got { rxkad, rxgk: rxgk.map(|(token, _)| token) })
+    }
+
+    /// The token of rxkad that a ticket is.
+    fn usable(&self, ticket: &Ticket) -> Result<Token, Refusal> {
         self.debug("Using Kerberos V5 ticket natively");
         let token = ticket.token().ok_or_else(|| {
             let what = "the ticket's session key, or its length, is of no use to AFS";
@@ -193,27 +229,55 @@ impl Login<'_> {
                  realm for a smaller one (members of many groups have large ones)\n"
             );
         }
-        // The cell's realm is that of the ticket: a referral may have led there.
-        let realm = Principal::parse(&ticket.server).map(|server| server.realm).unwrap_or_default();
-        let is_foreign = user.as_ref().is_some_and(|user| user.is_foreign_to(&realm));
-        let rxgk = self.rxgk(cell, cache, &realm)?;
-        let name = user.and_then(|user| user.name_in_cell(&realm));
-        self.set(cell, name.as_deref(), is_foreign, (token, rxgk))
+        Ok(token)
     }
 
-    /// A token of rxgk, if there is a ticket for the service that the database servers negotiate one with. Once a client has had one, there has
-    /// to be one: that a realm has no such service can be said by anybody on the way.
-    fn rxgk(&self, cell: &KnownCell, cache: &Cache<'_>, realm: &str) -> Result<Option<rxgk::Token>, Refusal> {
-        let service = services::negotiation(&cell.name, realm);
-        self.debug(&format!("Getting tickets: {service}"));
+    /// Says that there is no ticket, and of what was tried.
+    fn no_tickets(&self, cell: &KnownCell, error: &Error, tried: &[String]) -> Refusal {
+        let program = self.program;
+        complain!(self.printer, "{program}: Couldn't get {} AFS tickets:\n", cell.name);
+        complain_of(self.printer, program, error, "getting AFS tickets");
+        if !tried.is_empty() {
+            let tried = harmless(&tried.join(", "));
+            complain!(self.printer, "{program}: no ticket for any of {tried}\n");
+        }
+        Refusal(status::KERBEROS)
+    }
+
+    /// A token of rxgk, if there is a ticket for the service that the database servers negotiate one with, and its realm, which is one of
+    /// these. Once a client has had one, there has to be one: that a realm has no such service can be said by anybody on the way.
+    fn rxgk(
+        &self,
+        cell: &KnownCell,
+        cache: &Cache<'_>,
+        realms: Vec<String>,
+        tried: &mut Vec<String>,
+    ) -> Result<Option<(rxgk::Token, String)>, Refusal> {
         let failed = |why: &str| {
             let (program, cell) = (self.program, &cell.name);
             complain!(self.printer, "{program}: no token of rxgk for {cell}: {}\n", harmless(why));
             Refusal(status::KERBEROS)
         };
-        let ticket = match cache.ticket(&service) {
-            Ok(ticket) => ticket,
-            Err(error) => {
+        let mut asked = None;
+        for realm in realms {
+            let service = services::negotiation(&cell.name, &realm);
+            if tried.contains(&service) {
+                continue;
+            }
+            self.debug(&format!("Getting tickets: {service}"));
+            let answer = cache.ticket(&service);
+            tried.push(service);
+            let is_last =
+                answer.as_ref().map_or_else(|error| !services::may_be_another(error.code), |_| true);
+            asked = Some(answer);
+            if is_last {
+                break;
+            }
+        }
+        let ticket = match asked {
+            None => return Ok(None),
+            Some(Ok(ticket)) => ticket,
+            Some(Err(error)) => {
                 // What a client makes itself is another matter.
                 let name = Name::new(cell.name.as_str());
                 let had_one = |client: &Client| {
@@ -233,6 +297,7 @@ impl Login<'_> {
         let (seed, caller) = caller.map_err(|error| failed(&error.to_string()))?;
         let session = Secret::new(EncType(ticket.key_kind), &ticket.key);
         let session = session.ok_or_else(|| failed("the ticket's session key is of no use to rxgk"))?;
+        let of = realm_of(&ticket);
         let (principal, realm) = ticket.client.rsplit_once('@').unwrap_or((&ticket.client, ""));
         let servers =
             DatabaseServers::new::<Rxgk>(caller.endpoint(), &cell.servers, &DatabaseLogin::anonymous());
@@ -242,9 +307,10 @@ impl Login<'_> {
         let token = caller.run(negotiate(&servers, shown, now, &mut random));
         let token = token.map_err(|error| failed(&error.to_string()))?;
         if !self.is_for_linux {
-            return Ok(Some(token));
+            return Ok(Some((token, of)));
         }
-        kafs::linux_token(&caller, cell, token, random.random()).map(Some).map_err(|why| failed(&why))
+        let token = kafs::linux_token(&caller, cell, token, random.random()).map_err(|why| failed(&why))?;
+        Ok(Some((token, of)))
     }
 
     /// Makes a token from the cell's key, and sets it.
@@ -256,17 +322,18 @@ impl Login<'_> {
         })?;
         let realm = if key.who.realm.is_empty() { String::new() } else { cell.name.to_uppercase() };
         let name = key.who.name_in_cell(&realm);
-        self.set(cell, name.as_deref(), false, (token, None))
+        self.set(cell, name.as_deref(), false, &Got { rxkad: Some(token), rxgk: None })
     }
 
-    /// The first ticket that there is for a cell's servers.
+    /// The first ticket that there is for a cell's servers, or why the last that was tried is not there.
     fn ticket(
         &self,
         cell: &KnownCell,
         kerberos: &Kerberos,
         cache: &Cache<'_>,
         user: &str,
-    ) -> Result<Ticket, Refusal> {
+        tried: &mut Vec<String>,
+    ) -> Result<Ticket, Error> {
         let user_realm = Principal::parse(user).map(|user| user.realm).unwrap_or_default();
         let mut search = Search {
             cell: &cell.name,
@@ -279,21 +346,20 @@ impl Login<'_> {
             Some(realm) => self.debug(&format!("We were told to authenticate to realm {realm}.")),
             None => self.debug(&format!("Trying to authenticate to user's realm {user_realm}.")),
         }
-        let first = search.services().into_iter().next();
-        let mut failure = match first.as_ref().map(|service| self.ask(cache, service)) {
-            Some(Ok(ticket)) => return Ok(ticket),
-            Some(Err(error)) => error,
-            None => return Err(Refusal(status::KERBEROS)),
+        let first = search.services().remove(0);
+        let mut failure = match self.ask(cache, &first, tried) {
+            Ok(ticket) => return Ok(ticket),
+            Err(error) => error,
         };
         if services::may_be_another(failure.code) {
             // Only now, as the name may have to be asked of the DNS.
             let host = cell.host();
             let realm = host.as_deref().map(|host| kerberos.host_realm(host).unwrap_or_default());
             (search.server, search.server_realm) = (host.as_deref(), realm.as_deref());
-            for service in search.services().iter().filter(|service| Some(*service) != first.as_ref()) {
+            for service in search.services().iter().filter(|service| **service != first) {
                 let shown = if service.realm.is_empty() { "of the KDC's choice" } else { &service.realm };
                 self.debug(&format!("We've deduced that we need to authenticate to realm {shown}."));
-                failure = match self.ask(cache, service) {
+                failure = match self.ask(cache, service, tried) {
                     Ok(ticket) => return Ok(ticket),
                     Err(error) => error,
                 };
@@ -302,16 +368,16 @@ impl Login<'_> {
                 }
             }
         }
-        complain!(self.printer, "{}: Couldn't get {} AFS tickets:\n", self.program, cell.name);
-        complain_of(self.printer, self.program, &failure, "getting AFS tickets");
-        Err(Refusal(status::KERBEROS))
+        Err(failure)
     }
 
-    fn ask(&self, cache: &Cache<'_>, service: &Service) -> Result<Ticket, Error> {
+    fn ask(&self, cache: &Cache<'_>, service: &Service, tried: &mut Vec<String>) -> Result<Ticket, Error> {
         self.debug(&format!("Getting tickets: {service}"));
-        match cache.ticket(&service.to_string()) {
+        let service = service.to_string();
+        tried.push(service.clone());
+        match cache.ticket(&service) {
             // A KDC may get this wrong once.
-            Err(error) if error.code == codes::MESSAGE_TYPE => cache.ticket(&service.to_string()),
+            Err(error) if error.code == codes::MESSAGE_TYPE => cache.ticket(&service),
             result => result,
         }
     }
@@ -322,26 +388,26 @@ impl Login<'_> {
         cell: &KnownCell,
         name: Option<&str>,
         is_foreign: bool,
-        tokens: (Token, Option<rxgk::Token>),
+        got: &Got,
     ) -> Result<(), Refusal> {
         let database = if self.asks_database { Caller::new().ok() } else { None };
         let database = database.as_ref().zip(name);
         let id = database.and_then(|(caller, name)| {
             self.debug(&format!("About to resolve name {name} to id in cell {}.", cell.name));
-            id_of(caller, cell, name)
+            id_of(caller, cell, name, &got.by_rxgk(caller).unwrap_or_default())
         });
         if let Some(id) = id {
             self.debug(&format!("Id {id}"));
         }
         let told = name.unwrap_or_default();
         self.debug(&format!("Setting tokens. {told} @ {}", cell.name));
-        let is_new = self.give(cell, told, id.unwrap_or(ViceId::ANONYMOUS), &tokens)?;
+        let is_new = self.give(cell, told, id.unwrap_or(ViceId::ANONYMOUS), got)?;
         self.set_cells.push(cell.name.clone());
         if !is_new {
             self.debug("Identical tokens already exist; skipping.");
         }
         if let (Some((caller, name)), true, Some(ViceId::ANONYMOUS)) = (database, is_foreign, id) {
-            self.enter(caller, cell, name, &tokens)?;
+            self.enter(caller, cell, name, got)?;
         }
         Ok(())
     }
@@ -352,10 +418,11 @@ impl Login<'_> {
         cell: &KnownCell,
         name: &str,
         id: ViceId,
-        (token, rxgk): &(Token, Option<rxgk::Token>),
+        Got { rxkad, rxgk }: &Got,
     ) -> Result<bool, Refusal> {
         if self.is_for_linux {
-            let tokens = Tokens { rxgk: rxgk.as_ref(), rxkad: Some((token, id.0)) };
+            let rxkad = rxkad.as_ref().map(|token| (token, id.0));
+            let tokens = Tokens { rxgk: rxgk.as_ref(), rxkad };
             return kafs::add(&cell.name, tokens).map(|()| true).map_err(|why| {
                 complain!(self.printer, "{}: no key for {}: {why}\n", self.program, cell.name);
                 Refusal(status::TOKEN)
@@ -374,24 +441,27 @@ impl Login<'_> {
         let first = self.clients.first().map_err(|failure| failed(&failure.to_string()))?;
         let client = self.clients.all().get(cell.told_by).unwrap_or(first);
         let too_long = |_| failed("a name or the ticket is too long");
-        let given = control::GivenToken {
-            cell: Name::new(cell.name.as_str()).map_err(too_long)?,
-            holder: Name::new(name).map_err(too_long)?,
-            id,
-            kvno: token.kvno,
-            session_key: control::SessionKey(token.session_key.bytes()),
-            start: AfsTime(token.start.0),
-            end: AfsTime(token.end.0),
-            ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
+        let (cell_name, holder) = (Name::new(cell.name.as_str()), Name::new(name));
+        let (cell_name, holder) = (cell_name.map_err(too_long)?, holder.map_err(too_long)?);
+        let given = |token: &Token| {
+            Ok(control::GivenToken {
+                cell: cell_name.clone(),
+                holder: holder.clone(),
+                id,
+                kvno: token.kvno,
+                session_key: control::SessionKey(token.session_key.bytes()),
+                start: AfsTime(token.start.0),
+                end: AfsTime(token.end.0),
+                ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
+            })
         };
+        let rxkad = rxkad.as_ref().map(given).transpose()?;
+        let rxkad = rxkad.map(|token| control::SetToken { token, is_forced: self.is_forced });
         let rxgk = rxgk.as_ref().map(|rxgk| given_rxgk(&cell.name, rxgk)).transpose().map_err(too_long)?;
-        let set = Set {
-            token: control::SetToken { token: given, is_forced: self.is_forced },
-            rxgk: rxgk.map(|token| control::SetRxgk { token }),
-        };
+        let set = Set { cell: cell_name, holder, id, rxkad, rxgk };
         let set_here = || set.give_to(client).map_err(|failure| failed(&reason(&failure)));
         // An administrator's mount keeps its ticket from the cell's key, unless its user means just this mount.
-        let mut is_new = match client.is_here() || !makes_tickets(client, &set.token.token.cell) {
+        let mut is_new = match client.is_here() || !makes_tickets(client, &set.cell) {
             true => Some(set_here()?),
             false => None,
         };
@@ -420,21 +490,16 @@ impl Login<'_> {
     }
 
     /// Enters a user of another realm in the protection database, which such users may do themselves.
-    fn enter(
-        &self,
-        caller: &Caller,
-        cell: &KnownCell,
-        name: &str,
-        tokens: &(Token, Option<rxgk::Token>),
-    ) -> Result<(), Refusal> {
-        let owner = DatabaseLogin::with_token(tokens.0.clone(), Level::Auth);
+    fn enter(&self, caller: &Caller, cell: &KnownCell, name: &str, got: &Got) -> Result<(), Refusal> {
+        let by_rxkad = || got.rxkad.clone().map(|token| DatabaseLogin::with_token(token, Level::Auth));
+        let owner = got.by_rxgk(caller).or_else(by_rxkad).unwrap_or_default();
         let database = ProtectionDb::new(caller.endpoint(), &cell.protection, &owner);
         match caller.wait(database.create_user(name, None)) {
             Ok(id) => {
                 let cell_name = &cell.name;
                 say!(self.printer, "created cross-cell entry for {name} (Id {id}) at {cell_name}\n");
                 // So that `tokens` tells the number.
-                self.give(cell, name, id, tokens).map(drop)
+                self.give(cell, name, id, got).map(drop)
             }
             Err(code) => {
                 let (program, cell) = (self.program, &cell.name);
@@ -449,21 +514,49 @@ impl Login<'_> {
     }
 }
 
+/// The tokens that a user gets: at least one of them.
+struct Got {
+    rxkad: Option<Token>,
+    rxgk: Option<rxgk::Token>,
+}
+
+impl Got {
+    /// The owner of the token of rxgk, for questions that nobody on the way is to hear.
+    fn by_rxgk(&self, caller: &Caller) -> Option<DatabaseLogin> {
+        let (token, seed) = (self.rxgk.clone()?, caller.seed().ok()?);
+        let clock = Arc::new(|| UnixTime::of(SystemTime::now()));
+        Some(DatabaseLogin::anonymous().and_rxgk(token, clock, seed))
+    }
+}
+
 /// What a client is given.
 struct Set {
-    token: control::SetToken,
-    rxgk: Option<control::SetRxgk>,
+    cell: Name,
+    holder: Name,
+    id: ViceId,
+    rxkad: Option<control::SetToken>,
+    rxgk: Option<control::GivenRxgk>,
 }
 
 impl Set {
-    /// Gives it to a client. Returns whether the token was new to it.
+    /// Gives it to a client. Returns whether it was new to it.
     fn give_to(&self, client: &Client) -> Result<bool, Failure> {
-        let is_new = client.call(&self.token)?.is_new;
-        if let Some(rxgk) = &self.rxgk {
-            client.call(rxgk)?;
+        let Some(rxkad) = &self.rxkad else {
+            let token = self.rxgk.clone().expect("there is one of the two");
+            client.call(&control::SetOnlyRxgk { holder: self.holder.clone(), id: self.id, token })?;
+            return Ok(true);
+        };
+        let is_new = client.call(rxkad)?.is_new;
+        if let Some(token) = self.rxgk.clone() {
+            client.call(&control::SetRxgk { token })?;
         }
         Ok(is_new)
     }
+}
+
+/// The realm of a ticket's service.
+fn realm_of(ticket: &Ticket) -> String {
+    Principal::parse(&ticket.server).map(|server| server.realm).unwrap_or_default()
 }
 
 /// True if a client makes the caller's tickets for a cell itself, from the cell's key.
@@ -474,7 +567,7 @@ fn makes_tickets(client: &Client, cell: &Name) -> bool {
 /// Gives another client of this machine a token too: if it knows the same cell, and does not make the user's tickets itself. A cell of the same name
 /// at other servers is another one, and a token of the user's for that would be lost. Returns whether it was new to the client, if it is for it.
 fn give_another(client: &Client, cell: &KnownCell, set: &Set) -> Result<Option<bool>, String> {
-    let name = &set.token.token.cell;
+    let name = &set.cell;
     let known = match client.call(&control::FindCell { name: name.clone() }) {
         Ok(found) => found.cell,
         Err(Failure::Errno(_)) => return Ok(None),
@@ -490,12 +583,16 @@ fn give_another(client: &Client, cell: &KnownCell, set: &Set) -> Result<Option<b
 
 /// The reason why a client does not take a token.
 fn reason(failure: &Failure) -> String {
-    if failure.errno() == Some(ENOSPC) { TOO_MANY.to_owned() } else { failure.to_string() }
+    match failure {
+        Failure::Errno(errno) if *errno == ENOSPC => TOO_MANY.to_owned(),
+        Failure::Errno(errno) if *errno == Errno::ENOSYS.0 => TOO_OLD.to_owned(),
+        failure => failure.to_string(),
+    }
 }
 
 /// The number of a name; [`ViceId::ANONYMOUS`] if there is none of it, and `None` if the database does not answer.
-fn id_of(caller: &Caller, cell: &KnownCell, name: &str) -> Option<ViceId> {
-    let database = ProtectionDb::new(caller.endpoint(), &cell.protection, &DatabaseLogin::anonymous());
+fn id_of(caller: &Caller, cell: &KnownCell, name: &str, login: &DatabaseLogin) -> Option<ViceId> {
+    let database = ProtectionDb::new(caller.endpoint(), &cell.protection, login);
     let names = [name];
     let asked = caller.run(async { tokio::time::timeout(DATABASE_TIMEOUT, database.ids_of(&names)).await });
     asked.ok()?.ok()?.first().copied()

@@ -31,7 +31,7 @@ impl Client {
         let mut unknown = Vec::new();
         for token in tokens {
             let User { uid, pag } = token.user;
-            if token.token.end < now || pag.is_some_and(|pag| !alive.contains(&pag)) {
+            if token.end() < now || pag.is_some_and(|pag| !alive.contains(&pag)) {
                 inner.users.forget_kept(&token);
                 continue;
             }
@@ -74,7 +74,7 @@ impl Client {
                     let _ = client.inner.dns.cell_named(token.cell.as_str()).await;
                 }
                 let now = UnixTime::of(runtime.wall_clock());
-                tokens.retain(|token| token.token.end >= now && !client.restore(token));
+                tokens.retain(|token| token.end() >= now && !client.restore(token));
                 drop(client);
                 runtime.sleep_until(runtime.now() + ASK_AGAIN_AFTER).await;
             }

@@ -63,11 +63,7 @@ impl Users {
         if !is_kept || self.who(kept.user, cell) != IdentityIndex::NOBODY {
             return None;
         }
-        let given = self.give(kept.user, (cell, cell_name), kept.holder.clone(), kept.token.clone(), false);
-        if let Some(rxgk) = &kept.rxgk {
-            self.add_rxgk(kept.user, cell, rxgk.clone());
-        }
-        Some(given)
+        Some(self.give(kept.user, (cell, cell_name), kept.holder.clone(), kept.shown.clone(), false))
     }
 
     /// Gives a user a token of rxgk, beside the one that somebody has given the user for the cell. Returns the identity that has it; `None` if
@@ -97,8 +93,32 @@ impl Users {
         token: Token,
         is_forced: bool,
     ) -> LoggedIn {
+        let shown = Shown { own: Own::of(token), rxgk: None, callback: None };
+        self.give_and_keep(user, (cell, cell_name), holder, shown, is_forced)
+    }
+
+    /// Gives a user a token of rxgk, and none of rxkad.
+    pub fn log_in_by_rxgk_alone(
+        &self,
+        user: User,
+        (cell, cell_name): (CellIndex, &str),
+        holder: Holder,
+        token: rxgk::Token,
+    ) -> LoggedIn {
+        let shown = Shown::only_rxgk(token, UnixTime::of(self.runtime.wall_clock()));
+        self.give_and_keep(user, (cell, cell_name), holder, shown, true)
+    }
+
+    fn give_and_keep(
+        &self,
+        user: User,
+        (cell, cell_name): (CellIndex, &str),
+        holder: Holder,
+        shown: Shown,
+        is_forced: bool,
+    ) -> LoggedIn {
         let mut kept = self.kept();
-        let outcome = self.give(user, (cell, cell_name), holder, token, is_forced);
+        let outcome = self.give(user, (cell, cell_name), holder, shown, is_forced);
         if matches!(outcome, LoggedIn::Renewed(_) | LoggedIn::Anew(_)) {
             self.keep_token(&mut kept, user, cell);
         }
@@ -110,7 +130,7 @@ impl Users {
         user: User,
         (cell, cell_name): (CellIndex, &str),
         holder: Holder,
-        token: Token,
+        given: Shown,
         is_forced: bool,
     ) -> LoggedIn {
         let mut identities = self.identities_mut();
@@ -124,11 +144,14 @@ impl Users {
             // The database may have answered the last time only.
             theirs.id = holder.id.or(theirs.id);
             let is_refused = login.is_refused.load(Ordering::Relaxed);
-            if login.own().rxkad.as_deref() == Some(&token) && !is_forced && !is_refused {
+            if login.own().rxkad == given.own.rxkad && !is_forced && !is_refused {
                 return LoggedIn::Before;
             }
             // That of rxgk stays until another one comes: between the two, nothing goes by rxkad.
-            login.shown.lock().unwrap_or_else(PoisonError::into_inner).own = Own::of(token);
+            let mut shown = login.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            shown.own = given.own;
+            shown.rxgk = given.rxgk.or_else(|| shown.rxgk.take());
+            drop(shown);
             login.is_refused.store(false, Ordering::Release);
             login.is_warned.store(false, Ordering::Relaxed);
             login.is_end_told.store(false, Ordering::Relaxed);
@@ -137,9 +160,8 @@ impl Users {
         if who.is_none() && identities.count_of(user.uid) >= PER_USER_MAX {
             return LoggedIn::TooMany;
         }
-        let (source, shown) =
-            (Source::Given(Mutex::new(holder)), Shown { own: Own::of(token), rxgk: None, callback: None });
-        LoggedIn::Anew(identities.set(user, Login::new((cell, cell_name), source, shown)))
+        let source = Source::Given(Mutex::new(holder));
+        LoggedIn::Anew(identities.set(user, Login::new((cell, cell_name), source, given)))
     }
 
     /// Takes a user's token for a cell away, or those for all cells if none is named. Returns how many there were, and the identities

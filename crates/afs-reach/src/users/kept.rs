@@ -10,23 +10,25 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use afs_config::CellName;
 use afs_wire::control::{GivenRxgk, GivenToken, RXGK_TOKEN_MAX, RxgkSecret, SessionKey, TICKET_MAX};
 use afs_wire::ids::{AfsTime, Name, ViceId};
 use rx_security::keys::EncType;
 use rx_security::rxgk::{self, Dialect, RxgkTime, Secret};
-use rx_security::ticket::SessionKey as Key;
+use rx_security::ticket::{SessionKey as Key, TICKET_MIN};
 use rx_security::{Level, Token, UnixTime};
 use rxgen::xdr::{Opaque, OutOfBounds};
 use rxgen::{Decoder, Xdr};
 use zeroize::Zeroizing;
 
-use super::{Holder, Shown};
+use super::{Holder, Own, Shown};
 use crate::fid::{Pag, User};
 
-/// The number that a file begins with: "AFT" and the version of its form.
+/// The number that a file begins with: "AFT" and the version of its form, which is another one for a token of rxgk alone.
 const FORM: u32 = 0x4146_5401;
+const FORM_ONLY_RXGK: u32 = 0x4146_5402;
 
 /// Bytes of a file at most: the ticket, the token of rxgk, names, and what is of fixed length.
 const FILE_MAX: u64 = (TICKET_MAX + RXGK_TOKEN_MAX) as u64 + 4096;
@@ -46,10 +48,8 @@ pub struct KeptToken {
     pub cell: CellName,
     /// The user's identity in the cell.
     pub holder: Holder,
-    /// The token, with the key of its session.
-    pub token: Token,
-    /// The one of rxgk beside it.
-    pub rxgk: Option<rxgk::Token>,
+    /// What the user shows, with the keys of its sessions.
+    pub(super) shown: Shown,
 }
 
 /// The folder with the tokens that are kept.
@@ -146,6 +146,11 @@ impl Kept {
 }
 
 impl KeptToken {
+    /// The time until which it is good.
+    pub fn end(&self) -> UnixTime {
+        self.shown.own.end
+    }
+
     fn file_name(&self) -> String {
         file_name(self.user, self.cell.as_str())
     }
@@ -174,16 +179,23 @@ fn write(
     holder: &Holder,
     shown: &Shown,
 ) -> io::Result<()> {
-    let token = shown.own.rxkad.as_ref().ok_or(ErrorKind::InvalidData)?;
-    let token = given(cell, holder, token).map_err(|_| ErrorKind::InvalidData)?;
+    let token = shown.own.rxkad.as_ref().map(|token| given(cell, holder, token)).transpose();
+    let token = token.map_err(|_| ErrorKind::InvalidData)?;
     let rxgk = shown.rxgk.as_ref().map(|rxgk| given_rxgk(cell, rxgk)).transpose();
     let rxgk = rxgk.map_err(|_| ErrorKind::InvalidData)?;
     // Large enough to stay where it is.
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_MAX as usize));
-    FORM.encode(&mut bytes);
+    token.as_ref().map_or(FORM_ONLY_RXGK, |_| FORM).encode(&mut bytes);
     user.uid.encode(&mut bytes);
     user.pag.map_or(0, Pag::group).encode(&mut bytes);
-    token.encode(&mut bytes);
+    match token {
+        Some(token) => token.encode(&mut bytes),
+        None => {
+            Name::new(&*holder.name).map_err(|_| ErrorKind::InvalidData)?.encode(&mut bytes);
+            holder.id.unwrap_or(ViceId::ANONYMOUS).encode(&mut bytes);
+            AfsTime(shown.own.start.0).encode(&mut bytes);
+        }
+    }
     if let Some(rxgk) = rxgk {
         rxgk.encode(&mut bytes);
     }
@@ -212,21 +224,34 @@ fn read(path: &Path, owner: u32) -> io::Result<(KeptToken, (i64, i64))> {
 
 fn decode(bytes: &[u8]) -> Option<KeptToken> {
     let mut decoder = Decoder::new(bytes);
-    (u32::decode(&mut decoder).ok()? == FORM).then_some(())?;
+    let form = u32::decode(&mut decoder).ok()?;
     let uid = u32::decode(&mut decoder).ok()?;
     let pag = match u32::decode(&mut decoder).ok()? {
         0 => None,
         group => Some(Pag::of_group(group)?),
     };
-    let token = GivenToken::decode(&mut decoder).ok()?;
-    let rxgk = match decoder.clone().finish() {
-        Ok(()) => None,
-        Err(_) => Some(taken_rxgk(&GivenRxgk::decode(&mut decoder).ok()?)?),
+    let (cell, holder, shown) = match form {
+        FORM => {
+            let token = GivenToken::decode(&mut decoder).ok()?;
+            let rxgk = match decoder.clone().finish() {
+                Ok(()) => None,
+                Err(_) => Some(Arc::new(taken_rxgk(&GivenRxgk::decode(&mut decoder).ok()?)?)),
+            };
+            let (holder, own) = taken(&token);
+            (token.cell, holder, Shown { own: Own::of(own), rxgk, callback: None })
+        }
+        FORM_ONLY_RXGK => {
+            let (name, id) = (Name::decode(&mut decoder).ok()?, ViceId::decode(&mut decoder).ok()?);
+            let start = AfsTime::decode(&mut decoder).ok()?;
+            let token = GivenRxgk::decode(&mut decoder).ok()?;
+            let shown = Shown::only_rxgk(taken_rxgk(&token)?, UnixTime(start.0));
+            (token.cell, holder_of(&name, id), shown)
+        }
+        _ => return None,
     };
     decoder.finish().ok()?;
-    let cell = CellName::new(std::str::from_utf8(&token.cell).ok()?)?;
-    let (holder, token) = taken(&token);
-    Some(KeptToken { user: User { uid, pag }, cell, holder, token, rxgk })
+    let cell = CellName::new(std::str::from_utf8(&cell).ok()?)?;
+    Some(KeptToken { user: User { uid, pag }, cell, holder, shown })
 }
 
 /// A token as the control socket has it.
@@ -267,6 +292,7 @@ pub fn given_rxgk(cell: &str, token: &rxgk::Token) -> Result<GivenRxgk, OutOfBou
 
 /// The token of what [`given_rxgk`] makes; `None` for what is none.
 pub fn taken_rxgk(given: &GivenRxgk) -> Option<rxgk::Token> {
+    (given.token.len() >= TICKET_MIN).then_some(())?;
     Some(rxgk::Token {
         dialect: Dialect::OURS,
         secret: Secret::new(EncType(given.enctype), &given.secret.0)?,
@@ -280,8 +306,6 @@ pub fn taken_rxgk(given: &GivenRxgk) -> Option<rxgk::Token> {
 
 /// The owner and the token of what [`given`] makes.
 pub fn taken(given: &GivenToken) -> (Holder, Token) {
-    let name = String::from_utf8_lossy(&given.holder).into_owned();
-    let holder = Holder { name, id: (given.id != ViceId::ANONYMOUS).then_some(given.id) };
     let token = Token {
         session_key: Key::new(given.session_key.0),
         ticket: given.ticket.to_vec(),
@@ -289,5 +313,11 @@ pub fn taken(given: &GivenToken) -> (Holder, Token) {
         start: UnixTime(given.start.0),
         end: UnixTime(given.end.0),
     };
-    (holder, token)
+    (holder_of(&given.holder, given.id), token)
+}
+
+/// The owner of a token, as the control socket tells it.
+pub fn holder_of(name: &Name, id: ViceId) -> Holder {
+    let name = String::from_utf8_lossy(name).into_owned();
+    Holder { name, id: (id != ViceId::ANONYMOUS).then_some(id) }
 }

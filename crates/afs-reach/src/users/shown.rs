@@ -9,7 +9,7 @@ use rx_security::{Token, UnixTime, rxgk};
 use super::{IdentityIndex, Purpose, Source, TICKET_REST, Users};
 
 /// What an identity shows to servers. Of the two tokens, that of rxgk is shown if there is one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     pub(crate) own: Arc<Own>,
     pub(crate) rxgk: Option<Arc<rxgk::Token>>,
@@ -31,8 +31,8 @@ pub(crate) enum NotShown {
     },
 }
 
-/// The time in which what an identity shows is good, with its token of rxkad. Devices have none.
-#[derive(Debug)]
+/// The time in which what an identity shows is good, with its token of rxkad. Who has one of rxgk alone has none.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Own {
     pub(crate) start: UnixTime,
     pub(crate) end: UnixTime,

@@ -268,6 +268,37 @@ async fn a_token_of_rxgk_is_shown_before_the_other_and_stays_while_that_is_renew
     assert_eq!(users.held_rxgk(one, CELL.0), None, "it was another person's");
 }
 
+/// In a cell whose servers have rxgk and no other class, a realm need not have the service for rxkad.
+#[tokio::test]
+async fn a_token_of_rxgk_alone_is_shown_and_renewed_and_a_server_that_refuses_it_makes_nobody_of_its_owner() {
+    let users = Arc::new(users());
+    let both = KeySet::of([Key::rxkad_krb5(1, EncType(18), &[7; 32]), Key::rxgk(1, EncType(18), &[8; 32])]);
+    let made = users.make_tokens(&both.unwrap(), "alice", CELL.1).unwrap();
+    let token = || (**made.rxgk.as_ref().unwrap()).clone();
+    let one = User::of(1);
+    let log_in = || users.log_in_by_rxgk_alone(one, CELL, holder("alice"), token());
+    assert_eq!(log_in(), LoggedIn::Anew(None));
+    let who = users.who(one, CELL.0);
+    let index =
+        |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref(), [1; 32])().index().0);
+    let both = || [Purpose::Read, Purpose::Change].map(index);
+    assert_eq!(both(), [Ok(4), Ok(4)]);
+    assert_eq!((users.held(one, CELL.0), users.held_rxgk(one, CELL.0).as_deref()), (None, Some(&token())));
+    assert_eq!((users.tokens(one)[0].end, users.tokens(one)[0].is_made_here), (made.own.end, false));
+    let shown = users.shown(who, Purpose::Change).unwrap();
+    assert!(users.refused(who, shown.as_ref()));
+    let refused = || Err(NotShown::Refused { name: "alice".to_owned(), is_device: false });
+    assert_eq!(both(), [refused(), refused()]);
+    assert_eq!(log_in(), LoggedIn::Renewed(who));
+    assert_eq!(both(), [Ok(4), Ok(4)]);
+    // A realm that has the other service too, and then has it no more.
+    users.log_in(one, CELL, holder("alice"), Token::clone(made.own.rxkad.as_ref().unwrap()), false);
+    assert_eq!(both(), [Ok(4), Ok(4)]);
+    assert!(users.held(one, CELL.0).is_some());
+    assert_eq!(log_in(), LoggedIn::Renewed(who));
+    assert_eq!(users.held(one, CELL.0), None);
+}
+
 /// A forger of a refusal would have the user read as nobody what anybody may have forged. A token that has ended leaves a user without one, as
 /// with OpenAFS.
 #[tokio::test]

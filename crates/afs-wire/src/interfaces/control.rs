@@ -473,6 +473,9 @@ interface! {
         73 SetRxgk (token: GivenRxgk);
         /// The caller's token of rxgk for the cell of exactly this name, with its secret. `ENOTCONN` where there is none.
         74 GetRxgk (cell: Name) -> (token: GivenRxgk);
+        /// Gives the caller a token of rxgk alone, in place of what the caller has for its cell; holder and number are the owner's, as those of
+        /// other tokens. `ENOENT` for a cell that the client does not know.
+        75 SetOnlyRxgk (holder: Name, id: ViceId, token: GivenRxgk);
 
         // ---- write-behind
 

@@ -513,12 +513,16 @@ answer!(GetToken, |session, control::GetToken { cell }| {
 });
 
 answer!(SetRxgk, |session, control::SetRxgk { token }| {
-    let given = kept::taken_rxgk(&token).filter(|given| given.token.len() >= TICKET_MIN);
-    let given = given.ok_or(errno(Errno::EINVAL))?;
-    match session.client.log_in_by_rxgk(session.user, &text(&token.cell), given) {
-        true => Ok(reply::SetRxgk {}),
-        false => Err(errno(Errno::ENOTCONN)),
-    }
+    let given = kept::taken_rxgk(&token).ok_or(errno(Errno::EINVAL))?;
+    let is_set = session.client.log_in_by_rxgk(session.user, &text(&token.cell), given);
+    is_set.then_some(reply::SetRxgk {}).ok_or(errno(Errno::ENOTCONN))
+});
+
+answer!(SetOnlyRxgk, |session, control::SetOnlyRxgk { holder, id, token }| {
+    let given = kept::taken_rxgk(&token).ok_or(errno(Errno::EINVAL))?;
+    let (cell, holder) = (text(&token.cell), kept::holder_of(&holder, id));
+    let done = session.client.log_in_by_rxgk_alone(session.user, &cell, holder, given).await;
+    done.map(|()| reply::SetOnlyRxgk {}).map_err(failed)
 });
 
 answer!(GetRxgk, |session, control::GetRxgk { cell }| {
