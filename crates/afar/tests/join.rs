@@ -76,7 +76,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// The servers read a key that was added within a second.
-fn join(line: &str, folder: &Path) -> String {
+pub(crate) fn join(line: &str, folder: &Path) -> String {
     let args = ["join", "--name", "laptop", "--folder", folder.to_str().unwrap()];
     let mut output = run(&args, line);
     until!(

@@ -7,6 +7,7 @@ mod aklog;
 mod attacks;
 mod bos;
 mod cache_disk;
+mod captured;
 mod crashes;
 mod database_files;
 mod disk;

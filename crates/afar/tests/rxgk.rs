@@ -1,15 +1,10 @@
-//! Cells with a key for rxgk, which new ones have: who comes by it has the rights that they have by rxkad, and what the programs of a cell
-//! say to each other cannot be read on the way.
+//! Cells with a key for rxgk, which new ones have: who comes by it has the rights that they have by rxkad. What can be read on the way is in
+//! `captured.rs`.
 
-use std::fs;
 use std::net::Ipv4Addr;
 
-use crate::mounted::{
-    Folder, Process, ServerProcess, afar, can_mount, forget_rxgk, own_address, socket_of, start_up, succeed,
-    up,
-};
+use crate::mounted::{Folder, ServerProcess};
 use afs_lab::caller::{Client, Credentials};
-use afs_lab::real::capture::Capture;
 use afs_wire::abort::{RXGK_BADKEYNO, VL_PERM};
 use afs_wire::bos::{Bozo, ListSUsers};
 use afs_wire::ids::{AfsFid, PartitionId, ViceId, VolumeId};
@@ -63,59 +58,4 @@ async fn who_comes_by_rxgk_may_do_what_they_may_do_by_rxkad() {
     let refused = client.location_server(address, &stranger).rpc(&GetNewVolumeId { bump_count: 1 }).await;
     assert_eq!(refused.unwrap_err().code(), Some(RXGK_BADKEYNO.0));
     assert!(server.stop().success());
-}
-
-/// A volume with a name, a user, a folder and a file in it, with data; each is told what it is.
-const PLANTED: [&str; 5] =
-    ["plantedvolume", "planteduser", "planted-folder", "planted-file", "planted data: nobody's business"];
-
-/// Plants all of it, by the commands and in the mount.
-fn plant(folder: &Folder, address: Ipv4Addr, more: &[&str]) {
-    let [volume, user, dir, file, data] = PLANTED;
-    let local = |words: &[&str]| {
-        let mut command = afar(words);
-        command.arg("-config").arg(folder.join("state/etc/server")).arg("-localauth").args(more);
-        succeed(command)
-    };
-    local(&["vos", "create", &address.to_string(), "a", volume]);
-    local(&["vos", "backup", volume]);
-    local(&["pts", "createuser", user]);
-    local(&["bos", "adduser", &address.to_string(), user]);
-    local(&["bos", "removeuser", &address.to_string(), user]);
-    let mount = folder.join("mnt/afar.local");
-    let scratch = mount.join("scratch");
-    let mut mkmount = afar(["fs", "mkmount"]);
-    mkmount.arg(scratch.join("m")).arg(volume);
-    succeed(mkmount);
-    let dir = scratch.join("m").join(dir);
-    fs::create_dir(&dir).unwrap();
-    fs::write(dir.join(file), data.repeat(4000)).unwrap();
-    assert_eq!(fs::read(dir.join(file)).unwrap().len(), data.len() * 4000);
-    local(&["vos", "dump", volume, "-file", &folder.join("dump").display().to_string()]);
-    fs::remove_file(dir.join(file)).unwrap();
-}
-
-#[test]
-fn no_name_and_no_byte_of_a_cell_of_afar_up_can_be_read_on_the_way() {
-    require!(can_mount());
-    let (folder, address) = (Folder::new("secret"), own_address());
-    let capture = Capture::begin().unwrap();
-    let process = start_up(&folder, address);
-    plant(&folder, address, &[]);
-    assert!(process.stop().success());
-    assert_eq!(capture.end(&PLANTED), [""; 0]);
-
-    // The search can find all of it: in a cell without the key, whose callers do not want encryption.
-    let (folder, address) = (Folder::new("clear"), own_address());
-    let process = Process::start(up(&folder, address, &["--no-mount"]), None);
-    assert!(process.stop().success());
-    forget_rxgk(&folder);
-    let capture = Capture::begin().unwrap();
-    let process = start_up(&folder, address);
-    let mut clear = afar(["fs", "setcrypt", "off"]);
-    clear.env("AFAR_SOCKET", socket_of(&folder.join("mnt")));
-    succeed(clear);
-    plant(&folder, address, &["-clear"]);
-    assert!(process.stop().success());
-    assert_eq!(capture.end(&PLANTED), PLANTED);
 }
