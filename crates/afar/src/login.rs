@@ -209,7 +209,8 @@ pub(crate) fn has_rxgk(client: &Client, cell: &str) -> bool {
     cell.is_ok_and(|cell| client.call(&control::GetRxgk { cell }).is_ok())
 }
 
-fn clock() -> Clock {
+/// The time of day, as tokens of rxgk need it.
+pub(crate) fn clock() -> Clock {
     Arc::new(|| UnixTime::of(SystemTime::now()))
 }
 

@@ -201,8 +201,8 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         client.status_entries = entries;
     }
     let owner = key_holder::log_in(given, &folder, &mut client)?;
-    let device = if given.has("localauth") { None } else { device::of_folder(&folder)? };
-    let owner = owner.or_else(|| device::owner(device.as_ref()?, &client));
+    let mut device = if given.has("localauth") { None } else { device::of_folder(&folder)? };
+    let owner = owner.or_else(|| device::owner(device.as_mut()?, &client));
     let path = settings.mount.clone().or(info.as_ref().map(|info| info.mount.clone()));
     let path = path.ok_or("say where to mount: afar mount DIR")?;
     let path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -7,6 +7,7 @@ use super::cells::KnownCell;
 use super::login::{Login, Refusal};
 use super::status;
 use crate::calls::Caller;
+use crate::login::clock;
 use crate::mount::device;
 use crate::output::harmless;
 use crate::printer::complain;
@@ -18,7 +19,6 @@ use rx_security::{UnixTime, rxgk};
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Adds the key of a cell to the session keyring, or where there is none to that of the user's sessions, in place of an older one.
@@ -65,8 +65,7 @@ pub(super) fn linux_token(
     token: rxgk::Token,
     seed: [u8; 32],
 ) -> Result<rxgk::Token, String> {
-    let login =
-        DatabaseLogin::anonymous().and_rxgk(token, Arc::new(|| UnixTime::of(SystemTime::now())), seed);
+    let login = DatabaseLogin::anonymous().and_rxgk(token, clock(), seed);
     let made = caller.run(for_linux(caller.endpoint(), &cell.servers, &login));
     made.map_err(|error| format!("no token for Linux's AFS client: {error}"))
 }

@@ -5,7 +5,7 @@ use super::{kafs, status};
 use crate::calls::Caller;
 use crate::fs::client::{Client, Clients};
 use crate::fs::errors::{ENOSPC, Failure};
-use crate::login::has_rxgk;
+use crate::login::{clock, has_rxgk};
 use crate::output::harmless;
 use crate::printer::{Printer, complain, say};
 use afs_admin::negotiation::{Ticket as Shown, negotiate};
@@ -26,7 +26,6 @@ use rx_security::rxgk::{self, Secret};
 use rx_security::{Identity, KeySet, Level, Token, UnixTime, ticket};
 use rxgen::xdr::Opaque;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
@@ -524,8 +523,7 @@ impl Got {
     /// The owner of the token of rxgk, for questions that nobody on the way is to hear.
     fn by_rxgk(&self, caller: &Caller) -> Option<DatabaseLogin> {
         let (token, seed) = (self.rxgk.clone()?, caller.seed().ok()?);
-        let clock = Arc::new(|| UnixTime::of(SystemTime::now()));
-        Some(DatabaseLogin::anonymous().and_rxgk(token, clock, seed))
+        Some(DatabaseLogin::anonymous().and_rxgk(token, clock(), seed))
     }
 }
 

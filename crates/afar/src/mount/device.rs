@@ -2,7 +2,10 @@
 //! configuration. All others are anonymous.
 
 use super::key_holder::id_of;
+use crate::calls::Caller;
 use crate::joined::Joined;
+use crate::login::clock;
+use afs_admin::Login;
 use afs_client::join::{Device, Refused};
 use afs_client::{Client, Config, User};
 use afs_config::CellName;
@@ -32,10 +35,16 @@ pub(crate) fn of_folder(folder: &Path) -> Result<Option<(PathBuf, Device)>, Stri
 }
 
 /// The user who mounts, if they have another number in the cell, and its databases answer.
-pub(super) fn owner((_, device): &(PathBuf, Device), client: &Config) -> Option<Owner> {
+pub(super) fn owner((folder, device): &mut (PathBuf, Device), client: &Config) -> Option<Owner> {
     let cell = CellName::new(device.member.cell.as_str())?;
     let uid = getuid().as_raw();
-    let id = id_of(client, &cell, &device.user)?;
+    let name = device.user.clone();
+    let by_device = |caller: &Caller| {
+        let token = caller.run(device.renew(caller.endpoint())).ok()?;
+        keep(folder, device);
+        Some(Login::anonymous().and_rxgk(token, clock(), caller.seed().ok()?))
+    };
+    let id = id_of(client, &cell, &name, by_device)?;
     let is_other = id != ViceId::ANONYMOUS && i64::from(id.0) != i64::from(uid);
     is_other.then_some(Owner { cell, id, uid })
 }

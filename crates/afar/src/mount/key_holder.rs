@@ -43,7 +43,11 @@ pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Resul
     let (uid, cell) = (getuid().as_raw(), client.cell.clone());
     client.keys = vec![(cell.clone(), keys)];
     client.users = vec![LocalUser { uid, cell: cell.clone(), name: name.clone() }];
-    Ok(match id_of(client, &cell, &name) {
+    let by_key = |caller: &Caller| {
+        let (_, keys) = client.keys.first()?;
+        login::user_by_key(keys, &name, cell.as_str(), caller.seed().ok()?).ok()
+    };
+    Ok(match id_of(client, &cell, &name, by_key) {
         Some(ViceId::ANONYMOUS) => {
             return Err(format!("there is no user {name} in the cell {cell}: give another name with --as"));
         }
@@ -54,11 +58,16 @@ pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Resul
     })
 }
 
-/// The number of a user, if the databases of their cell answer.
-pub(super) fn id_of(client: &Config, cell: &CellName, name: &str) -> Option<ViceId> {
+/// The number of a user, if the databases of their cell answer. The user asks, so that nobody on the way hears the name.
+pub(super) fn id_of(
+    client: &Config,
+    cell: &CellName,
+    name: &str,
+    user: impl FnOnce(&Caller) -> Option<Login>,
+) -> Option<ViceId> {
     let servers = &client.cells.find(cell.as_str())?.servers;
     let caller = Caller::new().ok()?;
     let machines: Vec<_> = servers.iter().map(|server| server.address).collect();
-    let database = ProtectionDb::new(caller.endpoint(), &machines, &Login::anonymous());
+    let database = ProtectionDb::new(caller.endpoint(), &machines, &user(&caller)?);
     caller.wait(database.ids_of(&[name])).ok()?.first().copied()
 }
