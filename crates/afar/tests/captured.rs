@@ -180,6 +180,9 @@ fn no_name_and_no_byte_of_a_cell_of_three_machines_can_be_read_on_the_way() {
             drop(script(&scratch.join("m"), text));
         };
         planted.plant(machines.addresses[0], &does, &user);
+        // The user mounts the cell too, by its key.
+        let (other, _) = cell.mount_with("other", "state/etc", &["-localauth", "-as", &planted.0[1]]);
+        assert!(other.stop().success());
         let [one, two] = [0, 1].map(|machine| machines.addresses[machine].to_string());
         does(&["vos", "move", volume, &one, "a", &two, "a"]);
         for server in [&one, &two] {

@@ -66,7 +66,11 @@ impl Capture {
         }
         let packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(packets.len() > 10_000, "nothing was captured");
-        let has = |text: &str| packets.windows(text.len()).any(|window| window == text.as_bytes());
-        wanted.iter().filter(|text| has(text)).map(|text| (*text).to_owned()).collect()
+        let has = |bytes: &[u8]| packets.windows(bytes.len()).any(|window| window == bytes);
+        // Questions to the databases and their entries have names with a word for each character.
+        let wide =
+            |text: &str| text.bytes().flat_map(|byte| u32::from(byte).to_be_bytes()).collect::<Vec<_>>();
+        let found = |text: &&&str| has(text.as_bytes()) || has(&wide(text));
+        wanted.iter().filter(found).map(|text| (*text).to_owned()).collect()
     }
 }
