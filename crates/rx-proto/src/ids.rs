@@ -50,6 +50,20 @@ number! {
 }
 
 number! {
+    /// How well a connection's calls are protected: see the constants. All classes number it so.
+    SecurityLevel(u8), "level {}"
+}
+
+impl SecurityLevel {
+    /// Anybody on the way can read and change what is said.
+    pub const CLEAR: Self = Self(0);
+    /// Nobody on the way can change it unseen.
+    pub const AUTH: Self = Self(1);
+    /// Nor read it.
+    pub const CRYPT: Self = Self(2);
+}
+
+number! {
     /// Counts the transmissions of one end of a connection; a new one for each packet put on the wire. Wraps, and is
     /// never 0; compare with [`Serial::is_after`].
     Serial(u32), "serial {}"

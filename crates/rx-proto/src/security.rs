@@ -2,7 +2,7 @@
 //! is an object per connection and end: it seals what leaves and opens what comes, and speaks the challenge and response.
 
 use crate::abort::AbortCode;
-use crate::ids::{CHANNELS, CallNumber, ConnectionId, Epoch, SecurityIndex, ServiceId};
+use crate::ids::{CHANNELS, CallNumber, ConnectionId, Epoch, SecurityIndex, SecurityLevel, ServiceId};
 use crate::packet::Header;
 use bytes::Bytes;
 use std::fmt::Debug;
@@ -100,9 +100,9 @@ pub trait SecurityClass: Send + Debug {
         None
     }
 
-    /// True if nobody on the way can read what is sent: it is encrypted.
-    fn hides_data(&self) -> bool {
-        false
+    /// Server: how well what the connection carries is protected.
+    fn level(&self) -> SecurityLevel {
+        SecurityLevel::CLEAR
     }
 }
 

@@ -24,7 +24,7 @@ pub use client::Client;
 pub use response::{CHALLENGE_LEN, Challenge, Response};
 pub use server::{Server, ServerOptions};
 
-use rx_proto::ids::SecurityIndex;
+use rx_proto::ids::{SecurityIndex, SecurityLevel};
 
 #[cfg(test)]
 mod tests;
@@ -67,6 +67,16 @@ impl Level {
             Self::Clear => "clear",
             Self::Auth => "auth",
             Self::Crypt => "crypt",
+        }
+    }
+}
+
+impl From<Level> for SecurityLevel {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Clear => Self::CLEAR,
+            Level::Auth => Self::AUTH,
+            Level::Crypt => Self::CRYPT,
         }
     }
 }

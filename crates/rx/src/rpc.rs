@@ -125,8 +125,8 @@ impl CallStream for ServerCall {
         Self::class(self).0
     }
 
-    fn is_encrypted(&self) -> bool {
-        Self::is_encrypted(self)
+    fn level(&self) -> u8 {
+        Self::level(self).0
     }
 
     fn arguments_refused(&mut self, rpc: &'static str, error: &DecodeError) {

@@ -16,7 +16,7 @@ use std::task::{Context, Waker};
 use rx_proto::abort::AbortCode;
 use rx_proto::endpoint::{CallHandle, Service};
 use rx_proto::fair::Owner;
-use rx_proto::ids::{Epoch, SecurityIndex, ServiceId};
+use rx_proto::ids::{Epoch, SecurityIndex, SecurityLevel, ServiceId};
 use rxgen::Abort;
 
 use crate::call::{Call, ending_of};
@@ -95,7 +95,7 @@ pub struct ServerCall {
     epoch: Epoch,
     identity: Option<String>,
     class: SecurityIndex,
-    is_encrypted: bool,
+    level: SecurityLevel,
 }
 
 impl ServerCall {
@@ -110,9 +110,9 @@ impl ServerCall {
         self.class
     }
 
-    /// True if nobody on the way can read what the caller and this end say.
-    pub fn is_encrypted(&self) -> bool {
-        self.is_encrypted
+    /// How well what the caller and this end say is protected.
+    pub fn level(&self) -> SecurityLevel {
+        self.level
     }
 
     /// The epoch of the caller's connection: another one at the same address says that the caller was started anew, or is
@@ -189,7 +189,7 @@ impl ServiceEntry {
 impl Driver {
     /// Gives a new call to its service.
     pub(crate) fn dispatch(&self, shard: &Shard, incoming: Incoming, may_run_handlers: bool) {
-        let Incoming { handle, service, peer, epoch, identity, class, is_encrypted } = incoming;
+        let Incoming { handle, service, peer, epoch, identity, class, level } = incoming;
         let Some(driver) = self.me.upgrade() else { return };
         let mut end =
             End { driver: Arc::clone(&driver), shard: shard.index, handle, is_over: false, measured: None };
@@ -203,7 +203,7 @@ impl Driver {
         let measured = Measured { started: self.runtime.now(), meters: Arc::clone(&entry.meters) };
         end.measured = Some(measured.clone());
         let call = Call::new(driver, shard.index, handle, peer, service, false, measured);
-        let accepted = Accepted { call: ServerCall { call, epoch, identity, class, is_encrypted }, end };
+        let accepted = Accepted { call: ServerCall { call, epoch, identity, class, level }, end };
         let owner = self.owners.owner(accepted.call.identity(), peer.ip());
         let admission = entry.lock().admit(owner, accepted);
         let accepted = match admission {

@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use rx_proto::debug::DebugStats;
 use rx_proto::endpoint::{CallHandle, ConnectionHandle, Endpoint, Event};
-use rx_proto::ids::{Epoch, SecurityIndex, ServiceId};
+use rx_proto::ids::{Epoch, SecurityIndex, SecurityLevel, ServiceId};
 use rx_proto::time::Instant;
 use rx_proto::totals::Total;
 use tokio::sync::oneshot;
@@ -119,7 +119,7 @@ pub(crate) struct Incoming {
     pub(crate) epoch: Epoch,
     pub(crate) identity: Option<String>,
     pub(crate) class: SecurityIndex,
-    pub(crate) is_encrypted: bool,
+    pub(crate) level: SecurityLevel,
 }
 
 impl Shard {
@@ -336,9 +336,9 @@ impl State {
         let epoch = self.endpoint.epoch_of(connection)?;
         let identity = self.endpoint.identity(connection).map(str::to_owned);
         let class = self.endpoint.security_index(connection)?;
-        let is_encrypted = self.endpoint.hides_data(connection);
+        let level = self.endpoint.security_level(connection)?;
         self.add_call(handle, false);
-        Some(Incoming { handle, service, peer, epoch, identity, class, is_encrypted })
+        Some(Incoming { handle, service, peer, epoch, identity, class, level })
     }
 }
 

@@ -56,9 +56,10 @@ pub trait CallStream: Send {
         0
     }
 
-    /// True if nobody on the way can read what is said.
-    fn is_encrypted(&self) -> bool {
-        false
+    /// How well what is said is protected: 0 not at all, 1 so that nobody on the way can change it, 2 so that nobody can read it
+    /// either.
+    fn level(&self) -> u8 {
+        0
     }
 
     /// Told before a call is ended because its arguments could not be decoded; the peer learns only
@@ -171,9 +172,14 @@ impl<'a, R: Rpc> ServerCall<'a, R> {
         self.stream.class()
     }
 
+    /// How well what is said is protected; see [`CallStream::level`].
+    pub fn level(&self) -> u8 {
+        self.stream.level()
+    }
+
     /// True if nobody on the way can read what is said.
     pub fn is_encrypted(&self) -> bool {
-        self.stream.is_encrypted()
+        self.level() >= 2
     }
 
     /// Waits until the call has failed, for handlers that work for long without sending or receiving. Loses nothing if it is dropped.

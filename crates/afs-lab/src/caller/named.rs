@@ -1,8 +1,9 @@
-//! A security class for tests, in the place of rxkad: the client says its name and is believed.
+//! A security class for tests, in the place of rxkad: the client says its name and is believed. A name such as `user!auth` or `user!crypt`
+//! is that of a user whose connection is protected so well.
 
 use bytes::Bytes;
 use rx_proto::abort::AbortCode;
-use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex};
+use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex, SecurityLevel};
 use rx_proto::packet::Header;
 use rx_proto::security::{ConnectionFacts, SecurityClass, ServerSecurity};
 
@@ -68,6 +69,14 @@ impl SecurityClass for Named {
     }
 
     fn identity(&self) -> Option<&str> {
-        self.name.as_deref()
+        Some(self.name.as_deref()?.split('!').next().unwrap_or_default())
+    }
+
+    fn level(&self) -> SecurityLevel {
+        match self.name.as_deref().and_then(|name| name.split_once('!')) {
+            Some((_, "auth")) => SecurityLevel::AUTH,
+            Some((_, "crypt")) => SecurityLevel::CRYPT,
+            _ => SecurityLevel::CLEAR,
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::config::CallLimits;
 use crate::connection::{Connection, ConnectionKey, DelayedFinalAck, Ended, Role};
 use crate::debug::{NAT_PING, VERSION_REQUEST};
 use crate::ids::ChannelRef;
-use crate::ids::{Channel, ConnectionId, Epoch, SecurityIndex, ServiceId};
+use crate::ids::{Channel, ConnectionId, Epoch, SecurityIndex, SecurityLevel, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
 use crate::security::SecurityClass;
@@ -189,9 +189,9 @@ impl Endpoint {
         self.connection(connection).map(|connection| connection.security.index())
     }
 
-    /// True if what goes over a connection is encrypted.
-    pub fn hides_data(&self, connection: ConnectionHandle) -> bool {
-        self.connection(connection).is_some_and(|connection| connection.security.hides_data())
+    /// How well what goes over a connection is protected.
+    pub fn security_level(&self, connection: ConnectionHandle) -> Option<SecurityLevel> {
+        self.connection(connection).map(|connection| connection.security.level())
     }
 
     /// Lets a client connection go. Calls on it are aborted.

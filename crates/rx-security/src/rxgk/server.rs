@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx_proto::abort::AbortCode;
-use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex};
+use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex, SecurityLevel};
 use rx_proto::packet::Header;
 use rx_proto::security::{ConnectionFacts, SecurityClass, ServerSecurity};
 use rxgen::xdr::Uuid;
@@ -344,7 +344,7 @@ impl SecurityClass for End {
         self.caller.as_ref().map(|caller| &*caller.identity)
     }
 
-    fn hides_data(&self) -> bool {
-        self.caller.as_ref().is_some_and(|caller| caller.transport.level() == Level::Crypt)
+    fn level(&self) -> SecurityLevel {
+        self.caller.as_ref().map_or(SecurityLevel::CLEAR, |caller| caller.transport.level().into())
     }
 }

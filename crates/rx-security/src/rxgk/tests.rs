@@ -94,7 +94,7 @@ fn a_caller_is_known_and_understood_at_every_level_in_each_dialect() {
                 assert!(Identity::parse(end.identity().unwrap()).unwrap().is_local_superuser());
                 assert_eq!((end.index(), client.index()), (dialect.index(), dialect.index()));
                 assert_eq!(end.plaintext_capacity(1412), client.plaintext_capacity(1412));
-                assert_eq!(end.hides_data(), level == Level::Crypt);
+                assert_eq!(end.level(), level.into());
                 assert_eq!(end.authenticates_data(), level != Level::Clear);
                 let (mut header, mut sealed) = (header(3), Vec::new());
                 client.seal(&mut header, b"question", &mut sealed);

@@ -9,7 +9,7 @@ use crate::ticket::{self, NameRules, TicketError};
 use crate::time::{Clock, UnixTime};
 use bytes::Bytes;
 use rx_proto::abort::AbortCode;
-use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex};
+use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex, SecurityLevel};
 use rx_proto::packet::Header;
 use rx_proto::security::{ConnectionFacts, SecurityClass, ServerSecurity};
 use std::fmt;
@@ -196,7 +196,7 @@ impl SecurityClass for End {
         self.caller.as_ref().map(|caller| &*caller.identity)
     }
 
-    fn hides_data(&self) -> bool {
-        self.caller.as_ref().is_some_and(|caller| caller.level == Level::Crypt)
+    fn level(&self) -> SecurityLevel {
+        self.caller.as_ref().map_or(SecurityLevel::CLEAR, |caller| caller.level.into())
     }
 }
