@@ -36,6 +36,16 @@ pub(crate) mod magic {
     pub(crate) const END: u32 = 0x3A21_4B6E;
 }
 
+/// The tag of a volume's level, which is ours: in the volume's header, four bytes, of which three are a mark, since others may
+/// use the tag (Volume service notes 5.6).
+pub(crate) mod level {
+    pub(crate) const TAG: u8 = b'l';
+    pub(crate) const MARK: u32 = u32::from_be_bytes(*b"\0afr");
+}
+
+/// The tag that says of the next one that a reader must know it (Volume service notes 5.3).
+pub(crate) const CRITICAL: u8 = 0x7e;
+
 /// The last four bytes of each dump, in network order (Volume service notes 5.1).
 pub const END_MARK: u32 = magic::END;
 

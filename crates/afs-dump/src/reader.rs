@@ -10,10 +10,11 @@ use crate::error::{DumpError, Fault};
 use crate::fields::{check_page, number};
 use crate::records::{DumpHeader, DumpRange, VnodeRecord, VolumeHeader};
 use crate::seen::{Seen, Sighting};
-use crate::{magic, section};
+use crate::{CRITICAL, level, magic, section};
 use afs_wire::acl::STORED_SIZE;
 use afs_wire::directory::PAGE_SIZE;
-use afs_wire::ids::{AfsTime, LocalFid, Uniquifier, VnodeNumber, VolumeId};
+use afs_wire::ids::{AfsTime, LocalFid, SecurityLevel, Uniquifier, VnodeNumber, VolumeId};
+use std::ops::Range;
 
 use vnode::VnodeBuilder;
 
@@ -49,6 +50,8 @@ pub struct Reader {
     dump: DumpHeader,
     volume: VolumeHeader,
     volume_at: u64,
+    /// The place of the level in the volume's header, with the mark before it.
+    level_at: Option<Range<u64>>,
     vnode: VnodeBuilder,
     /// The vnodes that were read: of files, and of directories.
     seen: [Seen; 2],
@@ -85,6 +88,8 @@ enum Item {
     End,
     /// The value of a tag of the section that is being read.
     Value(u8),
+    /// The volume's level, and whether a reader has to know it.
+    Level(bool),
     /// The number of words that follow: dates in the dump's header, uses in the volume's.
     Count(u8),
     /// As many words.
@@ -150,6 +155,7 @@ impl Reader {
             dump: DumpHeader::default(),
             volume: VolumeHeader::default(),
             volume_at: 0,
+            level_at: None,
             vnode: VnodeBuilder::new(LocalFid::default(), 0),
             seen: Default::default(),
             failed: None,
@@ -172,6 +178,13 @@ impl Reader {
     #[must_use]
     pub fn volume_offset(&self) -> u64 {
         self.volume_at
+    }
+
+    /// The place of the level in the volume's header that was told of last, in bytes from the beginning: without these, the dump is one of
+    /// a volume without a level.
+    #[must_use]
+    pub fn level_range(&self) -> Option<Range<u64>> {
+        self.level_at.clone()
     }
 
     /// Notes that the first bytes of the file that was just told of are not in the stream, as its sender and its receiver have agreed. The
@@ -365,6 +378,7 @@ impl Reader {
             Section::Volume => match tag {
                 b's' | b'b' | b't' => Some(State::Item(Item::Value(tag), 1)),
                 b'n' => Some(State::Text(Text::VolumeName)),
+                level::TAG => Some(State::Item(Item::Level(self.is_critical), 4)),
                 b'O' => Some(State::Text(Text::OfflineMessage)),
                 b'M' => Some(State::Text(Text::Motd)),
                 b'W' => Some(State::Item(Item::Count(tag), 2)),
@@ -392,7 +406,7 @@ impl Reader {
             }
             (None, 0x15..=0x60) => State::Item(Item::SkipLength, 1),
             (None, 0x61..=0x7a) => State::Skip(4),
-            (None, 0x7e) => {
+            (None, CRITICAL) => {
                 self.is_critical = true;
                 State::Tag
             }
@@ -437,8 +451,9 @@ impl Reader {
                 Step::Vnode
             }
         };
-        if next == Section::Volume {
+        if tag == section::VOLUME {
             (self.volume, self.volume_at) = (VolumeHeader::default(), self.item_at);
+            self.level_at = None;
         }
         (self.section, self.state) = (next, state);
         Ok(told)
@@ -487,6 +502,16 @@ impl Reader {
                 _ => return Err(self.at_item(Fault::BadLength)),
             },
             Item::LongSkipLength => self.state = State::Skip(number(held)),
+            Item::Level(is_critical) => {
+                let value = number(held) as u32;
+                let level = SecurityLevel(value & 0xff);
+                if value >> 8 == level::MARK && level.word().is_some() {
+                    self.volume.level = level;
+                    self.level_at = Some(self.item_at - u64::from(is_critical)..self.offset);
+                } else if is_critical {
+                    return Err(self.at_item(Fault::UnknownTag { tag: level::TAG, is_critical }));
+                }
+            }
             Item::Value(tag) => match self.section {
                 Section::Start => unreachable!("no values before the dump's header"),
                 Section::Dump => self.dump.volume = VolumeId(number(held) as u32),

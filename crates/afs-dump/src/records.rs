@@ -2,7 +2,9 @@
 //! is the reader's and the writer's.
 
 use afs_wire::acl::Acl;
-use afs_wire::ids::{AfsTime, DataVersion, LocalFid, ViceId, VnodeNumber, VolumeId, VolumeType};
+use afs_wire::ids::{
+    AfsTime, DataVersion, LocalFid, SecurityLevel, ViceId, VnodeNumber, VolumeId, VolumeType,
+};
 
 /// The dump's header, at its beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -77,6 +79,9 @@ pub struct VolumeHeader {
     pub day_use_date: AfsTime,
     /// `Z`: uses on that day.
     pub day_use: u32,
+    /// `l`, which is ours: the least level with which its contents may be served (Volume service notes 5.6). Written, unless it is
+    /// clear, as a tag that a reader must know.
+    pub level: SecurityLevel,
 }
 
 /// The kind of a vnode.

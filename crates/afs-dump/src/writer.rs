@@ -1,11 +1,11 @@
-//! Writes a dump, byte for byte as OpenAFS's volserver does: the same tags in the same order (Volume service notes 5.2). The caller owns
-//! the buffer, and may send data past it.
+//! Writes a dump, byte for byte as OpenAFS's volserver does: the same tags in the same order (Volume service notes 5.2), and behind them a
+//! volume's level if it has one. The caller owns the buffer, and may send data past it.
 
 use crate::records::{DumpHeader, VnodeAttributes, VnodeKind, VnodeRecord, VolumeHeader};
-use crate::{Reader, magic, section};
+use crate::{CRITICAL, Reader, level, magic, section};
 use afs_wire::acl::AclError;
 use afs_wire::directory::PAGE_SIZE;
-use afs_wire::ids::{LocalFid, VnodeNumber};
+use afs_wire::ids::{LocalFid, SecurityLevel, VnodeNumber};
 
 /// Something that a dump cannot have. Nothing of it was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -185,6 +185,10 @@ impl VolumeHeader {
         self.week_use.iter().for_each(|&uses| word(out, uses));
         long(out, b'D', self.day_use_date.0);
         long(out, b'Z', self.day_use);
+        if self.level != SecurityLevel::CLEAR {
+            out.push(CRITICAL);
+            long(out, level::TAG, level::MARK << 8 | self.level.0);
+        }
     }
 }
 

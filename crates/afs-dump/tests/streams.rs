@@ -1,8 +1,10 @@
 //! Whole dumps: OpenAFS's samples and our own, read in pieces and written again; tags of others.
 
 use crate::support::{Owned, SAMPLES, attributes, begin, fid, read, small};
-use afs_dump::{Event, Fault, Reader, VnodeKind, VnodeRecord, WriteError, Writer};
-use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
+use afs_dump::{
+    DumpHeader, DumpRange, Event, Fault, Reader, VnodeKind, VnodeRecord, VolumeHeader, WriteError, Writer,
+};
+use afs_wire::ids::{AfsTime, SecurityLevel, VolumeId, VolumeType};
 
 /// Writes what was read.
 fn write(events: &[Owned]) -> Vec<u8> {
@@ -175,6 +177,47 @@ fn unknown_tags_that_must_be_understood_are_refused() {
             assert_eq!(with(place, &[tag]), Err(Fault::UnknownTag { tag, is_critical: false }));
         }
         assert_eq!(with(place, b"\x7e"), Ok(true), "a known tag may be marked");
+    }
+}
+
+#[test]
+fn a_level_is_read_as_it_was_written_and_a_reader_without_it_must_refuse() {
+    let ranges = vec![DumpRange::default()];
+    let dump = DumpHeader { volume: VolumeId(9), name: b"v".to_vec(), ranges };
+    let write = |level| {
+        let mut out = Vec::new();
+        let volume = VolumeHeader { id: VolumeId(9), name: b"v".to_vec(), level, ..VolumeHeader::default() };
+        Writer::new(&dump, &volume, &mut out).unwrap().end(&mut out);
+        out
+    };
+    let plain = write(SecurityLevel::CLEAR);
+    for level in [SecurityLevel::AUTH, SecurityLevel::CRYPT] {
+        let stream = write(level);
+        let (mut reader, mut input) = (Reader::new(), &stream[..]);
+        let read = loop {
+            match reader.next(&mut input).unwrap() {
+                Some(Event::Volume(header)) => break header.level,
+                Some(_) => {}
+                None => panic!("there is a header"),
+            }
+        };
+        assert_eq!(read, level);
+        let range = reader.level_range().unwrap();
+        let (start, end) = (range.start as usize, range.end as usize);
+        // 7e: a reader that does not know the next tag must not pass over it.
+        assert_eq!(stream[start..end], [0x7e, b'l', b'a', b'f', b'r', level.0 as u8]);
+        assert_eq!([&stream[..start], &stream[end..]].concat(), plain);
+    }
+    assert!(!plain.contains(&0x7e));
+}
+
+#[test]
+fn a_tag_of_others_is_no_level() {
+    let place = places()[1];
+    for tag in [&b"labcd"[..], b"lafr\x03", b"l\0\0\0\x02"] {
+        assert_eq!(with(place, tag), Ok(true), "{}", tag.escape_ascii());
+        let marked = [b"\x7e", tag].concat();
+        assert_eq!(with(place, &marked), Err(Fault::UnknownTag { tag: b'l', is_critical: true }));
     }
 }
 

@@ -111,6 +111,9 @@ impl From<VolumeError> for Failure {
             VolumeError::TooMany => Self::TOO_MANY_LINKS,
             // The service puts stores of a file in order, so this is not one of its own.
             VolumeError::StoreInProgress(_) => Self::BUSY,
+            // Not a code of the security class: OpenAFS's clients would drop their user's tokens for the whole cell, and those without a
+            // token would ask again for ever.
+            VolumeError::LevelTooLow { .. } => Self::ACCESS,
             VolumeError::Damaged { .. } => Self::IO,
             VolumeError::Io { .. } => Self::IO,
         }

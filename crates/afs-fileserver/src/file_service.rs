@@ -19,7 +19,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use afs_volume::{Kind, SetStatus, Stamp, VnodeId, VnodeStatus, Volume};
-use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
+use afs_wire::ids::{AfsFid, AfsTime, SecurityLevel, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, Capabilities, Rxafs};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask};
@@ -88,6 +88,8 @@ pub(crate) struct Session {
     peer: SocketAddr,
     epoch: Epoch,
     identity: Option<String>,
+    /// How well the call is protected.
+    level: SecurityLevel,
     membership: Arc<Membership>,
     host_groups: Arc<[ViceId]>,
     /// The server's time of day when the call came.
@@ -171,6 +173,7 @@ async fn still_there(
 impl Session {
     async fn begin(server: Arc<Parts>, call: &mut ServerCall, is_change: bool) -> Result<Self, Abort> {
         let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
+        let level = SecurityLevel(call.level().0.into());
         let began = server.runtime.now();
         let waits = |wait| {
             let user = &identity;
@@ -201,7 +204,7 @@ impl Session {
         }
         let now = server.clock.now();
         let moved = Moved::default();
-        Ok(Self { server, host, peer, epoch, identity, membership, host_groups, now, began, moved })
+        Ok(Self { server, host, peer, epoch, identity, level, membership, host_groups, now, began, moved })
     }
 
     /// Counts the call, which has ended.
@@ -306,7 +309,7 @@ impl Session {
 
     // ---- what is asked for
 
-    /// The volume of a fid, if it serves clients.
+    /// The volume of a fid, if it serves clients, and calls that are protected as little as this one.
     fn volume(&self, fid: AfsFid) -> Outcome<Arc<Volume>> {
         if fid.volume.0 == 0 || fid.vnode.0 == 0 {
             return Err(Failure::INVALID);
@@ -318,6 +321,7 @@ impl Session {
         let volume = self.server.volumes.volume(id)?;
         self.moved.volume.store(id.0, Ordering::Relaxed);
         volume.check_online()?;
+        volume.check_level(self.level)?;
         volume.note_use(self.now);
         Ok(volume)
     }

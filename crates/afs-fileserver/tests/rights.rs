@@ -4,9 +4,9 @@
 use crate::support::client::{mode, owner, text};
 use crate::support::{ADMIN, ALL, Cell, FRIENDS, OTHER, READ, ROOT, USER, VOLUME, stamp};
 use afs_volume::{SetStatus, VnodeId};
-use afs_wire::ids::{AfsFid, HostAddr, ViceId};
+use afs_wire::ids::{AfsFid, HostAddr, SecurityLevel, ViceId};
 use afs_wire::rights::Rights;
-use afs_wire::rxafs::{self, ViceLockType};
+use afs_wire::rxafs::{self, AfsCbFids, ViceLockType};
 
 const ACCESS: i32 = 49_733_388;
 const INVALID: i32 = 49_733_397;
@@ -192,5 +192,54 @@ fn groups_are_asked_again_when_an_administrator_says_so() {
         assert_eq!(client.status(file).await.unwrap_err(), ACCESS, "that was about another host");
         admin.call(flush(&[], &[address])).await.unwrap();
         client.status(file).await.unwrap();
+    });
+}
+
+/// Everybody may do everything here, and only over a connection that is protected as well as the volume wants.
+#[test]
+fn a_volume_of_level_crypt_is_closed_to_calls_that_are_protected_less() {
+    let cell = Cell::new();
+    cell.grant(&[(ViceId::SYSTEM_ANYUSER, ALL)]);
+    let [encrypted, signed, clear] =
+        [(1, "user!crypt"), (2, "user!auth"), (3, "user")].map(|(number, name)| cell.client_of(number, name));
+    let anyone = cell.client(4);
+    let partition = cell.partition.clone();
+    cell.run(async move {
+        let fid = anyone.create(ROOT, "file").await.unwrap().fid;
+        clear.store(fid, 0, b"data", 4).await.unwrap();
+        partition.set_level(VOLUME, SecurityLevel::CRYPT).unwrap();
+        for refused in [&signed, &clear, &anyone] {
+            assert_eq!(refused.fetch(fid, 0, 4).await.unwrap_err(), ACCESS);
+            assert_eq!(refused.fetch(ROOT, 0, 4).await.unwrap_err(), ACCESS);
+            assert_eq!(refused.store(fid, 0, b"x", 1).await.unwrap_err(), ACCESS);
+            assert_eq!(refused.status(fid).await.unwrap_err(), ACCESS);
+            assert_eq!(refused.store_status(fid, mode(0o600)).await.unwrap_err(), ACCESS);
+            assert_eq!(refused.acl(ROOT).await.unwrap_err(), ACCESS);
+            assert_eq!(refused.set_acl(ROOT, "0\n0\n").await.unwrap_err(), ACCESS);
+            assert_eq!(refused.create(ROOT, "x").await.unwrap_err(), ACCESS);
+            assert_eq!(refused.make_dir(ROOT, "x").await.unwrap_err(), ACCESS);
+            assert_eq!(refused.symlink(ROOT, "x", "y").await.unwrap_err(), ACCESS);
+            assert_eq!(refused.link(ROOT, "x", fid).await.unwrap_err(), ACCESS);
+            assert_eq!(refused.remove(ROOT, "file").await.unwrap_err(), ACCESS);
+            assert_eq!(refused.remove_dir(ROOT, "x").await.unwrap_err(), ACCESS);
+            assert_eq!(refused.rename((ROOT, "file"), (ROOT, "x")).await.unwrap_err(), ACCESS);
+            let lock = rxafs::SetLock { fid, kind: ViceLockType::READ };
+            assert_eq!(refused.call(lock).await.unwrap_err(), ACCESS);
+            let of_volume = rxafs::GetVolumeStatus { volume: VOLUME };
+            assert_eq!(refused.call(of_volume).await.unwrap_err(), ACCESS);
+            let fids = AfsCbFids::new(vec![ROOT, fid]).unwrap();
+            assert_eq!(refused.call(rxafs::BulkStatus { fids: fids.clone() }).await.unwrap_err(), ACCESS);
+            let one_by_one = refused.call(rxafs::InlineBulkStatus { fids }).await.unwrap().statuses;
+            assert_eq!(one_by_one.iter().map(|status| status.error_code).collect::<Vec<_>>(), [ACCESS; 2]);
+        }
+        assert_eq!(encrypted.fetch(fid, 0, 10).await.unwrap().0, b"data");
+        encrypted.store(fid, 0, b"more", 4).await.unwrap();
+        // At the next level below, signed calls are served too.
+        partition.set_level(VOLUME, SecurityLevel::AUTH).unwrap();
+        assert_eq!(signed.fetch(fid, 0, 10).await.unwrap().0, b"more");
+        assert_eq!(clear.fetch(fid, 0, 10).await.unwrap_err(), ACCESS);
+        assert_eq!(anyone.status(ROOT).await.unwrap_err(), ACCESS);
+        partition.set_level(VOLUME, SecurityLevel::CLEAR).unwrap();
+        assert_eq!(anyone.fetch(fid, 0, 10).await.unwrap().0, b"more");
     });
 }

@@ -10,6 +10,7 @@ use afs_celldb::Database;
 use afs_celldb::vldb::{ServerQuery, Vldb};
 use afs_volserver::{Connecting, Peers};
 use afs_wire::afsvol::AfsVol;
+use afs_wire::ids::SecurityLevel;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::{Endpoint, Runtime, WeakEndpoint};
@@ -58,10 +59,11 @@ pub(crate) struct VolumePeers {
 }
 
 impl Peers for VolumePeers {
-    fn connect(&self, to: SocketAddr, is_encrypted: bool) -> Connecting<'_> {
+    fn connect(&self, to: SocketAddr, is_encrypted: bool, least: SecurityLevel) -> Connecting<'_> {
         Box::pin(async move {
             let endpoint = self.endpoint.upgrade().ok_or("this server ends")?;
-            let login = cell_login(&self.classes, &self.runtime, level(self.encryption, is_encrypted))?;
+            let level = level(self.encryption, is_encrypted, least);
+            let login = cell_login(&self.classes, &self.runtime, level)?;
             let login = self.login_for(&endpoint, login, to).await?;
             Ok(endpoint.connect(to, ServiceId(AfsVol::SERVICE_ID), login.security()))
         })
@@ -91,9 +93,10 @@ impl VolumePeers {
     }
 }
 
-/// The protection of volumes on their way. What is not encrypted is still from this server and no other.
-fn level(encryption: Encryption, is_callers_encrypted: bool) -> Level {
+/// The protection of a volume on its way, which needs this one at least. What is not encrypted is still from this server and no other.
+fn level(encryption: Encryption, is_callers_encrypted: bool, least: SecurityLevel) -> Level {
     match encryption {
+        _ if least >= SecurityLevel::CRYPT => Level::Crypt,
         Encryption::Always => Level::Crypt,
         Encryption::Inherit if is_callers_encrypted => Level::Crypt,
         Encryption::Inherit | Encryption::Never => Level::Auth,
@@ -111,7 +114,13 @@ mod tests {
             (Encryption::Inherit, Level::Crypt, Level::Auth),
             (Encryption::Never, Level::Auth, Level::Auth),
         ] {
-            assert_eq!((level(encryption, true), level(encryption, false)), (encrypted, plain));
+            let clear = SecurityLevel::CLEAR;
+            assert_eq!((level(encryption, true, clear), level(encryption, false, clear)), (encrypted, plain));
+            assert_eq!(
+                level(encryption, false, SecurityLevel::CRYPT),
+                Level::Crypt,
+                "of a volume of that level"
+            );
         }
     }
 }

@@ -11,7 +11,8 @@ macro_rules! codes {
 }
 
 pub(crate) use afs_wire::abort::{
-    VBUSY, VDISKFULL, VMOVED, VNOVOL, VOFFLINE, VOLSERBAD_ACCESS as BAD_ACCESS, VOLSERBADNAME as BAD_NAME,
+    RXKADLEVELFAIL as LEVEL_TOO_LOW, VBUSY, VDISKFULL, VMOVED, VNOVOL, VOFFLINE,
+    VOLSERBAD_ACCESS as BAD_ACCESS, VOLSERBADNAME as BAD_NAME, VOLSERBADOP as BAD_OP,
     VOLSERDUMPERROR as DUMP_ERROR, VOLSERILLEGAL_PARTITION as ILLEGAL_PARTITION, VOLSERNO_OP as NO_OP,
     VOLSERNOVOL as VOLSER_NO_VOL, VOLSERREAD_DUMPERROR as READ_DUMP_ERROR, VOLSERVOLBUSY as VOLSER_BUSY,
     VSALVAGE, VVOLEXISTS,
@@ -47,6 +48,7 @@ pub(crate) fn of(error: &VolumeError) -> Abort {
         VolumeError::Busy(_) => VBUSY,
         VolumeError::Moved(_) => VMOVED,
         VolumeError::ReadOnly(_) => EROFS,
+        VolumeError::LevelTooLow { .. } => LEVEL_TOO_LOW,
         VolumeError::OverQuota(_) | VolumeError::DiskFull => VDISKFULL,
         VolumeError::Damaged { .. } => VSALVAGE,
         VolumeError::NoVnode(_) | VolumeError::NoEntry => ENOENT,

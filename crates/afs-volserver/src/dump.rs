@@ -6,7 +6,7 @@ use afs_dump::{
 };
 use afs_volume::{Frozen, Kind, Reader, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeKind};
 use afs_wire::acl::Acl;
-use afs_wire::ids::{AfsTime, DataVersion, LocalFid, VnodeNumber, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, DataVersion, LocalFid, SecurityLevel, VnodeNumber, VolumeId, VolumeType};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -42,8 +42,7 @@ pub struct Lost {
 ///
 /// `out` failed, or the rows of a vnode cannot be read.
 pub fn write(volume: Frozen, out: &mut dyn io::Write) -> io::Result<Vec<Lost>> {
-    let wanted = Wanted { from: AfsTime(0), omits_directories: false };
-    let mut dump = Dump { lost: Some(Vec::new()), ..Dump::new(volume, wanted) };
+    let mut dump = Dump { lost: Some(Vec::new()), ..Dump::new(volume, Wanted::default()) };
     let mut piece = Vec::new();
     loop {
         piece.clear();
@@ -90,12 +89,14 @@ impl From<WriteError> for DumpFailed {
 }
 
 /// The content of a dump that is to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Vnodes that have not changed since are named alone. 0, or what OpenAFS takes for a time before 1970, is everything.
     pub(crate) from: AfsTime,
     /// True if directories that have not changed are named alone too.
     pub(crate) omits_directories: bool,
+    /// True if the dump does not say the volume's level.
+    pub(crate) omits_level: bool,
 }
 
 impl Wanted {
@@ -277,7 +278,7 @@ impl Dump {
     fn step(&mut self, out: &mut Vec<u8>) -> Result<(), DumpFailed> {
         match (self.stage, self.vnodes.pop_front()) {
             (Stage::Headers, _) => {
-                let (dump, volume) = headers(&self.volume.header(), self.wanted.from);
+                let (dump, volume) = headers(&self.volume.header(), self.wanted);
                 self.writer = Some(Writer::new(&dump, &volume, out)?);
                 self.stage = Stage::Directories;
             }
@@ -325,7 +326,7 @@ impl Dump {
 }
 
 /// Returns the headers of a dump: about itself, and about its volume.
-fn headers(header: &VolumeHeader, from: AfsTime) -> (DumpHeader, afs_dump::VolumeHeader) {
+fn headers(header: &VolumeHeader, wanted: Wanted) -> (DumpHeader, afs_dump::VolumeHeader) {
     let info = &header.info;
     let to = match info.kind {
         VolumeKind::ReadWrite => info.update_date,
@@ -334,7 +335,11 @@ fn headers(header: &VolumeHeader, from: AfsTime) -> (DumpHeader, afs_dump::Volum
         VolumeKind::Backup => info.backup_date,
     };
     let name = info.name.clone().into_bytes();
-    let dump = DumpHeader { volume: header.id, name: name.clone(), ranges: vec![DumpRange { from, to }] };
+    let dump = DumpHeader {
+        volume: header.id,
+        name: name.clone(),
+        ranges: vec![DumpRange { from: wanted.from, to }],
+    };
     let volume = afs_dump::VolumeHeader {
         id: header.id,
         version: 1,
@@ -367,6 +372,7 @@ fn headers(header: &VolumeHeader, from: AfsTime) -> (DumpHeader, afs_dump::Volum
         week_use: info.week_use,
         day_use_date: info.day_use_date,
         day_use: info.day_use,
+        level: if wanted.omits_level { SecurityLevel::CLEAR } else { info.level },
     };
     (dump, volume)
 }

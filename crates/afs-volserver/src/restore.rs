@@ -114,10 +114,16 @@ fn info(before: VolumeInfo, header: &VolumeHeader, identity: Identity) -> Volume
         // Of the volume that was dumped, at that time.
         offline_message.clear();
     }
+    // A replica has the level of what was released. A dump of long ago takes no level from a volume.
+    let level = match kind {
+        VolumeKind::ReadWrite => header.level.max(before.level),
+        VolumeKind::ReadOnly | VolumeKind::Backup => header.level,
+    };
     VolumeInfo {
         name,
         kind,
         clone,
+        level,
         owner: header.owner,
         account: header.account,
         max_quota_kib: header.max_quota_kib,

@@ -1,11 +1,12 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `show` tells of them, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
+//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
 
 mod change;
 mod convert;
 mod dump;
 mod forward;
 mod halves;
+mod level;
 mod order;
 mod restore;
 mod show;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use afs_volume::fsck::{self, Report};
 use afs_volume::{Partition, Volume, VolumeError, VolumeKind, VolumeState};
 use afs_wire::afsvol::{AfsVol, AttachFlags, VolumeFlags};
-use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, PartitionId, SecurityLevel, TransId, VolumeId, VolumeType};
 use futures_util::future::{Either, select};
 use rx::{BoxFuture, Connection, Procedures, Runtime, ServiceConfig};
 use rx_proto::config::CallLimits;
@@ -105,9 +106,9 @@ pub trait Watcher: Send + Sync + 'static {
 
 /// The other volume servers, as volumes are sent to them.
 pub trait Peers: Send + Sync + 'static {
-    /// The volume service at an address, called as by the cell itself on behalf of a caller whose own connection is encrypted or not. Nothing
-    /// is sent to it yet. An error says why it cannot be called: there is no key.
-    fn connect(&self, to: SocketAddr, is_encrypted: bool) -> Connecting<'_>;
+    /// The volume service at an address, called as by the cell itself on behalf of a caller whose own connection is encrypted or not, and
+    /// at this level at least. Nothing is sent to it yet. An error says why it cannot be called: there is no key.
+    fn connect(&self, to: SocketAddr, is_encrypted: bool, least: SecurityLevel) -> Connecting<'_>;
 }
 
 /// A connection that is made.
@@ -390,10 +391,11 @@ impl InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         if !self.is_over {
-            let Transaction { flags, return_code, is_changed, is_for_good, .. } = self.transaction;
+            let Transaction { flags, return_code, is_changed, is_for_good, may_lose_level, .. } =
+                self.transaction;
             self.shared.transactions().release(self.shared.runtime.now(), self.transaction.id, |t| {
                 (t.flags, t.return_code, t.is_changed) = (flags, return_code, is_changed);
-                t.is_for_good = is_for_good;
+                (t.is_for_good, t.may_lose_level) = (is_for_good, may_lose_level);
             });
         }
     }

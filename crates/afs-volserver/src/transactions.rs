@@ -39,6 +39,8 @@ pub struct Transaction {
     pub is_changed: bool,
     /// True if its end waits until the volume is on the disk for good: a dump was restored in it, or what was half made is no longer.
     pub is_for_good: bool,
+    /// True if its volume may be sent to servers that know no levels.
+    pub may_lose_level: bool,
     /// The bytes of a dump that the last procedure has sent or received.
     pub moved: Moved,
     idle_since: Instant,
@@ -135,6 +137,7 @@ impl Transactions {
                 procedure,
                 is_changed: false,
                 is_for_good: false,
+                may_lose_level: false,
                 moved: Moved::default(),
                 idle_since: instant,
                 is_in_use: true,

@@ -3,6 +3,7 @@
 mod dump;
 mod forward;
 mod halves;
+mod level;
 mod restore;
 mod service;
 mod support;

@@ -2,7 +2,7 @@
 //! code, an errno).
 
 use afs_store::StoreError;
-use afs_wire::ids::{VnodeNumber, VolumeId};
+use afs_wire::ids::{SecurityLevel, VnodeNumber, VolumeId};
 use std::io;
 use std::sync::Arc;
 
@@ -29,6 +29,14 @@ pub enum VolumeError {
     /// The volume is at another server by now.
     #[error("volume {0} has moved to another server")]
     Moved(VolumeId),
+    /// The contents of the volume may not be told over a connection that is protected so little.
+    #[error("volume {volume} is served at level {} and above: encrypt the connection", least.word().unwrap_or("unknown"))]
+    LevelTooLow {
+        /// The volume.
+        volume: VolumeId,
+        /// Its level.
+        least: SecurityLevel,
+    },
     /// There is no such vnode, or another use of its number.
     #[error("there is no vnode {0}, or it is another by now")]
     NoVnode(VnodeNumber),

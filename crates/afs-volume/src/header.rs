@@ -1,6 +1,8 @@
 //! A volume's own facts: its header, as the volume service shows and sets it, its counters, its state.
 
-use afs_wire::ids::{AfsTime, ViceId, VolumeId};
+use crate::{Partition, Volume, VolumeError};
+use afs_wire::ids::{AfsTime, SecurityLevel, ViceId, VolumeId};
+use std::sync::Arc;
 
 /// Longest name of a volume, in bytes (`VNAMESIZE` less the NUL; Volume service notes 2).
 pub const NAME_MAX: usize = 31;
@@ -68,6 +70,9 @@ pub struct VolumeInfo {
     pub motd: String,
     /// Counts the vnodes that changes have changed, for `vos` (`volUpdateCounter`).
     pub update_counter: u32,
+    /// The least level with which its contents are served ([`crate::Volume::check_level`]): one that has a word. Set by
+    /// [`crate::Partition::set_level`], as the clones of the volume go along.
+    pub level: SecurityLevel,
 }
 
 /// A volume's header at one moment.
@@ -85,6 +90,30 @@ pub struct VolumeHeader {
     pub file_count: u32,
     /// The next uniquifier.
     pub next_unique: u32,
+}
+
+impl Partition {
+    /// Sets the least level with which a read-write volume's contents are served, one that has a word. Its clones here get at least that,
+    /// too: they have its contents. A lower level than before they get when they are made anew.
+    ///
+    /// # Errors
+    ///
+    /// It is not here, or no read-write volume ([`VolumeError::ReadOnly`]); the disk failed: then some have the level, and the call can be
+    /// repeated.
+    pub fn set_level(&self, id: VolumeId, level: SecurityLevel) -> Result<(), VolumeError> {
+        let _one_at_a_time = self.changing();
+        let volume = self.volume(id)?;
+        if volume.header().info.kind != VolumeKind::ReadWrite {
+            return Err(VolumeError::ReadOnly(id));
+        }
+        let is_lower_clone = |other: &Arc<Volume>| {
+            other.group.id == volume.group.id && other.id != id && other.level() < level
+        };
+        for clone in self.volumes().into_iter().filter(is_lower_clone) {
+            clone.change_info(|info| info.level = level)?;
+        }
+        volume.change_info(|info| info.level = level)
+    }
 }
 
 /// The state of a volume: whether clients are served from it. Kept in memory only; after a start, a volume is

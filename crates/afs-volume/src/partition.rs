@@ -10,7 +10,7 @@ use crate::{
     Config, NAME_MAX, NewClone, NewVolume, Stamp, SyncPolicy, Volume, VolumeError, VolumeInfo, VolumeKind,
 };
 use afs_store::{Batch, Loss, lock, read, write};
-use afs_wire::ids::{AfsTime, ViceId, VolumeId};
+use afs_wire::ids::{AfsTime, SecurityLevel, ViceId, VolumeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -545,6 +545,7 @@ pub(crate) fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeIn
         offline_message: String::new(),
         motd: String::new(),
         update_counter: 0,
+        level: SecurityLevel::CLEAR,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::Schema;
 use afs_store::codec::{Fields, Value};
 use afs_wire::acl::{Acl, ENTRIES_MAX};
-use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber, VolumeId};
+use afs_wire::ids::{AfsTime, DataVersion, SecurityLevel, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 
 /// Bytes of a chunk. Who changes a byte in the midst of a file has one chunk copied, about 0.3 ms; who reads or writes
@@ -218,6 +218,11 @@ pub(crate) fn file_folder(file: FileId) -> String {
     format!("data/{:08x}", file.0 >> 10)
 }
 
+/// What may stand behind the fields of a volume's row, in this order: a byte that the volume is being restored, and one for its level.
+const IS_RESTORING: u8 = 1;
+const IS_AUTH: u8 = 2;
+const IS_CRYPT: u8 = 3;
+
 /// A volume's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeRecord {
@@ -263,7 +268,14 @@ impl VolumeRecord {
             .string(&i.offline_message)
             .string(&i.motd)
             .u32(i.update_counter);
-        if self.is_restoring { value.u8(1).0 } else { value.0 }
+        if self.is_restoring {
+            value = value.u8(IS_RESTORING);
+        }
+        match i.level {
+            SecurityLevel::AUTH => value.u8(IS_AUTH).0,
+            SecurityLevel::CRYPT => value.u8(IS_CRYPT).0,
+            _ => value.0,
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
@@ -277,7 +289,7 @@ impl VolumeRecord {
             2 => VolumeKind::Backup,
             other => return Err(f.bad(&format!("has kind {other}")).into()),
         };
-        let info = VolumeInfo {
+        let mut info = VolumeInfo {
             name,
             kind,
             parent: VolumeId(f.u32()?),
@@ -308,13 +320,19 @@ impl VolumeRecord {
             offline_message: f.string()?,
             motd: f.string()?,
             update_counter: f.u32()?,
+            level: SecurityLevel::CLEAR,
         };
-        let is_restoring = match f.is_empty() {
-            true => false,
-            false if f.u8()? == 1 => true,
-            false => return Err(f.bad("says neither that it is being restored nor nothing").into()),
+        let rest = f.rest();
+        let (is_restoring, rest) = match rest {
+            [IS_RESTORING, rest @ ..] => (true, rest),
+            rest => (false, rest),
         };
-        f.end()?;
+        info.level = match rest {
+            [] => SecurityLevel::CLEAR,
+            [IS_AUTH] => SecurityLevel::AUTH,
+            [IS_CRYPT] => SecurityLevel::CRYPT,
+            _ => return Err(f.bad("has at its end what nobody here knows").into()),
+        };
         Ok(Self { group, snapshot, is_restoring, info })
     }
 }

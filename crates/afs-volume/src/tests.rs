@@ -7,6 +7,7 @@ mod faults;
 mod flips;
 mod frozen;
 mod half;
+mod level;
 mod model;
 mod reference;
 mod repair;

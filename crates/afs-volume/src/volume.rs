@@ -12,7 +12,7 @@ use crate::{
 };
 use afs_store::{Batch, lock};
 use afs_wire::acl::{Acl, ENTRIES_MAX};
-use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
+use afs_wire::ids::{AfsTime, SecurityLevel, VnodeNumber, VolumeId};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -132,6 +132,23 @@ impl Volume {
     #[must_use]
     pub fn name(&self) -> String {
         lock(&self.info).name.clone()
+    }
+
+    /// The least level with which its contents are served.
+    #[must_use]
+    pub fn level(&self) -> SecurityLevel {
+        lock(&self.info).level
+    }
+
+    /// Checks that its contents may be told over a connection of this level. The least level of a whole server is checked when a connection
+    /// begins, so a call has the higher one of the two.
+    ///
+    /// # Errors
+    ///
+    /// [`VolumeError::LevelTooLow`].
+    pub fn check_level(&self, level: SecurityLevel) -> Result<(), VolumeError> {
+        let least = self.level();
+        if level < least { Err(VolumeError::LevelTooLow { volume: self.id, least }) } else { Ok(()) }
     }
 
     /// Its creation date for `AFSVolSync` in every reply. Another one in a volume that can be changed tells clients that what they know of

@@ -57,12 +57,43 @@ wire_enum! {
         /// The state at the last backup.
         2 BACKUP;
     }
+
+    /// How well calls are protected on their way, as rxkad and rxgk number it: of a volume, the least with which its contents are
+    /// served (Volume service notes 5.6).
+    enum SecurityLevel: u32 {
+        /// Anybody on the way can read and change them.
+        0 CLEAR;
+        /// Nobody can change them unseen.
+        1 AUTH;
+        /// Nor read them.
+        2 CRYPT;
+    }
 }
 
 impl Default for VolumeType {
     /// Read-write, whose number is 0: what a header that does not say is.
     fn default() -> Self {
         Self::READ_WRITE
+    }
+}
+
+impl Default for SecurityLevel {
+    /// Clear: what a header that does not say is.
+    fn default() -> Self {
+        Self::CLEAR
+    }
+}
+
+impl SecurityLevel {
+    /// The word for it in settings and commands, if it is a level that there is.
+    #[must_use]
+    pub fn word(self) -> Option<&'static str> {
+        match self {
+            Self::CLEAR => Some("clear"),
+            Self::AUTH => Some("auth"),
+            Self::CRYPT => Some("crypt"),
+            _ => None,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use afs_wire::afsvol::{
     AfsVol, AttachFlags, Clone as CloneVolume, CreateVolume, DeleteVolume, DestServer, EndTrans, Forward,
     GetStatus, ReClone, RestoreCookie, SetFlags, SetForwarding, TransCreate, VolumeFlags,
 };
-use afs_wire::ids::{AfsTime, HostAddr, PartitionId, TransId, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, HostAddr, PartitionId, SecurityLevel, TransId, VolumeId, VolumeType};
 use afs_wire::vl::{self, EntryFlags, NvldbEntry, ReleaseType, SiteFlags, Vl, VlName};
 use rx::{BoxFuture, Connection, Endpoint, Runtime, WeakEndpoint};
 use rx_proto::ids::ServiceId;
@@ -51,7 +51,7 @@ impl Watcher for ClientsAreTold {
 struct Anonymous(WeakEndpoint);
 
 impl Peers for Anonymous {
-    fn connect(&self, to: SocketAddr, _is_encrypted: bool) -> Connecting<'_> {
+    fn connect(&self, to: SocketAddr, _is_encrypted: bool, _least: SecurityLevel) -> Connecting<'_> {
         let endpoint = self.0.upgrade().ok_or_else(|| "it ends".to_owned());
         let service = ServiceId(AfsVol::SERVICE_ID);
         let connected = endpoint.map(|endpoint| endpoint.connect(to, service, Box::new(Null)));

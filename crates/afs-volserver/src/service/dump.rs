@@ -2,7 +2,7 @@
 //! works on the next piece while the last one is sent.
 
 use afs_wire::afsvol::{AttachFlags, Dump, DumpFlags, DumpV2, reply};
-use afs_wire::ids::TransId;
+use afs_wire::ids::{SecurityLevel, TransId};
 use futures_util::future::join;
 use rxgen::{Abort, Serve, ServerCall, StreamsOut};
 
@@ -18,7 +18,7 @@ pub(super) const PIECE_BYTES: usize = 256 << 10;
 impl Serve<Dump> for VolumeService {
     async fn serve(&self, mut call: ServerCall<'_, Dump>, args: Dump) -> Result<reply::Dump, Abort> {
         let Dump { from_trans, from_date } = args;
-        let wanted = Wanted { from: from_date, omits_directories: false };
+        let wanted = Wanted { from: from_date, ..Wanted::default() };
         self.dump(&mut call, from_trans, wanted, "Dump").await?;
         Ok(reply::Dump {})
     }
@@ -27,7 +27,8 @@ impl Serve<Dump> for VolumeService {
 impl Serve<DumpV2> for VolumeService {
     async fn serve(&self, mut call: ServerCall<'_, DumpV2>, args: DumpV2) -> Result<reply::DumpV2, Abort> {
         let DumpV2 { from_trans, from_date, flags } = args;
-        let wanted = Wanted { from: from_date, omits_directories: flags.contains(DumpFlags::OMIT_DIRS) };
+        let omits_directories = flags.contains(DumpFlags::OMIT_DIRS);
+        let wanted = Wanted { from: from_date, omits_directories, ..Wanted::default() };
         self.dump(&mut call, from_trans, wanted, "DumpV2").await?;
         Ok(reply::DumpV2 {})
     }
@@ -82,6 +83,7 @@ async fn send<R: StreamsOut>(
     wanted: Wanted,
 ) -> Result<(), Abort> {
     let (_, volume) = in_use.volume()?;
+    volume.check_level(SecurityLevel(call.level().into())).map_err(|error| log(&error, volume.id()))?;
     let is_busy = in_use.transaction.attach.contains(AttachFlags::BUSY);
     let frozen = on_a_thread(move || {
         let frozen = volume.freeze().map_err(|error| log(&error, volume.id()))?;

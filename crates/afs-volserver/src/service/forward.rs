@@ -14,7 +14,7 @@ use afs_wire::afsvol::{
     ArrivedFlags, EndTrans, Forward, ForwardMultiple, GetArrived, Replica, Restore, RestoreCookie,
     RestoreFlags, RestoreRest, SetForwarding, reply,
 };
-use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeType};
+use afs_wire::ids::{AfsTime, SecurityLevel, TransId, VnodeNumber, VolumeType};
 use bytes::Bytes;
 use futures_util::future::{Either, join, join_all, select};
 use rx::{CallError, ClientCall, Connection, RpcError};
@@ -22,6 +22,7 @@ use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Failure, Rpc, Serve, ServerCall};
 
 use super::dump::{PIECE_BYTES, fill};
+use super::level::knows_levels;
 use super::order::{self, Caller};
 use super::{InUse, Peers, VolumeService, log, refused};
 use crate::codes;
@@ -121,7 +122,7 @@ impl VolumeService {
     async fn end_there(&self, to: &[Replica]) {
         let ended = to.iter().map(async |replica| {
             let at = address_of(*replica);
-            let ended = match self.shared.peers.connect(at, true).await {
+            let ended = match self.shared.peers.connect(at, true, SecurityLevel::CLEAR).await {
                 Ok(connection) => connection.rpc(&EndTrans { trans: replica.trans }).await.map(drop),
                 Err(why) => return tracing::warn!(to = %at, why, "a transaction was not ended"),
             };
@@ -164,18 +165,25 @@ async fn send(
 ) -> Result<Vec<i32>, Abort> {
     // Also of what has changed a replica may have a part. The second dump of a move goes into what the first has brought, which is whole.
     let may_have_some = from.0 == 0 || cookie.kind == VolumeType::READ_ONLY;
+    let level = in_use.volume()?.1.level();
+    let may_lose_level = in_use.transaction.may_lose_level;
     let connected = to.iter().map(async |replica| {
-        let destination = Destination::new(&*in_use.shared.peers, *replica, from, is_encrypted).await;
-        connect(destination, replica.trans, may_have_some).await
+        let peers = &*in_use.shared.peers;
+        let mut destination = Destination::new(peers, *replica, from, is_encrypted, level).await;
+        let knows_level = destination.knows(level, may_lose_level).await;
+        let (destination, arrived) = connect(destination, replica.trans, may_have_some).await;
+        (destination, arrived, knows_level)
     });
     let (mut together, mut alone) = (Vec::new(), Vec::new());
-    for (index, (destination, arrived)) in join_all(connected).await.into_iter().enumerate() {
+    let mut omits_level = false;
+    for (index, (destination, arrived, knows_level)) in join_all(connected).await.into_iter().enumerate() {
+        omits_level |= !knows_level;
         match arrived {
             None => together.push((index, destination)),
             Some(arrived) => alone.push((index, destination, arrived)),
         }
     }
-    let wanted = Wanted { from, omits_directories: true };
+    let wanted = Wanted { from, omits_directories: true, omits_level };
     let all = async {
         if together.is_empty() {
             return Ok(Vec::new());
@@ -289,7 +297,13 @@ struct Destination {
 }
 
 impl Destination {
-    async fn new(peers: &dyn Peers, to: Replica, from: AfsTime, is_encrypted: bool) -> Self {
+    async fn new(
+        peers: &dyn Peers,
+        to: Replica,
+        from: AfsTime,
+        is_encrypted: bool,
+        level: SecurityLevel,
+    ) -> Self {
         let at = address_of(to);
         let flags = if from.0 == 0 { RestoreFlags::NONE } else { RestoreFlags::INCREMENTAL };
         let (connection, call) = (None, None);
@@ -299,11 +313,29 @@ impl Destination {
             destination.fail(codes::EINVAL.0, &"it has no such port");
             return destination;
         }
-        match peers.connect(destination.at, is_encrypted).await {
+        match peers.connect(destination.at, is_encrypted, level).await {
             Ok(connection) => destination.connection = Some(connection),
             Err(why) => destination.fail(codes::ENOTCONN.0, &why),
         }
         destination
+    }
+
+    /// Says whether the server can be told the volume's level. One that knows no levels would serve the volume at any, and gets nothing
+    /// unless the volume may lose its level.
+    async fn knows(&mut self, level: SecurityLevel, may_lose_level: bool) -> bool {
+        let Some(connection) = self.connection.as_ref().filter(|_| level != SecurityLevel::CLEAR) else {
+            return true;
+        };
+        match knows_levels(connection).await {
+            Ok(false) if may_lose_level => return false,
+            Ok(true) => return true,
+            Ok(false) => {
+                self.fail(codes::BAD_OP.0, &"the volume has a level, and that server knows no levels")
+            }
+            Err(error) => self.fail(error.code().0, &error),
+        }
+        self.connection = None;
+        true
     }
 
     async fn begin(&mut self, dump: &Dump, cookie: &RestoreCookie) {

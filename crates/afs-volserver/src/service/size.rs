@@ -1,7 +1,7 @@
 //! The size of a dump of a volume, by the layout of the stream (Volume service notes 5).
 
 use afs_volume::{Kind, VnodeStatus, Volume, VolumeError, VolumeHeader};
-use afs_wire::ids::{AfsTime, VnodeNumber};
+use afs_wire::ids::{AfsTime, SecurityLevel, VnodeNumber};
 
 /// A tag alone.
 const TAG: u64 = 1;
@@ -43,7 +43,9 @@ fn frame(header: &VolumeHeader) -> u64 {
         + text("")
         + SHORT
         + 7 * 4;
-    dump + volume + TAG + 4
+    // With a mark before it.
+    let level = if info.level == SecurityLevel::CLEAR { 0 } else { TAG + LONG };
+    dump + volume + level + TAG + 4
 }
 
 fn vnode(status: &VnodeStatus, from: AfsTime) -> u64 {

@@ -7,6 +7,7 @@ use afs_dump::{Event, Reader, VnodeRecord};
 use afs_volume::{SetStatus, Stamp, StoreRange, VnodeId, Volume, fsck};
 use afs_wire::afsvol::{AttachFlags, CreateVolume, Dump, RestoreCookie, SetFlags, VolumeFlags};
 use afs_wire::ids::{AfsTime, TransId, ViceId, VnodeNumber, VolumeId, VolumeType};
+use rx::Connection;
 use rx_proto::abort::AbortCode;
 use rxgen::Rpc;
 use rxgen::xdr::CharVec;
@@ -42,13 +43,18 @@ pub(crate) async fn filled(lab: &Lab) -> Arc<Volume> {
     volume
 }
 
+/// The stream that a procedure sends over a connection.
+pub(crate) async fn stream_on<R: Rpc>(connection: &Connection, args: R) -> Result<Vec<u8>, AbortCode> {
+    let mut call = connection.call().await.unwrap();
+    call.send_request(&args).await.unwrap();
+    call.finish().unwrap();
+    call.read_to_end(1 << 30).await.map_err(|error| error.code())
+}
+
 impl Lab {
     /// The stream that a procedure sends.
     pub(crate) async fn stream<R: Rpc>(&self, args: R) -> Result<Vec<u8>, AbortCode> {
-        let mut call = self.connection.call().await.unwrap();
-        call.send_request(&args).await.unwrap();
-        call.finish().unwrap();
-        call.read_to_end(1 << 30).await.map_err(|error| error.code())
+        stream_on(&self.connection, args).await
     }
 
     /// A full dump of a volume.

@@ -7,20 +7,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use afs_lab::caller::named::{Named, NamedServer};
 use afs_lab::real::folder::Folder;
 use afs_volserver::{Authority, Config, Connecting, Partitions, Peers, VolumeService, Watcher};
 use afs_volume::{Partition, VolumeState};
 use afs_wire::afsvol::{
-    AttachFlags, CreateVolume, DestServer, EndTrans, ListOneVolume, SetFlags, TransCreate, VolintInfo,
-    VolumeFlags,
+    AfsVol, AttachFlags, CreateVolume, DestServer, EndTrans, GetLevel, ListOneVolume, MayLoseLevel, SetFlags,
+    SetLevel, TransCreate, VolintInfo, VolumeFlags,
 };
-use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, PartitionId, SecurityLevel, TransId, VolumeId, VolumeType};
 use rx::{BoxFuture, Connection, Endpoint, EndpointConfig, WeakEndpoint};
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
-use rx_proto::security::Null;
+use rx_proto::security::{Null, SecurityClass};
+use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::xdr::XdrString;
-use rxgen::{Abort, Rpc};
+use rxgen::{Abort, Dispatch, Rpc};
 
 /// What any single step may take on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
@@ -52,13 +54,27 @@ impl Watcher for Changed {
     }
 }
 
-/// Calls other servers as nobody.
-struct Anonymous(WeakEndpoint);
+/// Calls other servers as nobody, or as somebody with the protection that is wanted.
+struct Anonymous {
+    endpoint: WeakEndpoint,
+    levels: Arc<Mutex<Vec<SecurityLevel>>>,
+}
+
+fn security(level: SecurityLevel) -> Box<dyn SecurityClass> {
+    match level {
+        SecurityLevel::CLEAR => Box::new(Null),
+        level => Box::new(Named { name: Some(format!("somebody!{}", level.word().unwrap())) }),
+    }
+}
+
+/// The opcodes of the procedures that set and tell levels.
+const OF_LEVELS: [u32; 3] = [SetLevel::OPCODE, GetLevel::OPCODE, MayLoseLevel::OPCODE];
 
 impl Peers for Anonymous {
-    fn connect(&self, to: SocketAddr, _is_encrypted: bool) -> Connecting<'_> {
-        let endpoint = self.0.upgrade().ok_or_else(|| "it ends".to_owned());
-        let connected = endpoint.map(|endpoint| endpoint.connect(to, ServiceId(4), Box::new(Null)));
+    fn connect(&self, to: SocketAddr, _is_encrypted: bool, least: SecurityLevel) -> Connecting<'_> {
+        self.levels.lock().unwrap().push(least);
+        let endpoint = self.endpoint.upgrade().ok_or_else(|| "it ends".to_owned());
+        let connected = endpoint.map(|endpoint| endpoint.connect(to, ServiceId(4), security(least)));
         Box::pin(std::future::ready(connected))
     }
 }
@@ -69,6 +85,9 @@ pub(crate) struct Lab {
     pub(crate) service: VolumeService,
     pub(crate) everybody: Arc<Everybody>,
     pub(crate) told: Arc<Changed>,
+    /// The level at which the server has called each other one.
+    pub(crate) levels: Arc<Mutex<Vec<SecurityLevel>>>,
+    client: Endpoint,
     _server: Endpoint,
     /// Dropped last: partitions write when they close.
     folder: Arc<Folder>,
@@ -109,19 +128,42 @@ impl Lab {
         let mut config = Config::new(|| AfsTime(1_700_000_000));
         change(&mut config);
         let runtime = Arc::clone(server.runtime());
-        let peers = Arc::new(Anonymous(server.downgrade()));
+        let levels = Arc::<Mutex<Vec<SecurityLevel>>>::default();
+        let peers = Arc::new(Anonymous { endpoint: server.downgrade(), levels: Arc::clone(&levels) });
         let service =
             VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), peers, runtime, config);
-        server.add_service(service.config(vec![Arc::new(Null)]));
+        server.add_service(service.config(vec![Arc::new(Null), Arc::new(NamedServer)]));
         let connection = client.connect(server.local_addr(), ServiceId(4), Box::new(Null));
-        Self { connection, partitions, service, everybody, told, _server: server, folder }
+        Self { connection, partitions, service, everybody, told, levels, client, _server: server, folder }
+    }
+
+    /// A server of before levels, which has the same volumes and no connection yet. It lasts as long as its endpoint.
+    pub(crate) fn without_levels(&self) -> Endpoint {
+        let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap();
+        let service = self.service.clone();
+        let mut config = service.config(vec![Arc::new(Null), Arc::new(NamedServer)]);
+        config.handler = Arc::new(move |mut call: rx::ServerCall| {
+            let service = service.clone();
+            async move {
+                let opcode = receive_opcode(&mut call).await?;
+                if OF_LEVELS.contains(&opcode) {
+                    return Err(Abort::OPCODE);
+                }
+                AfsVol::dispatch(&service, opcode, &mut call, MAX_ARGUMENT_BYTES).await
+            }
+        });
+        endpoint.add_service(config);
+        endpoint
+    }
+
+    /// A connection that is protected so well.
+    pub(crate) fn at(&self, level: SecurityLevel) -> Connection {
+        self.client.connect(self.connection.peer(), ServiceId(4), security(level))
     }
 
     /// As another server has it to send to.
     pub(crate) fn destination(&self) -> DestServer {
-        let at = self.connection.peer();
-        let std::net::IpAddr::V4(host) = at.ip() else { panic!("{at}") };
-        DestServer { host: host.into(), port: at.port().into(), ssid: 1 }
+        destination(self.connection.peer())
     }
 
     pub(crate) async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, AbortCode> {
@@ -163,6 +205,11 @@ impl Lab {
     pub(crate) fn told(&self) -> Vec<VolumeId> {
         std::mem::take(&mut *self.told.0.lock().unwrap())
     }
+}
+
+pub(crate) fn destination(at: SocketAddr) -> DestServer {
+    let std::net::IpAddr::V4(host) = at.ip() else { panic!("{at}") };
+    DestServer { host: host.into(), port: at.port().into(), ssid: 1 }
 }
 
 pub(crate) fn text<const MAX: usize>(text: &str) -> XdrString<MAX> {

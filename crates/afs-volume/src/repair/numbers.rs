@@ -201,7 +201,7 @@ fn find_volumes(found: &mut Found, batch: &mut Batch, ledger: &mut Ledger<'_>) {
     ledger.lose(
         Some(*id),
         "header",
-        "its row cannot be read: name, quota and dates are not those that it had",
+        "its row cannot be read: name, quota, level and dates are not those that it had",
     );
     batch.put(keys::volume(*id), record.encode());
     found.volumes.insert(*id, Some(record));

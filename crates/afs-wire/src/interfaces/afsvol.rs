@@ -1,6 +1,8 @@
 //! AFSVol, what `vos` and other volume servers ask of a volume server (Volume service notes).
 
-use crate::ids::{AfsTime, HostAddr, PartitionId, TransId, ViceId, VnodeNumber, VolumeId, VolumeType};
+use crate::ids::{
+    AfsTime, HostAddr, PartitionId, SecurityLevel, TransId, ViceId, VnodeNumber, VolumeId, VolumeType,
+};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 use rxgen::{interface, wire_struct};
 
@@ -439,5 +441,11 @@ interface! {
                        split from_client;
         /// Returns the volumes of a partition of which only a part came. Ours.
         1_634_099_458 ListHalves (partition: PartitionId) -> (halves: Halves);
+        /// Sets the level of the transaction's volume, which is a read-write one (Volume service notes 5.6). Ours.
+        1_634_099_459 SetLevel (trans: TransId, level: SecurityLevel);
+        /// The level of a volume. Ours: a server that does not know the procedure knows no levels.
+        1_634_099_460 GetLevel (partition: PartitionId, volid: VolumeId) -> (level: SecurityLevel);
+        /// Lets the transaction's volume be sent to servers that know no levels. Ours.
+        1_634_099_461 MayLoseLevel (trans: TransId);
     }
 }

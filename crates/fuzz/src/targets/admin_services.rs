@@ -22,7 +22,7 @@ use afs_volserver::{Connecting, Partitions, Peers, VolumeService, Watcher};
 use afs_volume::{NewClone, Partition, VolumeKind};
 use afs_wire::afsvol::AfsVol;
 use afs_wire::bos::Bozo;
-use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
+use afs_wire::ids::{AfsTime, HostAddr, PartitionId, SecurityLevel, ViceId, VolumeId};
 use afs_wire::pt::{self, Pr};
 use afs_wire::ubik::vote::Vote;
 use afs_wire::vl::{self, Vl};
@@ -387,7 +387,7 @@ impl afs_volserver::Authority for Names {
 struct NobodyIsThere;
 
 impl Peers for NobodyIsThere {
-    fn connect(&self, _to: SocketAddr, _is_encrypted: bool) -> Connecting<'_> {
+    fn connect(&self, _to: SocketAddr, _is_encrypted: bool, _least: SecurityLevel) -> Connecting<'_> {
         Box::pin(std::future::ready(Err("nobody is there".to_owned())))
     }
 }

@@ -1,0 +1,105 @@
+//! The level of a volume: it outlives a crash, its clones have it, and programs that do not know it cannot take it for one without.
+
+use super::{finish, new_clone, open, stamp, volume};
+use crate::disk::SimulatedDisk;
+use crate::records::VolumeRecord;
+use crate::{NewClone, NewVolume, Partition, VolumeError, VolumeKind};
+use afs_wire::ids::{SecurityLevel, VolumeId};
+
+const RW: VolumeId = VolumeId(1);
+const RO: VolumeId = VolumeId(2);
+const BACKUP: VolumeId = VolumeId(3);
+
+const CLEAR: SecurityLevel = SecurityLevel::CLEAR;
+const AUTH: SecurityLevel = SecurityLevel::AUTH;
+const CRYPT: SecurityLevel = SecurityLevel::CRYPT;
+
+fn levels<const N: usize>(partition: &Partition, ids: [VolumeId; N]) -> [SecurityLevel; N] {
+    ids.map(|id| partition.volume(id).unwrap().level())
+}
+
+#[test]
+fn a_volume_keeps_its_level_over_a_kill_and_a_conversion() {
+    for level in [AUTH, CRYPT] {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        volume(&partition, RW.0);
+        partition.set_level(RW, level).unwrap();
+        drop(partition);
+        let partition = open(&disk.after_kill());
+        assert_eq!(levels(&partition, [RW]), [level]);
+        finish(&partition.clone_volume(RW, &new_clone(RO.0), stamp(4)).unwrap());
+        partition.delete_volume(RW).unwrap();
+        partition.convert_to_read_write(RO, RW, "v").unwrap();
+        assert_eq!(levels(&partition, [RW]), [level]);
+        partition.set_level(RW, CLEAR).unwrap();
+        drop(partition);
+        assert_eq!(levels(&open(&disk.after_kill()), [RW]), [CLEAR]);
+    }
+}
+
+#[test]
+fn a_backup_is_served_at_no_lower_level_than_its_volume_was() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    volume(&partition, RW.0);
+    let backup = NewClone { kind: VolumeKind::Backup, ..new_clone(BACKUP.0) };
+    finish(&partition.clone_volume(RW, &backup, stamp(4)).unwrap());
+    assert_eq!(levels(&partition, [RW, BACKUP]), [CLEAR, CLEAR]);
+    // A higher level counts for it at once, a lower one when it is made anew.
+    partition.set_level(RW, CRYPT).unwrap();
+    finish(&partition.clone_volume(RW, &new_clone(RO.0), stamp(5)).unwrap());
+    partition.set_level(RW, AUTH).unwrap();
+    drop(partition);
+    let partition = open(&disk.after_kill());
+    assert_eq!(levels(&partition, [RW, RO, BACKUP]), [AUTH, CRYPT, CRYPT]);
+    partition.reclone_volume(RW, BACKUP, stamp(6)).unwrap();
+    assert_eq!(levels(&partition, [RW, RO, BACKUP]), [AUTH, CRYPT, AUTH]);
+    assert!(matches!(partition.set_level(RO, CLEAR), Err(VolumeError::ReadOnly(RO))));
+    // Other volumes are nothing to it.
+    volume(&partition, 9);
+    partition.set_level(RW, CRYPT).unwrap();
+    assert_eq!(levels(&partition, [RW, RO, BACKUP, VolumeId(9)]), [CRYPT, CRYPT, CRYPT, CLEAR]);
+    let other = NewVolume { kind: VolumeKind::ReadOnly, parent: RW, ..super::new_volume(10) };
+    partition.create_volume(&other, stamp(7)).unwrap();
+    assert!(matches!(partition.set_level(VolumeId(10), CRYPT), Err(VolumeError::ReadOnly(_))));
+}
+
+#[test]
+fn only_what_is_protected_as_well_as_the_volume_wants_may_be_told() {
+    let partition = open(&SimulatedDisk::new(1 << 30));
+    let volume = volume(&partition, RW.0);
+    for least in [CLEAR, AUTH, CRYPT] {
+        partition.set_level(RW, least).unwrap();
+        for level in [CLEAR, AUTH, CRYPT] {
+            assert_eq!(volume.check_level(level).is_ok(), level >= least, "{level:?} at {least:?}");
+        }
+    }
+    let refused = volume.check_level(AUTH).unwrap_err().to_string();
+    assert!(refused.contains("volume 1 is served at level crypt and above"), "{refused}");
+}
+
+/// A program of before levels reads a 1 behind the fields, or nothing, and refuses everything else.
+#[test]
+fn the_row_of_a_volume_without_a_level_is_what_it_was_and_another_one_is_longer() {
+    let partition = open(&SimulatedDisk::new(1 << 30));
+    let record = volume(&partition, RW.0).record();
+    let fields = record.encode();
+    for (is_restoring, level, tail) in [
+        (false, CLEAR, &[][..]),
+        (true, CLEAR, &[1]),
+        (false, AUTH, &[2]),
+        (false, CRYPT, &[3]),
+        (true, AUTH, &[1, 2]),
+        (true, CRYPT, &[1, 3]),
+    ] {
+        let mut record = VolumeRecord { is_restoring, ..record.clone() };
+        record.info.level = level;
+        let row = record.encode();
+        assert_eq!(row, [&fields[..], tail].concat());
+        assert_eq!(VolumeRecord::decode(&row).unwrap(), record);
+    }
+    for tail in [&[0][..], &[4], &[1, 1], &[2, 1], &[3, 3], &[1, 2, 0]] {
+        assert!(VolumeRecord::decode(&[&fields[..], tail].concat()).is_err(), "{tail:?}");
+    }
+}
