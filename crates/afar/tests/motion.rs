@@ -2,7 +2,11 @@
 //! and nothing else.
 
 use crate::two_servers::{TwoServers, fill, has};
+use afs_wire::abort;
+use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsFid, VolumeId};
+use rx_security::Level;
+use rxgen::Abort;
 
 const LENGTHS: [usize; 4] = [0, 1, 5000, 3_000_000];
 
@@ -160,4 +164,39 @@ async fn a_replica_takes_the_place_of_a_volume_that_was_lost() {
         assert_eq!(cell.sites(name).len(), sites);
     }
     cell.check("after conversions");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_level_crypt_is_read_by_encrypted_calls_alone_wherever_it_goes() {
+    let mut cell = TwoServers::new("motion-level");
+    let volume = cell.create("ONE", "v");
+    let written = fill(&cell.files(0), volume, &LENGTHS).await;
+    cell.does("backup v");
+    let unset = cell.does("examine v");
+    assert!(!unset.contains("Level"), "{unset}");
+    assert!(cell.fails("setfields v -level secret").contains("secret is none of clear, auth and crypt"));
+    cell.does("setfields v -level crypt");
+    let shown = cell.does("examine v");
+    assert!(shown.contains("MaxQuota          0 K \n    Level         crypt\n"), "{shown}");
+    assert_eq!(cell.json("examine v.backup")["volumes"][0]["level"], "crypt");
+    cell.does("addsite TWO a v");
+    cell.does("release v");
+    cell.does("move v ONE a TWO a");
+    let readonly = VolumeId(cell.json("listvldb v")[0]["ro_id"].as_u64().unwrap().try_into().unwrap());
+    for id in [volume, readonly] {
+        let root = AfsFid::root_of(id);
+        let refused = cell.files(1).status(root).await.unwrap_err().code().map(Abort);
+        assert_eq!(refused.and_then(abort::errno), Some(Errno::EACCES), "{id}");
+        let encrypted = cell.files_at(1, Level::Crypt);
+        has(&encrypted, id, &written, "over encrypted connections").await;
+    }
+    // A dump has the level, and a volume that is made of it too.
+    let file = cell.state(0).join("v.dump");
+    cell.does(&format!("dump v -file {}", file.display()));
+    cell.does(&format!("restore ONE b restored -file {}", file.display()));
+    assert_eq!(cell.json("examine restored")["volumes"][0]["level"], "crypt");
+    cell.does("setfields v -level clear");
+    assert_eq!(cell.does("examine v").matches("Level").count(), 0);
+    has(&cell.files(1), volume, &written, "after the level was taken").await;
+    cell.check("at the end");
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use afs_wire::abort::{VL_NOENT, VNOVOL, VOLSERBADOP};
 use afs_wire::afsvol::{AttachFlags, HalfVolume, VolserStatus, VolumeFlags};
-use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
+use afs_wire::ids::{AfsTime, PartitionId, SecurityLevel, VolumeId};
 use bytes::Bytes;
 
 pub use dump::{Dump, ends_a_dump};
@@ -26,7 +26,7 @@ use crate::entry::{Entry, Kind};
 use crate::error::Error;
 use crate::remove::{RemoveFailure, remove};
 use crate::vldb::LocationDb;
-use crate::volumes::{Changes, Identity, StreamError, Transaction, VolumeServers};
+use crate::volumes::{Changes, Identity, StreamError, Transaction, VolumeServers, would_lose_level};
 
 /// The longest time for which a dump is compared with what came before: no call is made meanwhile, and the server ends a transaction that
 /// is idle for ten minutes.
@@ -60,6 +60,8 @@ pub struct Order<'a> {
     pub now: AfsTime,
     /// True if a volume of this id at another place stays, without an entry.
     pub keeps_previous: bool,
+    /// True if a volume with a level may go to a server that knows no levels.
+    pub may_lose_level: bool,
 }
 
 /// The source of a date of a restored volume.
@@ -268,6 +270,9 @@ pub async fn restore<S: FnMut() -> io::Result<Bytes>>(
     let id = target.id;
     tell(Event::Begins { name: &target.name, id });
     cancel.check().map_err(|error| RestoreFailure::new(Step::Begin(id), error, Left::Nothing))?;
+    fit_level(servers, order, dump)
+        .await
+        .map_err(|error| RestoreFailure::new(Step::Compare(id), error, Left::Nothing))?;
     let attached = attach(servers, order, &target, dump.is_incremental(), &mut tell).await?;
     let filled = fill(vldb, servers, order, &target, &attached, dump, cancel, &mut tell).await;
     let ended = servers.end(attached.transaction).await;
@@ -295,6 +300,23 @@ pub async fn restore<S: FnMut() -> io::Result<Bytes>>(
     }
     tell(Event::HasEntry(&entry));
     Ok(id)
+}
+
+/// Takes the level from a dump whose server knows none, if it may.
+async fn fit_level<S: FnMut() -> io::Result<Bytes>>(
+    servers: &VolumeServers,
+    order: &Order<'_>,
+    dump: &mut Dump<S>,
+) -> Result<(), Error> {
+    if dump.level() == SecurityLevel::CLEAR || servers.knows_levels(order.server).await? {
+        return Ok(());
+    }
+    if !order.may_lose_level {
+        let what = would_lose_level(order.server, "give -force to have it there without one");
+        return Err(Error::Local { what, code: VOLSERBADOP });
+    }
+    dump.leave_out_level();
+    Ok(())
 }
 
 /// Finds the volume's ids: those that are given, those of the entry of its name, or a new one.

@@ -225,6 +225,8 @@ struct Transfer<'a, T> {
     /// The copy of which nobody knows whether it has an entry.
     unrecorded: Option<VolumeId>,
     target: Option<Transaction>,
+    /// True if a volume with a level may go to a server that knows no levels.
+    may_lose_level: bool,
 }
 
 impl<'a, T> Transfer<'a, T> {
@@ -234,6 +236,7 @@ impl<'a, T> Transfer<'a, T> {
         servers: &'a VolumeServers,
         steps: Steps<'a, T>,
         (volume, from, to): (VolumeId, Place, Place),
+        may_lose_level: bool,
     ) -> Self {
         Self {
             vldb,
@@ -248,6 +251,7 @@ impl<'a, T> Transfer<'a, T> {
             made: None,
             unrecorded: None,
             target: None,
+            may_lose_level,
         }
     }
 }
@@ -334,8 +338,14 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         target: Transaction,
         identity: Identity<'_>,
     ) -> Result<(), Failed<Step>> {
-        let servers = self.servers;
-        self.steps.take_long(step, servers.forward(from, date, target, identity)).await
+        let (servers, may_lose_level) = (self.servers, self.may_lose_level);
+        let send = async {
+            if may_lose_level {
+                servers.may_lose_level(from).await?;
+            }
+            servers.forward(from, date, target, identity).await
+        };
+        self.steps.take_long(step, send).await
     }
 
     async fn end_clone(&mut self) -> Result<(), Failed<Step>> {

@@ -1,8 +1,10 @@
 //! Volume servers: partitions, volumes and transactions (volume service notes).
 
 mod forward;
+mod level;
 mod streams;
 
+pub(crate) use level::would_lose_level;
 pub use streams::{StreamError, Wanted};
 
 use std::collections::BTreeMap;

@@ -115,6 +115,7 @@ fn order(id: Option<VolumeId>, is_live: bool, is_incremental: bool) -> copy::Ord
         is_live,
         has_entry: id.is_none(),
         is_incremental,
+        may_lose_level: false,
     }
 }
 
@@ -160,7 +161,8 @@ fn a_move_that_is_interrupted_ends_what_it_has_begun() {
         let run = |script: Script| {
             let cancel = script.cancel.clone();
             let (result, asked) = script.run(move |vldb, volumes| async move {
-                let order = relocate::Order { volume: VOLUME, from: FROM, to: TO, is_live };
+                let order =
+                    relocate::Order { volume: VOLUME, from: FROM, to: TO, is_live, may_lose_level: false };
                 move_volume(&vldb, &volumes, order, &cancel, |_| {}).await
             });
             let result = result.map_err(|failure| {

@@ -4,15 +4,15 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::support::{Fate, SERVER, Script};
+use crate::support::{Fate, SERVER, Script, words};
 use afs_admin::Error;
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::restore::{DateOf, Dump, Event, Left, Order, RestoreFailure, Step, restore};
 use afs_admin::volumes::StreamError;
 use afs_wire::abort::{VL_IDEXIST, VL_NOENT, VNOVOL};
 use afs_wire::afsvol::{
-    CreateVolume, DeleteVolume, EndTrans, GetArrived, GetStatus, ListHalves, Restore, SetDate, SetFlags,
-    SetIdsTypes, SetInfo, TransCreate,
+    CreateVolume, DeleteVolume, EndTrans, GetArrived, GetLevel, GetStatus, ListHalves, Restore, SetDate,
+    SetFlags, SetIdsTypes, SetInfo, TransCreate,
 };
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use afs_wire::vl::{
@@ -45,6 +45,7 @@ const FULL: Order<'static> = Order {
     last_update: DateOf::Dump,
     now: NOW,
     keeps_previous: false,
+    may_lose_level: false,
 };
 
 /// What came of a restore.
@@ -365,4 +366,37 @@ fn a_volume_that_nobody_wants_any_more_is_removed_unless_it_has_its_entry() {
     assert!(cancelled(CreateEntryN::NAME).result.is_ok());
     let code: Abort = Error::Cancelled.code();
     assert_eq!(code.0, 4);
+}
+
+/// The dump, with the level that its volume has: crypt.
+fn dump_with_level() -> &'static [u8] {
+    let first_vnode = b"\x03\0\0\0\x01\0\0\0\x01";
+    let at = DUMP.windows(first_vnode.len()).position(|bytes| bytes == first_vnode).unwrap();
+    Vec::leak([&DUMP[..at], b"\x7elafr\x02", &DUMP[at..]].concat())
+}
+
+#[test]
+fn a_dump_of_a_volume_with_a_level_goes_where_levels_are_known_or_loses_it_by_order() {
+    let sent = |restored: &Restored| restored.script.requests.lock().unwrap()[Restore::NAME].clone();
+    let dump = dump_with_level();
+    let mut knows = nowhere();
+    knows.replies.insert(GetLevel::NAME, words(&[0]));
+    let restored = run(&knows, FULL, dump);
+    assert!(restored.result.is_ok() && sent(&restored).ends_with(dump));
+    // The server has no such volume yet, and says so.
+    let absent = run(&knows.clone().and_refusing(GetLevel::NAME), FULL, dump);
+    assert!(absent.result.is_ok() && sent(&absent).ends_with(dump));
+    let mut knows_none = nowhere();
+    knows_none.refused.insert(GetLevel::NAME, Abort::OPCODE);
+    let refused = run(&knows_none, FULL, dump);
+    assert_eq!(refused.asked.last(), Some(&GetLevel::NAME), "nothing is made");
+    let failure = refused.result.unwrap_err();
+    assert!(matches!(failure.step, Step::Compare(ID)) && failure.left == Left::Nothing);
+    let what = failure.to_string();
+    assert!(what.contains("10.0.0.1, which knows no levels") && what.contains("give -force"), "{what}");
+    let lost = run(&knows_none, Order { may_lose_level: true, ..FULL }, dump);
+    assert!(lost.result.is_ok() && sent(&lost).ends_with(DUMP));
+    // Nobody is asked about levels for a volume without one.
+    let plain = run(&nowhere(), FULL, DUMP);
+    assert!(plain.result.is_ok() && !plain.asked.contains(&GetLevel::NAME));
 }

@@ -56,6 +56,7 @@ fn shadowed(
             is_live: true,
             has_entry: false,
             is_incremental,
+            may_lose_level: false,
         };
         copy(&vldb, &volumes, order, &cancel, |_| {}).await
     })

@@ -3,25 +3,25 @@
 
 use std::net::Ipv4Addr;
 
-use crate::support::{Fate, SERVER, Script, listed};
+use crate::support::{Fate, SERVER, Script, listed, words};
 use afs_admin::Error;
 use afs_admin::entry::{Entry, Kind, Site};
-use afs_admin::release::{self, ReleaseFailure, release};
+use afs_admin::release::{self, ReleaseFailure, SiteEvent, release};
 use afs_admin::transfer::copy::{self, copy};
 use afs_admin::transfer::relocate::{Moved, Order, has_moved, move_volume};
 use afs_admin::transfer::{Left, Place, Step, TransferFailure};
-use afs_wire::abort::{VL_IDEXIST, VOLSERFAILEDOP};
+use afs_wire::abort::{VL_IDEXIST, VOLSERBADOP, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
     Clone, CreateVolume, DeleteVolume, EndTrans, Forward, ForwardMultiple, GetName, GetStatus, ListOneVolume,
-    ReClone, SetFlags, SetIdsTypes, TransCreate,
+    MayLoseLevel, ReClone, SetFlags, SetIdsTypes, TransCreate,
 };
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{
     CreateEntryN, EntryFlags, GetEntryByIDN, GetNewVolumeId, ReleaseLock, ReleaseType, ReplaceEntryN,
     SetLock, SiteFlags,
 };
-use rxgen::Rpc;
 use rxgen::xdr::{Decoder, Xdr};
+use rxgen::{Abort, Rpc};
 
 const VOLUME: VolumeId = VolumeId(500);
 const FROM: Place = Place { server: SERVER, partition: PartitionId(0) };
@@ -63,7 +63,7 @@ impl Script {
 fn moved(script: &Script, is_live: bool) -> (Result<Moved, TransferFailure>, Vec<&'static str>) {
     let cancel = script.cancel.clone();
     script.clone().run(move |vldb, volumes| async move {
-        let order = Order { volume: VOLUME, from: FROM, to: TO, is_live };
+        let order = Order { volume: VOLUME, from: FROM, to: TO, is_live, may_lose_level: false };
         move_volume(&vldb, &volumes, order, &cancel, |_| {}).await
     })
 }
@@ -166,6 +166,7 @@ fn a_copy_stays_if_it_has_its_entry_or_nobody_knows_whether_it_has() {
                 is_live: true,
                 has_entry: true,
                 is_incremental: false,
+                may_lose_level: false,
             };
             copy(&vldb, &volumes, order, &cancel, |_| {}).await
         })
@@ -261,16 +262,61 @@ fn the_source_stays_offline_while_its_server_serves_the_volume_from_the_other_pa
     assert_eq!(failure.left, [Left::Offline(FROM, VOLUME), Left::Target(TO, VOLUME)]);
 }
 
+/// The source's server has asked the other one, which knows no levels.
+#[test]
+fn a_volume_with_a_level_goes_to_a_server_that_knows_none_by_order_alone() {
+    let mut script = script(&here());
+    script.refused.insert(Forward::NAME, VOLSERBADOP);
+    let (result, asked) = moved(&script, false);
+    let failure = result.unwrap_err();
+    let what = failure.to_string();
+    assert!(what.contains("the volume has a security level, and the server 10.0.0.1"), "{what}");
+    assert!(what.contains("give -force") && failure.left.is_empty(), "{what}");
+    assert!(!asked.contains(&MayLoseLevel::NAME));
+    let orders = |refused: &[(&'static str, Abort)]| {
+        let mut script = self::script(&here());
+        script.refused.extend(refused.iter().copied());
+        let cancel = script.cancel.clone();
+        let (result, asked) = script.run(move |vldb, volumes| async move {
+            let order = Order { volume: VOLUME, from: FROM, to: TO, is_live: false, may_lose_level: true };
+            move_volume(&vldb, &volumes, order, &cancel, |_| {}).await
+        });
+        assert_eq!(result.unwrap(), Moved::Here { has_replicas: false });
+        asked
+            .into_iter()
+            .filter(|name| [MayLoseLevel::NAME, Forward::NAME].contains(name))
+            .collect::<Vec<_>>()
+    };
+    let sent = [MayLoseLevel::NAME, Forward::NAME, MayLoseLevel::NAME, Forward::NAME];
+    assert_eq!(orders(&[]), sent);
+    assert_eq!(orders(&[(MayLoseLevel::NAME, Abort::OPCODE)]), sent, "a source that knows none has none");
+}
+
 // ---- releases
 
 const REPLICA: SiteFlags = SiteFlags::RO_VOL;
 
-fn released(script: &Script) -> (Result<Entry, ReleaseFailure>, Vec<&'static str>) {
+/// What comes of a release, and which calls it makes.
+type Released = (Result<Entry, ReleaseFailure>, Vec<&'static str>);
+
+fn released(script: &Script) -> Released {
+    released_telling(script).0
+}
+
+/// The same, and what is told of sites that fail.
+fn released_telling(script: &Script) -> (Released, Vec<String>) {
     let cancel = script.cancel.clone();
-    script.clone().run(move |vldb, volumes| async move {
+    let ((result, told), asked) = script.clone().run(move |vldb, volumes| async move {
         let order = release::Order { volume: VOLUME, is_recloned: false, is_full: false };
-        release(&vldb, &volumes, order, &cancel, |_| {}).await
-    })
+        let mut told = Vec::new();
+        let tell = |event: release::Event<'_>| {
+            if let release::Event::Site(SiteEvent::HasFailed(_, _, error)) = event {
+                told.push(error.to_string());
+            }
+        };
+        (release(&vldb, &volumes, order, &cancel, tell).await, told)
+    });
+    ((result, asked), told)
 }
 
 fn replicated() -> Entry {
@@ -339,6 +385,17 @@ fn a_site_that_fails_keeps_the_old_release_and_the_entry_says_so() {
     assert_eq!(asked.last(), Some(&ReleaseLock::NAME));
 }
 
+#[test]
+fn a_site_that_knows_no_levels_is_named_with_what_to_do() {
+    let mut script = script(&replicated());
+    script.replies.insert(ForwardMultiple::NAME, words(&[1, VOLSERBADOP.0.cast_unsigned()]));
+    let ((result, _), told) = released_telling(&script);
+    assert_eq!(result.unwrap_err().missing.len(), 1);
+    let [what] = &told[..] else { panic!("{told:?}") };
+    assert!(what.contains("10.0.0.1, which knows no levels"), "{what}");
+    assert!(what.ends_with("remove this site, or the level"), "{what}");
+}
+
 /// A vos was killed after the last change and before its last line. The same command was refused then, as the old place lacks the volume.
 #[test]
 fn a_move_that_was_made_is_known_when_it_is_ordered_again() {
@@ -349,7 +406,7 @@ fn a_move_that_was_made_is_known_when_it_is_ordered_again() {
         if !is_left {
             script.listed.insert((FROM.partition, VOLUME), Vec::new());
         }
-        let order = Order { volume: VOLUME, from: FROM, to: TO, is_live: false };
+        let order = Order { volume: VOLUME, from: FROM, to: TO, is_live: false, may_lose_level: false };
         let (moved, _) =
             script.run(move |vldb, volumes| async move { has_moved(&vldb, &volumes, order).await });
         assert_eq!(moved, expected, "is left: {is_left}");

@@ -33,6 +33,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         is_live: given.has("live"),
         has_entry: true,
         is_incremental: false,
+        may_lose_level: given.has("force"),
     };
     let cancel = vos.cancel();
     let mut sending = Sending::new(vos, &way, bytes);

@@ -1,12 +1,13 @@
 //! `vos examine`: all that servers know of a volume.
 
-use super::show_volume::Totals;
+use super::show_volume::{Totals, level_of};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_admin::entry::{Entry, Kind, Site};
-use afs_wire::ids::VolumeId;
+use afs_wire::afsvol::VOK;
+use afs_wire::ids::{SecurityLevel, VolumeId};
 use serde_json::{Value, json};
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -92,28 +93,34 @@ fn examine(
     let Wanted { text, id, kind, form } = *wanted;
     let Site { server, partition, .. } = site;
     vos.tell(&format!("Getting volume listing from the server {} .. ", vos.resolved(server)));
+    let mut totals = Totals::default();
     let shown = match form {
-        Form::Extended => vos.volume_with_statistics(server, partition, id).map(|volume| {
+        Form::Extended => vos.volume_with_statistics(server, partition, id).and_then(|volume| {
+            let level = level(vos, site, id, volume.status)?;
             vos.tell("done\n");
-            found.push(vos.extended_as_json(&volume, server, partition));
+            found.push(with_level(vos.extended_as_json(&volume, server, partition), level));
             if !vos.json {
-                vos.show_extended_paragraph(&volume, server, partition, &mut Totals::default(), true);
+                vos.show_extended_paragraph(&volume, server, partition, &mut totals, true, level);
             }
-            Shown { with_sites: false }
+            Ok(Shown { with_sites: false })
         }),
-        Form::Paragraph | Form::Fields => vos.volume(server, partition, id).map(|volume| {
+        Form::Paragraph | Form::Fields => vos.volume(server, partition, id).and_then(|volume| {
+            let level = level(vos, site, id, volume.status)?;
             vos.tell("done\n");
-            found.push(vos.volume_as_json(&volume, server, partition));
+            found.push(with_level(vos.volume_as_json(&volume, server, partition), level));
             if vos.json {
-                return Shown { with_sites: false };
+                return Ok(Shown { with_sites: false });
             }
             if form == Form::Fields {
                 vos.show_volume_fields(&volume, server, partition);
+                if let Some(level) = level_of(level) {
+                    say!(vos.printer, "level\t\t{level}\n");
+                }
                 vos.show_entry(entry);
             } else {
-                vos.show_volume_paragraph(&volume, server, partition, &mut Totals::default(), true);
+                vos.show_volume_paragraph(&volume, server, partition, &mut totals, true, level);
             }
-            Shown { with_sites: form == Form::Fields }
+            Ok(Shown { with_sites: form == Form::Fields })
         }),
     };
     let is_unknown_backup = kind == Kind::Backup && !entry.has(Kind::Backup);
@@ -143,4 +150,19 @@ fn examine(
             Err(Stop::RETURNED)
         }
     }
+}
+
+/// The level of a volume that is listed with this status. A server that knows no levels serves all at any.
+fn level(vos: &Vos, site: Site, id: u32, status: i32) -> Result<SecurityLevel, Code> {
+    if status != VOK {
+        return Ok(SecurityLevel::CLEAR);
+    }
+    Ok(vos.wait(vos.volumes.level(site.server, site.partition, VolumeId(id)))?.unwrap_or_default())
+}
+
+fn with_level(mut volume: Value, level: SecurityLevel) -> Value {
+    if let (Some(object), Some(level)) = (volume.as_object_mut(), level_of(level)) {
+        object.insert("level".to_owned(), level.into());
+    }
+    volume
 }

@@ -4,7 +4,7 @@ use super::show_volume::Totals;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::{complain, say};
-use afs_wire::ids::PartitionId;
+use afs_wire::ids::{PartitionId, SecurityLevel};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
@@ -146,7 +146,7 @@ fn list(
         if form.is_fast {
             say!(vos.printer, "{:<10}\n", volume.volid.0);
         } else if form.is_long {
-            vos.show_volume_paragraph(volume, server, partition, &mut totals, false);
+            vos.show_volume_paragraph(volume, server, partition, &mut totals, false, SecurityLevel::CLEAR);
         } else {
             vos.show_volume_line(volume, &mut totals);
         }
@@ -187,7 +187,7 @@ fn list_extended(
             vos.show_extended_fields(volume, server, partition, &mut totals);
             say!(vos.printer, "END_OF_ENTRY\n");
         } else {
-            vos.show_extended_paragraph(volume, server, partition, &mut totals, false);
+            vos.show_extended_paragraph(volume, server, partition, &mut totals, false, SecurityLevel::CLEAR);
         }
     }
     let Totals { online, offline, busy, .. } = totals;

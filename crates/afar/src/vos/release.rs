@@ -11,7 +11,7 @@ use afs_admin::entry::{Kind, Site};
 use afs_admin::release::{
     Event, FullBecause, Order, Plan, Reason, ReleaseFailure, SiteEvent, SiteStep, Step, release,
 };
-use afs_wire::abort::VOLSERBADRELEASE;
+use afs_wire::abort::{VOLSERBADOP, VOLSERBADRELEASE};
 use afs_wire::ids::{AfsTime, VolumeId};
 use serde_json::{Value, json};
 
@@ -195,7 +195,10 @@ fn tell_of_site(vos: &Vos, event: &SiteEvent<'_>) {
                 SiteStep::BringOnline => "Failed to set flags on ro volume: ",
                 SiteStep::End => "Could not end transaction on a ro volume: ",
             };
-            vos.print_failure(code, &format!("{what}\n"));
+            match error {
+                Error::Local { code: VOLSERBADOP, .. } => complain!(vos.printer, "{what}\nvos: {error}\n"),
+                _ => vos.print_failure(code, &format!("{what}\n")),
+            }
         }
     }
 }

@@ -19,7 +19,13 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         vos.known_volume_id(text, Stop::RETURNED, || format!("vos: can't find volume ID or name '{text}'"))?;
     let way = way(vos, given, Stop::RETURNED)?;
     let volume = VolumeId(id);
-    let order = Order { volume, from: way.from, to: way.to, is_live: given.has("live") };
+    let order = Order {
+        volume,
+        from: way.from,
+        to: way.to,
+        is_live: given.has("live"),
+        may_lose_level: given.has("force"),
+    };
     let cancel = vos.cancel();
     // Where it has moved already, there is nothing to send, and the move says so. The same order is given again by those who do not know.
     let bytes = match vos.caller.run(has_moved(&vos.vldb, &vos.volumes, order)) {

@@ -79,6 +79,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         last_update: last_update.unwrap_or(DateOf::Dump),
         now: AfsTime(dates::now()),
         keeps_previous: given.has("nodelete"),
+        may_lose_level: given.has("force"),
     };
     let from = path.unwrap_or("the standard input");
     let (id, bytes) = match &mut file {

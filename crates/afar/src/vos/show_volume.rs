@@ -5,7 +5,7 @@ use crate::dates::date_of;
 use crate::output::harmless;
 use crate::printer::say;
 use afs_wire::afsvol::{VOK, VolintInfo};
-use afs_wire::ids::{AfsTime, PartitionId, VolumeType};
+use afs_wire::ids::{AfsTime, PartitionId, SecurityLevel, VolumeType};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
@@ -100,6 +100,7 @@ impl Vos {
         partition: PartitionId,
         totals: &mut Totals,
         shows_problems: bool,
+        level: SecurityLevel,
     ) {
         let id = volume.volid.0;
         if totals.count(id, volume.status, volume.in_use == 1) {
@@ -115,7 +116,7 @@ impl Vos {
                 access: volume.access_date,
                 update: volume.update_date,
             };
-            self.show_header(ids, volume.maxquota, &dates, volume.day_use);
+            self.show_header(ids, volume.maxquota, level, &dates, volume.day_use);
         } else if shows_problems {
             match volume.status {
                 VBUSY => say!(self.printer, "**** Volume {id} is busy ****\n"),
@@ -126,10 +127,20 @@ impl Vos {
     }
 
     /// The part of the paragraph that is the same with statistics.
-    pub(super) fn show_header(&self, ids: [u32; 3], maxquota: i32, dates: &Dates, day_use: i32) {
+    pub(super) fn show_header(
+        &self,
+        ids: [u32; 3],
+        maxquota: i32,
+        level: SecurityLevel,
+        dates: &Dates,
+        day_use: i32,
+    ) {
         let [parent, clone, backup] = ids;
         say!(self.printer, "    RWrite {parent:>10} ROnly {clone:>10} Backup {backup:>10} \n");
         say!(self.printer, "    MaxQuota {maxquota:>10} K \n");
+        if let Some(level) = level_of(level) {
+            say!(self.printer, "    Level    {level:>10}\n");
+        }
         let or_never = |time: AfsTime| if time.0 == 0 { "Never".to_owned() } else { self.date(time) };
         say!(self.printer, "    Creation    {}\n", self.date(dates.creation));
         say!(self.printer, "    Copy        {}\n", self.date(dates.copy));
@@ -239,6 +250,11 @@ impl Vos {
         }
         object
     }
+}
+
+/// The word for a volume's level, unless it is the one that every volume has.
+pub(super) fn level_of(level: SecurityLevel) -> Option<&'static str> {
+    level.word().filter(|_| level != SecurityLevel::CLEAR)
 }
 
 fn state_of(volume: &VolintInfo) -> String {

@@ -4,7 +4,7 @@ use super::Vos;
 use super::show_volume::{Dates, Totals, VBUSY, letters, name_of};
 use crate::printer::say;
 use afs_wire::afsvol::{VOK, VolintXInfo};
-use afs_wire::ids::PartitionId;
+use afs_wire::ids::{PartitionId, SecurityLevel};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
@@ -23,6 +23,7 @@ impl Vos {
         partition: PartitionId,
         totals: &mut Totals,
         shows_problems: bool,
+        level: SecurityLevel,
     ) {
         let (out, id) = (&self.printer, volume.volid.0);
         if totals.count(id, volume.status, volume.in_use == 1) {
@@ -39,7 +40,7 @@ impl Vos {
                 access: volume.access_date,
                 update: volume.update_date,
             };
-            self.show_header(ids, volume.maxquota, &dates, volume.day_use);
+            self.show_header(ids, volume.maxquota, level, &dates, volume.day_use);
             self.show_tables(volume);
         } else if shows_problems {
             match volume.status {

@@ -8,6 +8,7 @@ use crate::printer::{complain, say};
 use afs_admin::Error;
 use afs_admin::steps::Event;
 use afs_admin::transfer::{Place, Step, TransferFailure};
+use afs_wire::abort::VOLSERBADOP;
 use std::net::Ipv4Addr;
 
 /// The place of a volume and the place where it is to be, with the servers' names as they were given.
@@ -166,6 +167,10 @@ pub(super) fn complain_of(vos: &Vos, verb: &str, failure: &TransferFailure) {
         (_, Error::Cancelled) => complain!(vos.printer, "\nvos: {}\n", failure.error),
         (Step::Compare(_), error) | (Step::RemoveLeftover(_), error @ Error::Local { .. }) => {
             complain!(vos.printer, "vos: {error}\n")
+        }
+        // What the server is to be sent it would not keep.
+        (step, error @ Error::Local { code: VOLSERBADOP, .. }) => {
+            complain!(vos.printer, "{}\nvos: {error}\n", not_done(step));
         }
         (step, _) => vos.print_failure(code, &format!("{}\n", not_done(step))),
     }

@@ -27,6 +27,7 @@ const FROM_SERVER: Opt = Opt::single("fromserver", "machine name on source");
 const FROM_PARTITION: Opt = Opt::single("frompartition", "partition name on source");
 const TO_SERVER: Opt = Opt::single("toserver", "machine name on destination");
 const TO_PARTITION: Opt = Opt::single("topartition", "partition name on destination");
+const FORCE: Opt = Opt::flag("force", "let the volume lose its security level if the destination knows none");
 const DRY_RUN: Opt = Opt::flag("dryrun", "list what would be done, don't do it");
 
 /// A row of the table.
@@ -136,6 +137,7 @@ pub(super) static SUITE: Suite = Suite {
                 Opt::flag("offline", "leave new volume offline"),
                 Opt::flag("readonly", "make new volume read-only"),
                 Opt::flag("live", "copy live volume without cloning"),
+                FORCE.ours(),
             ]
         ),
         verb!(
@@ -232,6 +234,7 @@ pub(super) static SUITE: Suite = Suite {
                 TO_SERVER.required(),
                 TO_PARTITION.required(),
                 Opt::flag("live", "copy live volume without cloning"),
+                FORCE.ours(),
             ]
         ),
         verb!(
@@ -298,6 +301,7 @@ pub(super) static SUITE: Suite = Suite {
                 Opt::single("creation", "dump | keep | new"),
                 Opt::single("lastupdate", "dump | keep | new"),
                 Opt::flag("nodelete", "do not delete old site when restoring to a new site"),
+                FORCE.ours(),
             ]
         ),
         verb!(
@@ -316,6 +320,7 @@ pub(super) static SUITE: Suite = Suite {
                 Opt::single("maxquota", "quota (KB)"),
                 Opt::flag("clearuse", "clear dayUse"),
                 Opt::flag("clearVolUpCounter", "clear volUpdateCounter"),
+                Opt::single("level", "least security level to serve it at: clear | auth | crypt").ours(),
             ]
         ),
         verb!(
@@ -333,6 +338,7 @@ pub(super) static SUITE: Suite = Suite {
                 Opt::flag("readonly", "make shadow volume read-only"),
                 Opt::flag("live", "copy live volume without cloning"),
                 Opt::flag("incremental", "do incremental update if target exists"),
+                FORCE.ours(),
             ]
         ),
         verb!(

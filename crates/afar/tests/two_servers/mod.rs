@@ -10,7 +10,7 @@ use std::process::Command;
 
 use afs_lab::caller::{Client, Credentials, FileServer};
 use afs_wire::ids::{AfsFid, VolumeId};
-use rx_security::KeySet;
+use rx_security::{KeySet, Level};
 use serde_json::Value;
 
 pub(crate) use crate::mounted::words;
@@ -109,7 +109,12 @@ impl TwoServers {
     }
 
     pub(crate) fn files(&self, server: usize) -> FileServer {
-        let who = Credentials::user("admin", CELL, &self.keys).unwrap();
+        self.files_at(server, Level::Clear)
+    }
+
+    /// The same by calls that are protected so well.
+    pub(crate) fn files_at(&self, server: usize, level: Level) -> FileServer {
+        let who = Credentials::user("admin", CELL, &self.keys).unwrap().at(level);
         self.client.file_server(self.addresses[server], &who)
     }
 

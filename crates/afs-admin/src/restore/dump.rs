@@ -4,9 +4,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::ops::Range;
 
 use afs_dump::{Arrival, DumpError, Event, Reader, VnodeDigest, VnodeRecord};
-use afs_wire::ids::{LocalFid, VnodeNumber};
+use afs_wire::ids::{LocalFid, SecurityLevel, VnodeNumber};
 use bytes::Bytes;
 
 /// True if these are the last bytes of a dump.
@@ -25,6 +26,7 @@ pub struct Dump<S> {
     /// The bytes that were read to learn what the dump is, and that have not been given out yet.
     ahead: VecDeque<Bytes>,
     is_incremental: bool,
+    level: SecurityLevel,
     has_root: bool,
 }
 
@@ -36,8 +38,9 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
     /// The source's; or of the kind [`io::ErrorKind::InvalidData`] with the [`DumpError`], when the source gives no dump.
     pub fn begin(source: S) -> io::Result<Self> {
         let (reader, ahead) = (Reader::new(), VecDeque::new());
-        let mut dump =
-            Self { source, copy: None, reader, filter: None, ahead, is_incremental: false, has_root: false };
+        let (is_incremental, level, has_root) = (false, SecurityLevel::CLEAR, false);
+        let (copy, filter) = (None, None);
+        let mut dump = Self { source, copy, reader, filter, ahead, is_incremental, level, has_root };
         let mut is_known = false;
         while !is_known {
             let piece = (dump.source)()?;
@@ -134,6 +137,21 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         self.is_incremental
     }
 
+    /// The level of its volume.
+    pub const fn level(&self) -> SecurityLevel {
+        self.level
+    }
+
+    /// Gives out the dump as that of a volume without a level. Expects that nothing was given out yet.
+    pub(super) fn leave_out_level(&mut self) {
+        let Some(Range { start, end }) = self.reader.level_range() else { return };
+        // All of the volume's header was read ahead.
+        let mut ahead: Vec<u8> = self.ahead.drain(..).flatten().collect();
+        ahead.drain(start as usize..end as usize);
+        self.ahead.push_back(ahead.into());
+        self.level = SecurityLevel::CLEAR;
+    }
+
     /// The number of bytes that were read.
     pub fn length(&self) -> u64 {
         self.reader.offset()
@@ -176,7 +194,7 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         Ok(())
     }
 
-    /// Checks a piece. Says whether the dump's header was in it.
+    /// Checks a piece. Says whether the end of the volume's header was in it.
     fn check(&mut self, piece: &[u8]) -> io::Result<bool> {
         if piece.is_empty() {
             self.reader.finish().map_err(faulty)?;
@@ -185,14 +203,17 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         while let Some(event) = self.reader.next(&mut input).map_err(faulty)? {
             match event {
                 Event::Dump(header) => {
-                    has_header = true;
                     self.is_incremental = header.ranges.iter().any(|range| range.from.0 != 0);
+                }
+                Event::Volume(header) => {
+                    has_header = true;
+                    self.level = header.level;
                 }
                 Event::Vnode(record) => self.has_root |= record.fid.vnode == VnodeNumber::ROOT,
                 Event::End if !self.has_root && !self.is_incremental => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, NO_ROOT));
                 }
-                Event::End | Event::Volume(_) | Event::Data(_) => {}
+                Event::End | Event::Data(_) => {}
             }
         }
         Ok(has_header)

@@ -41,6 +41,8 @@ pub struct Order<'a> {
     pub has_entry: bool,
     /// True if a volume that is there gets what has changed. Otherwise it is removed.
     pub is_incremental: bool,
+    /// True if a volume with a level may go to a server that knows no levels.
+    pub may_lose_level: bool,
 }
 
 /// Copies a volume, and tells of what happens. Says the id of the copy.
@@ -56,7 +58,8 @@ pub async fn copy(
     tell: impl FnMut(Event<Step>),
 ) -> Result<VolumeId, TransferFailure> {
     let steps = Steps { cancel, tell };
-    let mut transfer = Transfer::new(vldb, servers, steps, (order.volume, order.from, order.to));
+    let mut transfer =
+        Transfer::new(vldb, servers, steps, (order.volume, order.from, order.to), order.may_lose_level);
     let copied = match transfer.copy(order).await {
         Ok(id) => match transfer.finish(order, id).await {
             Ok(()) => Ok(id),

@@ -39,6 +39,8 @@ pub struct Order {
     pub to: Place,
     /// True if clients wait for all of it, instead of for what they have changed meanwhile: it needs no space for a clone's changes.
     pub is_live: bool,
+    /// True if a volume with a level may go to a server that knows no levels.
+    pub may_lose_level: bool,
 }
 
 /// The outcome for a volume that was to be moved.
@@ -70,7 +72,8 @@ pub async fn move_volume(
     tell: impl FnMut(Event<Step>),
 ) -> Result<Moved, TransferFailure> {
     let steps = Steps { cancel, tell };
-    let transfer = Transfer::new(vldb, servers, steps, (order.volume, order.from, order.to));
+    let transfer =
+        Transfer::new(vldb, servers, steps, (order.volume, order.from, order.to), order.may_lose_level);
     Move { transfer, is_live: order.is_live, is_offline: false, is_online_there: false }.run().await
 }
 

@@ -2,14 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use afs_wire::abort::VOLSERFAILEDOP;
+use afs_wire::abort::{VOLSERBADOP, VOLSERFAILEDOP};
 use afs_wire::afsvol::{self, AfsVol, DestServer, Replica, RestoreCookie};
 use afs_wire::ids::{AfsTime, HostAddr, PartitionId, VolumeId};
 use rxgen::xdr::{CharVec, XdrArray};
 use rxgen::{Abort, Interface};
 
 use super::streams::too_long;
-use super::{Identity, Transaction, VolumeServers};
+use super::{Identity, Transaction, VolumeServers, would_lose_level};
 use crate::error::Error;
 
 impl VolumeServers {
@@ -18,7 +18,7 @@ impl VolumeServers {
     ///
     /// # Errors
     ///
-    /// The sending server's, or what the other one told it.
+    /// The sending server's, or what the other one told it; that the volume has a level and the other server knows no levels.
     pub async fn forward(
         &self,
         from: Transaction,
@@ -33,7 +33,13 @@ impl VolumeServers {
             dest_trans: to.id,
             cookie: cookie(identity)?,
         };
-        self.call(from.server, order).await.map(drop)
+        self.call(from.server, order).await.map(drop).map_err(|error| match error.code() {
+            code @ VOLSERBADOP => {
+                let what = would_lose_level(to.server, "give -force to have it there without one");
+                Error::Local { what, code }
+            }
+            _ => error,
+        })
     }
 
     /// The same to several servers at once. Says for each what has become of it. A server of long ago sends to one after the other.
@@ -73,6 +79,10 @@ impl VolumeServers {
                 let mut codes = reply.results.into_iter();
                 let result = |to: &Transaction| match codes.next() {
                     Some(0) => Ok(()),
+                    Some(code) if Abort(code) == VOLSERBADOP => {
+                        let what = would_lose_level(to.server, "remove this site, or the level");
+                        Err(Error::Local { what, code: VOLSERBADOP })
+                    }
                     code => {
                         let code = code.map_or(VOLSERFAILEDOP, Abort);
                         let what =
