@@ -588,7 +588,10 @@ fn random_operations_in_two_mounts_give_what_a_local_folder_gives() {
     }
     let runs = seed - first;
     assert!(maybe_the_kernels <= 1 + runs / 50, "{maybe_the_kernels} of {runs} runs: the kernel's are fewer");
-    println!("{} runs of {OPERATIONS} operations, seeds {first} to {}", seed - first, seed - 1);
+    println!(
+        "{runs} runs of {OPERATIONS} operations, seeds {first} to {}, {maybe_the_kernels} ended early",
+        seed - 1
+    );
     for (name, (mount, _)) in ["one", "two"].into_iter().zip([one, two]) {
         assert!(!cell.log(name).contains("put aside"), "{}", cell.log(name));
         assert!(mount.stop().success());

@@ -13,7 +13,7 @@ use std::fmt;
 
 use afs_wire::abort::{VL_RERELEASE, VNOVOL, VOLSERBADNAME, VOLSERBADOP, VOLSERNOVOL};
 use afs_wire::afsvol::{AttachFlags, VolserStatus, VolumeFlags};
-use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::ids::{AfsTime, SecurityLevel, VolumeId};
 use afs_wire::vl::{EntryFlags, ReleaseType, SiteFlags};
 
 pub use plan::{Plan, Reason};
@@ -441,11 +441,18 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         let sites = self.entry.sites.clone();
         let look = servers.volume(source.site.server, source.site.partition, volume).await;
         let updated = look.map_err(at(Step::Look(volume)))?.update_date;
+        // It is no change of contents, and has no date. A server that knows no levels gets none.
+        let level = servers.level(source.site.server, source.site.partition, volume).await;
+        let level = level.map_err(at(Step::Look(volume)))?.unwrap_or(SecurityLevel::CLEAR);
         for site in sites.iter().filter(|site| plan::is_released(site)) {
             match servers.volume(site.server, site.partition, read_only).await {
                 Ok(replica) if since(replica.creation_date) > updated => {}
                 // One that cannot be asked gets the release as all others do.
                 Ok(_) | Err(_) => return Ok(true),
+            }
+            let there = servers.level(site.server, site.partition, read_only).await;
+            if there.is_ok_and(|there| there.is_some_and(|there| there != level)) {
+                return Ok(true);
             }
         }
         Ok(false)

@@ -8,8 +8,8 @@ use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::release::{Order, ReleaseFailure, release};
 use afs_wire::abort::VNOVOL;
 use afs_wire::afsvol::{
-    Clone, CreateVolume, DeleteVolume, ForwardMultiple, GetStatus, HalfVolume, ListHalves, ListOneVolume,
-    ReClone, TransCreate, VolName,
+    Clone, CreateVolume, DeleteVolume, ForwardMultiple, GetLevel, GetStatus, HalfVolume, ListHalves,
+    ListOneVolume, ReClone, TransCreate, VolName,
 };
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, GetEntryByIDN, SiteFlags};
@@ -60,6 +60,7 @@ fn released_as(
     let there = listed(VOLUME, VolumeType::READ_WRITE, VOLUME, true);
     script.replies.insert(ListOneVolume::NAME, words(&there));
     script.replies.insert(ForwardMultiple::NAME, words(&[1, 0]));
+    script.replies.insert(GetLevel::NAME, words(&[0]));
     script.hook = Some(hook);
     let cancel = script.cancel.clone();
     script.run(move |vldb, volumes| async move {
@@ -145,94 +146,76 @@ fn a_site_that_answers_late_gets_the_release_after_the_others_have_had_theirs_fo
     assert_eq!(*sent.lock().unwrap(), 2);
 }
 
-/// What an unused replica is, and from which date a release that goes on is sent to it; whether it is removed before.
-fn sent_to_unused(halves: Option<Vec<HalfVolume>>, is_to_be_destroyed: bool) -> (u32, bool) {
-    const THERE: PartitionId = PartitionId(1);
-    let dates = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&dates);
-    let hook: Hook = Arc::new(move |_, name, request| {
-        let answer = match name {
-            TransCreate::NAME if decoded::<TransCreate>(request).partition == THERE => Some(Ok(words(&[20]))),
-            GetStatus::NAME if decoded::<GetStatus>(request).trans == TransId(20) => {
-                Some(Ok(status(READ_ONLY, 5000)))
-            }
-            ListOneVolume::NAME if decoded::<ListOneVolume>(request).partition == THERE => {
-                let mut there = listed(READ_ONLY, VolumeType::READ_ONLY, VOLUME, true);
-                there[CREATION_DATE - 1] = u32::from(is_to_be_destroyed);
-                Some(Ok(words(&there)))
-            }
-            ListHalves::NAME => halves.as_ref().map(|halves| {
-                assert_eq!(decoded::<ListHalves>(request).partition, THERE);
-                let mut wire = words(&[halves.len() as u32]);
-                halves.iter().for_each(|half| half.encode(&mut wire));
-                Ok(wire)
-            }),
-            ForwardMultiple::NAME => {
-                seen.lock().unwrap().push(decoded::<ForwardMultiple>(request).from_date.0);
-                None
-            }
-            _ => None,
-        };
-        (Duration::ZERO, answer)
-    });
-    let (new, unused) = (SiteFlags::NEW_REP_SITE, SiteFlags::DONT_USE);
-    let site = |partition, flags| Site { server: SERVER, partition, flags };
-    let sites = vec![
-        site(HERE, SiteFlags::RW_VOL | new),
-        site(HERE, SiteFlags::RO_VOL | new),
-        site(THERE, SiteFlags::RO_VOL | unused),
-    ];
-    let (result, asked) = released_as(sites, READ_ONLY, hook);
-    result.unwrap();
-    let dates = dates.lock().unwrap();
-    assert_eq!(dates.len(), 1, "{dates:?}");
-    (dates[0], asked.contains(&DeleteVolume::NAME))
-}
-
-/// Two seconds before its last change.
-const CHANGED: (u32, bool) = (4998, false);
-const ALL: (u32, bool) = (0, true);
-
 #[test]
 fn a_replica_into_which_a_part_of_the_release_has_come_gets_what_has_changed() {
-    let half = HalfVolume {
-        volume: READ_ONLY,
-        name: VolName::try_from("user.alice.readonly").unwrap(),
-        kind: VolumeType::READ_ONLY,
-        parent: VOLUME,
-        since: AfsTime(1100),
-    };
-    assert_eq!(sent_to_unused(Some(vec![half]), false), CHANGED);
+    const THERE: PartitionId = PartitionId(1);
+    for has_part in [false, true] {
+        let dates = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&dates);
+        let hook: Hook = Arc::new(move |_, name, request| {
+            let answer = match name {
+                TransCreate::NAME if decoded::<TransCreate>(request).partition == THERE => {
+                    Some(Ok(words(&[20])))
+                }
+                GetStatus::NAME if decoded::<GetStatus>(request).trans == TransId(20) => {
+                    Some(Ok(status(READ_ONLY, 5000)))
+                }
+                ListHalves::NAME if has_part => {
+                    assert_eq!(decoded::<ListHalves>(request).partition, THERE);
+                    let half = HalfVolume {
+                        volume: READ_ONLY,
+                        name: VolName::try_from("user.alice.readonly").unwrap(),
+                        kind: VolumeType::READ_ONLY,
+                        parent: VOLUME,
+                        since: AfsTime(1100),
+                    };
+                    let mut wire = words(&[1]);
+                    half.encode(&mut wire);
+                    Some(Ok(wire))
+                }
+                ForwardMultiple::NAME => {
+                    seen.lock().unwrap().push(decoded::<ForwardMultiple>(request).from_date.0);
+                    None
+                }
+                _ => None,
+            };
+            (Duration::ZERO, answer)
+        });
+        let (new, unused) = (SiteFlags::NEW_REP_SITE, SiteFlags::DONT_USE);
+        let site = |partition, flags| Site { server: SERVER, partition, flags };
+        let sites = vec![
+            site(HERE, SiteFlags::RW_VOL | new),
+            site(HERE, SiteFlags::RO_VOL | new),
+            site(THERE, SiteFlags::RO_VOL | unused),
+        ];
+        let (result, asked) = released_as(sites, READ_ONLY, hook);
+        result.unwrap();
+        assert_eq!(asked.contains(&DeleteVolume::NAME), !has_part, "{asked:?}");
+        // Two seconds before its last change, or all.
+        assert_eq!(dates.lock().unwrap()[..], [if has_part { 4998 } else { 0 }], "{has_part}");
+    }
 }
 
-#[test]
-fn a_replica_that_was_whole_when_a_release_ended_early_gets_what_has_changed() {
-    assert_eq!(sent_to_unused(Some(Vec::new()), false), CHANGED);
-}
-
-#[test]
-fn a_replica_that_may_be_half_there_is_removed_and_gets_everything() {
-    // It was made, and has got nothing.
-    assert_eq!(sent_to_unused(Some(Vec::new()), true), ALL);
-    // OpenAFS's servers do not say what is half there.
-    assert_eq!(sent_to_unused(None, false), ALL);
-}
-
-/// The released replica stays as it is if nothing has changed since. Times are whole seconds.
+/// The released replica stays as it is if nothing has changed since, and not its level either. Times are whole seconds.
 #[test]
 fn a_release_to_a_new_site_brings_the_others_what_was_changed_in_the_second_of_the_last_one() {
-    for (released, is_renewed) in [(1000, true), (1002, true), (1003, false)] {
+    for (released, level, is_renewed) in [(1000, 0, true), (1002, 0, true), (1003, 0, false), (1003, 2, true)]
+    {
         let hook: Hook = Arc::new(move |_, name, request| {
-            let answer = (name == ListOneVolume::NAME).then(|| {
-                let (volume, kind, creation, update) =
-                    match decoded::<ListOneVolume>(request).volid == READ_ONLY {
-                        true => (READ_ONLY, VolumeType::READ_ONLY, released, 900),
-                        false => (VOLUME, VolumeType::READ_WRITE, 900, 1000),
-                    };
-                let mut listed = listed(volume, kind, VOLUME, true);
-                (listed[CREATION_DATE], listed[CREATION_DATE + 2]) = (creation, update);
-                Ok(words(&listed))
-            });
+            let answer = match name {
+                ListOneVolume::NAME => {
+                    let (volume, kind, creation, update) =
+                        match decoded::<ListOneVolume>(request).volid == READ_ONLY {
+                            true => (READ_ONLY, VolumeType::READ_ONLY, released, 900),
+                            false => (VOLUME, VolumeType::READ_WRITE, 900, 1000),
+                        };
+                    let mut listed = listed(volume, kind, VOLUME, true);
+                    (listed[CREATION_DATE], listed[CREATION_DATE + 2]) = (creation, update);
+                    Some(Ok(words(&listed)))
+                }
+                GetLevel::NAME if decoded::<GetLevel>(request).volid == VOLUME => Some(Ok(words(&[level]))),
+                _ => None,
+            };
             (Duration::ZERO, answer)
         });
         let site = |partition, flags| Site { server: SERVER, partition, flags };
@@ -242,6 +225,10 @@ fn a_release_to_a_new_site_brings_the_others_what_was_changed_in_the_second_of_t
             site(PartitionId(1), SiteFlags::RO_VOL | SiteFlags::DONT_USE),
         ];
         let (_, asked) = released_as(sites, VolumeId(0), hook);
-        assert_eq!(asked.contains(&ReClone::NAME), is_renewed, "the replica is of {released}");
+        assert_eq!(
+            asked.contains(&ReClone::NAME),
+            is_renewed,
+            "the replica is of {released}, the level {level}"
+        );
     }
 }

@@ -9,10 +9,10 @@
 //!
 //! # What to open for a change
 //!
-//! - What a failed call leads to: the table in `crates/afs-failover/src/verdict.rs`; [`remote`] follows it. The errors: [`error`].
+//! - What a failed call leads to: the table in `crates/afs-failover/src/verdict.rs`; `src/remote/asking.rs` follows it. The errors: [`error`].
 //! - Which cells there are: [`cells`]. What the DNS is asked: [`dns`]. Tests: `crates/afs-client/tests/dns.rs`.
 //! - Where a volume is: [`location`]; over a restart: [`location::place`](location::Place). What is known of a volume as a whole: [`volumes`].
-//! - Which server is asked next: [`table`], [`ranking`] (how far a server is), [`releases`] (which release of a volume is read),
+//! - Which server is asked next: `src/remote/asking.rs`, [`table`], [`ranking`] (how far a server is), [`releases`] (which release of a volume is read),
 //!   [`liveness`] (which servers are down), [`waiting`] (how many operations wait for them). Tests:
 //!   `crates/afs-client/tests/{outages,replicas}.rs`, `crates/afs-client/tests/whole_cell/`.
 //! - Which security class a file server is called with: [`offers`]. Whether a call is a file server's: [`callbacks`].

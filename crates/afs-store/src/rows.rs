@@ -176,6 +176,14 @@ struct Queue {
     retired: Vec<String>,
 }
 
+impl Queue {
+    /// The number of a new segment, used up even if it cannot be made: a number is never that of two files.
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+}
+
 /// The state of the writing.
 #[derive(Debug)]
 struct Writer {
@@ -306,7 +314,7 @@ impl Store {
                 // Larger than a segment; the one that was made in advance stays empty and goes with the old ones.
                 other => {
                     queue.retired.extend(other.map(|spare| spare.name.clone()));
-                    self.new_segment(queue, least.max(self.log_bytes))?
+                    self.make_segment(queue.take_number(), least.max(self.log_bytes))?
                 }
             };
             let header = spare.header(seq, &self.boot, self.salt);
@@ -329,10 +337,7 @@ impl Store {
         Ok(())
     }
 
-    fn new_segment(&self, queue: &mut Queue, capacity: u64) -> Result<Arc<Segment>, StoreError> {
-        let number = queue.next_number;
-        // Used up even if it fails: a number is never that of two files.
-        queue.next_number += 1;
+    fn make_segment(&self, number: u64, capacity: u64) -> Result<Arc<Segment>, StoreError> {
         let is_written = self.writes_segments.load(Ordering::Relaxed);
         Ok(Arc::new(Segment::create(&*self.disk, number, capacity, is_written)?))
     }
@@ -569,10 +574,21 @@ impl Store {
     ///
     /// The disk's.
     pub fn prepare(&self) -> Result<(), StoreError> {
+        let number = {
+            let mut queue = lock(&self.queue);
+            if queue.spare.is_some() {
+                return Ok(());
+            }
+            queue.take_number()
+        };
+        // Nobody waits for the disk meanwhile.
+        let made = self.make_segment(number, self.log_bytes)?;
         let mut queue = lock(&self.queue);
-        if queue.spare.is_none() {
-            let spare = self.new_segment(&mut queue, self.log_bytes)?;
-            queue.spare = Some(spare);
+        // A batch may have needed one sooner, which comes later by its number: then this one stays empty, and goes with the old ones.
+        if queue.spare.is_none() && queue.current.number < number {
+            queue.spare = Some(made);
+        } else {
+            queue.retired.push(made.name.clone());
         }
         Ok(())
     }

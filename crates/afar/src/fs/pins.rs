@@ -65,7 +65,7 @@ fn each(fs: &Fs, targets: &[Target], mut work: impl FnMut(&Target) -> Result<(),
             Some(ENOSPC) => {
                 complain!(
                     fs.printer,
-                    "fs: {path} is one pin too many: you may have half of what other users leave of 256. Take some back with 'fs pin -remove'\n"
+                    "fs: {path} cannot be pinned: you may have half of the 256 pins that other users leave (root: all of them), or the cache's disk is full. 'fs pin -remove' takes some back\n"
                 );
             }
             Some(EOPNOTSUPP) => complain!(

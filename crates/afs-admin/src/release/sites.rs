@@ -317,7 +317,7 @@ async fn open(
     let Site { server, partition, .. } = site;
     let id = wanted.read_only;
     let failed = |step| move |error| (index, step, error);
-    let goes_on = is_unused && may_go_on(servers, wanted, site).await;
+    let goes_on = is_unused && has_a_part(servers, site, id).await;
     if is_unused && !goes_on {
         match remove(servers, server, partition, id).await {
             Err(failure) if !failure.is_missing() => {
@@ -375,22 +375,11 @@ async fn open(
     }
 }
 
-/// True if a replica that is not to be used shows all of a release, and is to get what has changed since: it has a part of this one, or the
-/// last order has ended before it got anything, or before the entry said that it got all. Our servers alone never show a half, and list
-/// those that they keep.
-async fn may_go_on(
-    servers: &VolumeServers,
-    wanted: Wanted<'_>,
-    Site { server, partition, .. }: Site,
-) -> bool {
-    let id = wanted.read_only;
-    let Ok(halves) = servers.halves(server, partition).await else { return false };
-    if halves.iter().any(|half| half.volume == id) {
-        return true;
-    }
-    // What was made for the last order, and has got nothing, is to be destroyed.
-    wanted.is_recovery
-        && servers.volume(server, partition, id).await.is_ok_and(|volume| volume.destroy_me == 0)
+/// True if a replica that is not to be used shows all of an older release, and has a part of this one. OpenAFS's servers keep no such
+/// parts.
+async fn has_a_part(servers: &VolumeServers, site: Site, id: VolumeId) -> bool {
+    let halves = servers.halves(site.server, site.partition).await;
+    halves.is_ok_and(|halves| halves.iter().any(|half| half.volume == id))
 }
 
 /// Finishes a replica that has got the clone, or not.
