@@ -162,6 +162,8 @@ struct Bos {
     printer: Printer,
     caller: Caller,
     overseer: Connection,
+    /// The identity that asks the databases: nobody on the way hears it where there is rxgk.
+    asks: Login,
     json: bool,
     /// The folder of the cell's configuration.
     folder: PathBuf,
@@ -259,9 +261,9 @@ fn open(given: &Given) -> Result<Bos, String> {
         eprintln!("bos: running unauthenticated");
     }
     let offers = Offers::new(caller.endpoint(), &databases, &login);
-    let login = caller.run(offers.login_for(address)).map_err(|error| error.to_string())?;
+    let shown = caller.run(offers.login_for(address)).map_err(|error| error.to_string())?;
     let overseer =
-        caller.connect(SocketAddr::from((address, Bozo::PORT)), Bozo::SERVICE_ID, login.security());
+        caller.connect(SocketAddr::from((address, Bozo::PORT)), Bozo::SERVICE_ID, shown.security());
     let (printer, json) = (Printer::new("bos"), given.has("json"));
-    Ok(Bos { printer, caller, overseer, json, folder: folder.into(), missing: Cell::new(None) })
+    Ok(Bos { printer, caller, overseer, asks: login, json, folder: folder.into(), missing: Cell::new(None) })
 }

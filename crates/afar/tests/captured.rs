@@ -91,6 +91,7 @@ fn no_name_and_no_byte_of_a_cell_of_afar_up_can_be_read_on_the_way() {
         };
         planted.plant(address, &does, &user);
         does(&["vos", "dump", volume, "-file", &folder.join("dump").display().to_string()]);
+        does(&["bos", "salvage", &address.to_string(), "a", volume, "-forceDAFS"]);
         script(&scratch.join("m"), "rm -r *");
         assert!(process.stop().success());
         planted.check(capture, is_secret);

@@ -7,7 +7,6 @@ use crate::cell::CellServers;
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
-use afs_admin::Login;
 use afs_admin::vldb::{LocationDb, volume_number};
 use afs_dns::Service;
 use afs_wire::bos::{BnodeStatus, BozoString, CreateBnode, GetInstanceInfo, GetLog, SetTStatus, WaitAll};
@@ -157,7 +156,7 @@ fn volume_id(bos: &Bos, given: &Given, volume: &str) -> Result<u32, Failed> {
     };
     let cell = CellServers::find_anywhere(&bos.folder, given.word("cell"), Service::Location)
         .map_err(|_| unknown())?;
-    let vldb = LocationDb::new(bos.caller.endpoint(), &cell.servers, &Login::anonymous());
+    let vldb = LocationDb::new(bos.caller.endpoint(), &cell.servers, &bos.asks);
     let id = bos.caller.wait(vldb.volume_id(volume)).map_err(|_| unknown())?;
     id.map(|id| id.0).ok_or_else(unknown)
 }
