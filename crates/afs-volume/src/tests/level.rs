@@ -26,7 +26,8 @@ fn a_volume_keeps_its_level_over_a_kill_and_a_conversion() {
         volume(&partition, RW.0);
         partition.set_level(RW, level).unwrap();
         drop(partition);
-        let partition = open(&disk.after_kill());
+        let disk = disk.after_kill();
+        let partition = open(&disk);
         assert_eq!(levels(&partition, [RW]), [level]);
         finish(&partition.clone_volume(RW, &new_clone(RO.0), stamp(4)).unwrap());
         partition.delete_volume(RW).unwrap();
