@@ -68,6 +68,16 @@ const CHANGES: &[u32] = &[
     rxafs::RemoveDir::OPCODE,
 ];
 
+/// Locks change nothing that lasts, but one that comes late would take a later one off.
+const LOCKS: &[u32] = &[
+    rxafs::OldSetLock::OPCODE,
+    rxafs::OldExtendLock::OPCODE,
+    rxafs::OldReleaseLock::OPCODE,
+    rxafs::SetLock::OPCODE,
+    rxafs::ExtendLock::OPCODE,
+    rxafs::ReleaseLock::OPCODE,
+];
+
 /// Procedures that are answered on the thread that brings the call, which saves more time than the work takes. They change no volume,
 /// and nearly always find their rows in memory. The thread brings all other packets too, so nothing that takes long is here.
 const AT_ONCE: &[u32] = &[
@@ -124,7 +134,8 @@ pub(crate) async fn answer(server: Arc<Parts>, mut call: ServerCall) -> Result<(
         become_task().await;
     }
     let work = pin!(async {
-        let is_change = CHANGES.contains(&opcode) || ADMINISTRATION.contains(&opcode);
+        let is_change =
+            [CHANGES, ADMINISTRATION, LOCKS].iter().any(|procedures| procedures.contains(&opcode));
         let session = Session::begin(Arc::clone(&server), &mut call, is_change).await?;
         match opcode {
             // These move data: without a copy of it. In boxes, as small calls should not have the room that these need.
@@ -153,6 +164,9 @@ const SOON: Duration = Duration::from_millis(100);
 /// The time after which a caller of whom nothing is heard is gone, and the time between two looks.
 const GONE: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// No packet is on its way for longer. Answers to pings are told from others only while few pings are under way, as on a quick path.
+const ON_THE_WAY: Duration = Duration::from_secs(10);
 
 /// Returns when a caller has shown that it is there. A client that was killed while its call waited, and may have been started again, has
 /// forgotten the call: what it has done since must not be undone by it.
@@ -197,8 +211,10 @@ impl Session {
         }
         if is_change && !server.clients.is_alive(peer, epoch) {
             // Another start of the client was. What comes of this one may have been on its way for long, but for answers to what it is asked now.
-            let is_shown =
-                |call: &ServerCall| Some(call.answered_at()? > since || server.clients.is_alive(peer, epoch));
+            let is_shown = |call: &ServerCall| {
+                let is_answered = call.answered_at()? > since || call.heard_at()? > since + ON_THE_WAY;
+                Some(is_answered || server.clients.is_alive(peer, epoch))
+            };
             Box::pin(still_there(&server, call, is_shown)).await?;
             server.clients.note_alive(peer, epoch);
         }

@@ -93,7 +93,7 @@ pub struct VolumeHeader {
 }
 
 impl Partition {
-    /// Sets the least level with which a read-write volume's contents are served, one that has a word. Its clones here get at least that,
+    /// Sets the least level with which a read-write volume's contents are served, one that has a word. Its clones and replicas here get at least that,
     /// too: they have its contents. A lower level than before they get when they are made anew.
     ///
     /// # Errors
@@ -106,9 +106,9 @@ impl Partition {
         if volume.header().info.kind != VolumeKind::ReadWrite {
             return Err(VolumeError::ReadOnly(id));
         }
-        let is_lower_clone = |other: &Arc<Volume>| {
-            other.group.id == volume.group.id && other.id != id && other.level() < level
-        };
+        // Also replicas that were sent here, before the volume was moved here.
+        let is_of_it = |other: &Volume| other.group.id == volume.group.id || other.header().info.parent == id;
+        let is_lower_clone = |other: &Arc<Volume>| other.id != id && is_of_it(other) && other.level() < level;
         for clone in self.volumes().into_iter().filter(is_lower_clone) {
             clone.change_info(|info| info.level = level)?;
         }

@@ -184,7 +184,7 @@ impl Login<'_> {
             }
             ticket => ticket,
         };
-        let rxkad = ticket.as_ref().ok().map(|ticket| self.usable(ticket)).transpose()?;
+        let rxkad = ticket.as_ref().ok().map(|ticket| self.usable(ticket)).transpose();
         // The cell's realm is that of the ticket: a referral may have led there. Without one it may be any that was asked.
         let realms: Vec<String> = match &ticket {
             Ok(ticket) => vec![realm_of(ticket)],
@@ -193,6 +193,10 @@ impl Login<'_> {
             }
         };
         let rxgk = self.rxgk(cell, cache, realms, &mut tried)?;
+        let rxkad = match rxkad {
+            Err(refusal) if rxgk.is_none() => return Err(refusal),
+            rxkad => rxkad.ok().flatten(),
+        };
         let realm = match (&ticket, &rxgk) {
             (Ok(ticket), _) => realm_of(ticket),
             (Err(error), Some((_, realm))) => {

@@ -177,7 +177,8 @@ async fn send(
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     let mut omits_level = false;
     for (index, (destination, arrived, knows_level)) in join_all(connected).await.into_iter().enumerate() {
-        omits_level |= !knows_level;
+        // What is sent to several at once keeps it: who knows no levels refuses it then.
+        omits_level |= !knows_level && to.len() == 1;
         match arrived {
             None => together.push((index, destination)),
             Some(arrived) => alone.push((index, destination, arrived)),

@@ -196,7 +196,10 @@ fn find_volumes(found: &mut Found, batch: &mut Batch, ledger: &mut Ledger<'_>) {
     let ([id], [group]) = (&unreadable[..], &free[..]) else { return };
     let stamp = Stamp { who: ViceId(0), now: AfsTime(0) };
     let info = new_info(format!("salvaged.{id}"), VolumeKind::ReadWrite, stamp);
-    let info = VolumeInfo { parent: *id, in_service: true, destroy_me: false, ..info };
+    // Nothing that was to be encrypted is served without.
+    let levels = found.volumes.values().flatten().map(|volume| volume.info.level);
+    let level = levels.max_by_key(|level| level.0).unwrap_or_default();
+    let info = VolumeInfo { parent: *id, in_service: true, destroy_me: false, level, ..info };
     let record = VolumeRecord { group: *group, snapshot: None, is_restoring: false, info };
     ledger.lose(
         Some(*id),

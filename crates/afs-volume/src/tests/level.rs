@@ -64,6 +64,9 @@ fn a_backup_is_served_at_no_lower_level_than_its_volume_was() {
     let other = NewVolume { kind: VolumeKind::ReadOnly, parent: RW, ..super::new_volume(10) };
     partition.create_volume(&other, stamp(7)).unwrap();
     assert!(matches!(partition.set_level(VolumeId(10), CRYPT), Err(VolumeError::ReadOnly(_))));
+    // A replica that came otherwise, before the volume was moved here.
+    partition.set_level(RW, CRYPT).unwrap();
+    assert_eq!(levels(&partition, [VolumeId(10), VolumeId(9)]), [CRYPT, CLEAR]);
 }
 
 #[test]
