@@ -133,7 +133,8 @@ async fn a_file_that_is_opened_again_keeps_the_hidden_name_that_was_about_to_be_
     assert!(!files.note_open(fid(2)) && !files.is_hidden(fid(2)), "nobody opens it any more");
     files.note_removed(dir, second.1);
     drop(unlinking);
-    assert!(files.lock().files.is_empty() && files.lock().hidden.is_empty());
+    let table = files.lock();
+    assert!(table.files.is_empty() && table.hidden.is_empty());
 }
 
 #[tokio::test]
