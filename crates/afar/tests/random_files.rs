@@ -462,7 +462,9 @@ impl Run {
     /// zeros between an end that it had and the end of that page.
     fn may_be_the_kernels(&self, inode: u64, from: u64, ours: &[u8], local: &[u8]) -> bool {
         let differ = || ours.iter().zip(local).enumerate().filter(|(_, (a, b))| a != b);
-        let (Some((first, _)), Some((last, _))) = (differ().next(), differ().last()) else { return false };
+        let (Some((first, _)), Some((last, _))) = (differ().next(), differ().next_back()) else {
+            return false;
+        };
         let (begin, end) = (from + first as u64, from + last as u64);
         let had_an_end_there = |length: &u64| length / PAGE == begin / PAGE && *length <= begin;
         ours.len() == local.len()
