@@ -14,8 +14,6 @@ use afs_wire::ids::AfsTime;
 use afs_wire::rxafs::{FetchData64, StoreData64};
 use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use rx::{CallError, ClientCall, Peer, RpcError};
 use rx_proto::time::Instant;
 use rxgen::Rpc;
@@ -276,11 +274,7 @@ impl Streams {
     /// # Errors
     ///
     /// What is left when everything was tried.
-    pub fn fetch(&self, user: User, fid: Fid, pos: u64, length: u64) -> BoxFuture<'_, Result<Fetch, Error>> {
-        self.begin_fetch(user, fid, pos, length).boxed()
-    }
-
-    async fn begin_fetch(&self, user: User, fid: Fid, pos: u64, length: u64) -> Result<Fetch, Error> {
+    pub async fn fetch(&self, user: User, fid: Fid, pos: u64, length: u64) -> Result<Fetch, Error> {
         let calls = &self.statuses.calls;
         let too_large = |_| Error::TooLarge { fid };
         let args = FetchData64 {

@@ -19,8 +19,6 @@ use afs_cache::{CacheFile, Dirty, SentStore};
 use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 
 use crate::data::files::{FileData, Files, local, lock};
 use crate::data::streams::{StoreRange, StoreSource};
@@ -232,16 +230,7 @@ impl FileData {
     }
 
     /// The same with `storing` held.
-    pub(super) fn store_locked<'a>(
-        self: &'a Arc<Self>,
-        files: &'a Files,
-        user: User,
-        sync: bool,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        self.store_what_is_there(files, user, sync).boxed()
-    }
-
-    async fn store_what_is_there(
+    pub(super) async fn store_locked(
         self: &Arc<Self>,
         files: &Files,
         user: User,

@@ -8,8 +8,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use afs_wire::ids::{VolumeId, VolumeType};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use rx_proto::time::Instant;
 
 use crate::names::dynroot::{self, DynamicRoot};
@@ -213,14 +211,6 @@ impl MountPoints {
                 target => return Ok(target),
             }
         }
-        self.find_target(user, fid, visits).await
-    }
-
-    fn find_target(&self, user: User, fid: Fid, visits: bool) -> BoxFuture<'_, Result<Target, Error>> {
-        self.read_target(user, fid, visits).boxed()
-    }
-
-    async fn read_target(&self, user: User, fid: Fid, visits: bool) -> Result<Target, Error> {
         let text = if fid.is_made_up() {
             match self.dynamic_root.mount_text(fid) {
                 Some(text) => text.into_bytes().into(),

@@ -9,8 +9,7 @@ use afs_wire::ids::AFSCBMAX;
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{AfsCbFids, FetchStatus, InlineBulkStatus, Rxafs, StoreStatus};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, FileType};
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use rx::{CallError, RpcError};
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
@@ -142,17 +141,9 @@ impl Statuses {
 
     /// The status of a vnode itself; nothing is crossed.
     pub(crate) async fn own_status(&self, user: User, asked: Fid, fid: Fid) -> Result<Status, Error> {
-        match self.known_status(user, asked, fid) {
-            Some(known) => known,
-            None => self.ask_own_status(user, asked, fid).await,
+        if let Some(known) = self.known_status(user, asked, fid) {
+            return known;
         }
-    }
-
-    fn ask_own_status(&self, user: User, asked: Fid, fid: Fid) -> BoxFuture<'_, Result<Status, Error>> {
-        self.own_status_asked_for(user, asked, fid).boxed()
-    }
-
-    async fn own_status_asked_for(&self, user: User, asked: Fid, fid: Fid) -> Result<Status, Error> {
         let who = self.users.who(user, fid.cell);
         let vnode = self.vnodes.get_or_add(fid);
         self.single_flight.wait(who, &[fid]).await;
