@@ -55,6 +55,12 @@ pub trait SecurityClass: Send + Debug {
     /// Checks and opens a DATA packet's body. An error ends the connection with that code.
     fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode>;
 
+    /// Server: whether the client is still let in, for its packets other than DATA: a client that only fetches sends nothing that is opened. An
+    /// error ends the connection with that code.
+    fn may_go_on(&mut self) -> Result<(), AbortCode> {
+        Ok(())
+    }
+
     /// Server: whether calls may run. Until then a challenge goes out and requests are held.
     fn is_authenticated(&self) -> bool {
         true

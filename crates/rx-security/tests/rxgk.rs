@@ -10,8 +10,8 @@ use rx_proto::config::Config;
 use rx_proto::endpoint::ConnectionHandle;
 use rx_proto::packet::{Header, PacketType};
 use rx_security::keys::{EncType, Key, KeySet};
-use rx_security::rxgk::{Client, Content, Dialect, ENCTYPES, Fault, Form, RxgkTime, Secret, Server};
-use rx_security::rxgk::{ServerOptions, Token, seal};
+use rx_security::rxgk::{AuthName, Client, Content, Dialect, ENCTYPES, Fault, Form, RxgkTime, Secret};
+use rx_security::rxgk::{Server, ServerOptions, Token, seal};
 use rx_security::time::Clock;
 use rx_security::{Identity, Level, UnixTime};
 use std::cell::{Cell, RefCell};
@@ -61,6 +61,18 @@ fn pair(
     seconds: &Arc<AtomicU32>,
     token: Token,
 ) -> (World, ConnectionHandle) {
+    let (world, connection, _) = with_server(config, link, min_level, seconds, token);
+    (world, connection)
+}
+
+/// The same, with the server's part.
+fn with_server(
+    config: Config,
+    link: Link,
+    min_level: Level,
+    seconds: &Arc<AtomicU32>,
+    token: Token,
+) -> (World, ConnectionHandle, Server) {
     let mut world = World::new(5);
     world.default_link = link;
     let options = ServerOptions { min_level, ..ServerOptions::of_cell("lab.test") };
@@ -71,7 +83,7 @@ fn pair(
     world.add(config);
     let client = Client::new(Arc::new(token), clock(seconds), [9; 32]);
     let connection = world.connect_with(0, 1, Box::new(client));
-    (world, connection)
+    (world, connection, server)
 }
 
 fn simple(min_level: Level, token: Token) -> (World, ConnectionHandle) {
@@ -125,7 +137,7 @@ fn the_first_call_is_asked_for_its_token_and_the_second_is_not() {
 /// As a cache manager's with a user of many names: such a RESPONSE travels as fragments.
 #[test]
 fn a_token_that_is_longer_than_a_packet_gets_through() {
-    let mut names = vec![rx_security::rxgk::AuthName::of_principal("user1@LAB.TEST")];
+    let mut names = vec![AuthName::of_principal("user1@LAB.TEST")];
     names[0].display = vec![b'x'; 2048];
     let (dialect, level) = (Dialect::Yfs, Level::Crypt);
     let secret = Secret::new(EncType::AES128, &[3; 16]).unwrap();
@@ -236,22 +248,58 @@ fn a_client_that_is_not_who_it_says_is_refused_with_the_code() {
     }
 }
 
+/// Long calls over a slow link: a store, whose client sends data, and a fetch, whose client only acknowledges. `end` happens in the middle.
+fn check_ended(token: &Token, refuse: impl Fn(&Server), end: impl Fn(&AtomicU32)) {
+    let slow = Link { rate: 1_000_000, ..Link::default() };
+    for job in [Job::new(1_000_000, 10), Job::new(10, 1_000_000)] {
+        let seconds = Arc::new(AtomicU32::new(NOW));
+        let (mut world, connection, server) =
+            with_server(Config::default(), slow.clone(), Level::Crypt, &seconds, token.clone());
+        refuse(&server);
+        let running = world.start(0, connection, job);
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(world.nodes[0].jobs[running].result, None);
+        end(&seconds);
+        world.run_for(Duration::from_secs(2));
+        let expired = Fault::Expired.code(token.dialect);
+        let result = world.nodes[0].jobs[running].result;
+        assert_eq!(result, Some(Err(CallError::AbortedByPeer(expired))), "{job:?}");
+    }
+}
+
 #[test]
 fn a_call_under_way_ends_when_its_token_does() {
-    let seconds = Arc::new(AtomicU32::new(NOW));
     let who = Identity::parse("user1").unwrap();
     let (keys, times) = (KeySet::of([key(1)]).unwrap(), (UnixTime(NOW), UnixTime(NOW + 100)));
     let (form, rng) = (form(Dialect::Yfs, Level::Crypt), &mut StdRng::seed_from_u64(1));
     let token = Token::of_user(&keys, form, &who, "lab.test", times, rng).unwrap();
-    let slow = Link { rate: 1_000_000, ..Link::default() };
-    let (mut world, connection) = pair(Config::default(), slow, Level::Crypt, &seconds, token);
-    let job = world.start(0, connection, Job::new(1_000_000, 10));
-    world.run_for(Duration::from_secs(1));
-    assert_eq!(world.nodes[0].jobs[job].result, None);
-    seconds.store(NOW + 101, Ordering::Relaxed);
-    world.run_for(Duration::from_secs(2));
-    let expired = Fault::Expired.code(Dialect::Yfs);
-    assert_eq!(world.nodes[0].jobs[job].result, Some(Err(CallError::AbortedByPeer(expired))));
+    check_ended(&token, |_| {}, |seconds| seconds.store(NOW + 101, Ordering::Relaxed));
+}
+
+/// A thief reads a long file from a laptop that was reported as stolen.
+#[test]
+fn a_fetch_under_way_ends_when_its_device_is_revoked() {
+    let (dialect, level) = (Dialect::Rxgk, Level::Crypt);
+    let secret = Secret::new(EncType::AES128, &[3; 16]).unwrap();
+    let (start, end) = (RxgkTime::NONE, RxgkTime::NONE);
+    let names = vec![AuthName::of_device(&Identity::parse("alice").unwrap(), "lab.test", 7)];
+    let content = Content { secret, level, start, lifetime: 0, bytelife: 0, end, names };
+    let sealed = seal(&key(1), dialect, &content, &mut StdRng::seed_from_u64(3)).unwrap();
+    let token =
+        Token { dialect, secret: content.secret, level, lifetime: 0, bytelife: 0, end, token: sealed };
+    let revoked = Arc::new(AtomicU32::new(0));
+    check_ended(
+        &token,
+        |server| {
+            revoked.store(0, Ordering::Relaxed);
+            let revoked = Arc::clone(&revoked);
+            server.refuse_devices(move |device| device == revoked.load(Ordering::Relaxed));
+        },
+        |seconds| {
+            revoked.store(7, Ordering::Relaxed);
+            seconds.store(NOW + 1, Ordering::Relaxed);
+        },
+    );
 }
 
 /// Nobody can change a byte, or move a packet, unnoticed, without the key.

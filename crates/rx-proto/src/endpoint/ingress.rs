@@ -174,6 +174,9 @@ impl Endpoint {
         if !self.is_current(now, at, &header) {
             return;
         }
+        if !is_client && let Err(code) = self.connections[index].security.may_go_on() {
+            return self.fail_connection(now, index, CallError::Failed(code), true);
+        }
         self.note_heard(now, at, &header);
         match header.kind {
             PacketType::ACK => self.handle_ack(now, at, &header, &body),

@@ -205,6 +205,16 @@ impl End {
         fault.code(self.server.dialect)
     }
 
+    /// The caller, if it is known, its token has not expired, and its device was not revoked.
+    fn let_in(&mut self) -> Result<&mut Caller, Fault> {
+        let now = self.now();
+        let caller = self.caller.as_deref_mut().ok_or(Fault::NotAuth)?;
+        if caller.end.has_passed(now) || caller.is_refused(&self.server, now) {
+            return Err(Fault::Expired);
+        }
+        Ok(caller)
+    }
+
     /// Opens a token. With a key that is not there, looks for it and tries once more.
     fn open_token(&self, token: &[u8]) -> Result<Content, Fault> {
         let open = || token::open(&self.server.keys(), self.server.dialect, token);
@@ -303,16 +313,14 @@ impl SecurityClass for End {
     }
 
     fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {
-        let (now, dialect) = (self.now(), self.server.dialect);
-        let opened = match &mut self.caller {
-            None => Err(Fault::NotAuth),
-            Some(caller) if caller.end.has_passed(now) => Err(Fault::Expired),
-            Some(caller) => match caller.is_refused(&self.server, now) {
-                true => Err(Fault::Expired),
-                false => caller.transport.open(header, body),
-            },
-        };
+        let dialect = self.server.dialect;
+        let opened = self.let_in().and_then(|caller| caller.transport.open(header, body));
         opened.map_err(|fault| fault.code(dialect))
+    }
+
+    fn may_go_on(&mut self) -> Result<(), AbortCode> {
+        let dialect = self.server.dialect;
+        self.let_in().map(drop).map_err(|fault| fault.code(dialect))
     }
 
     fn is_authenticated(&self) -> bool {
