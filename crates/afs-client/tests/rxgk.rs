@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::ready;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{ALICE, CELL, Cell, LOCATION, NOBODY, ROOT_CELL, USER_VOLUME
 use afs_client::join::Refused;
 use afs_client::users::Holder;
 use afs_client::{Client, Error, Fid};
-use afs_sim::Fate;
+use afs_sim::{Fate, Nat};
 use afs_wire::Errno;
 use afs_wire::abort::RXGK_NOTAUTH;
 use afs_wire::rxafs::{AfsCbFids, AfsCbs};
@@ -21,7 +21,7 @@ use afs_wire::vl::Vl;
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rx::ServiceConfig;
+use rx::{Runtime, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
@@ -380,5 +380,42 @@ fn a_client_whose_address_changes_hears_of_changes() {
         put(&two, ALICE, fid, b"after").await;
         one.runtime().sleep_until(one.now() + Duration::from_secs(5)).await;
         assert_eq!(content(&one, ALICE, fid).await, b"after");
+    });
+}
+
+/// Homes and hotels have one address for all, mappings that end after half a minute, and routers that start anew now and then. A server learns of
+/// a client's new port from its next call, which an idle client makes every three minutes.
+#[test]
+fn two_clients_behind_a_nat_router_see_a_change_within_two_seconds_after_ten_idle_minutes() {
+    let cell = with_volumes(Cell::with_rxgk(1, true));
+    let inside = [1, 2].map(|number| cell.config(number).bind.ip());
+    let sim = cell.sim.clone();
+    sim.set_nat(Nat::new(IpAddr::from([192, 0, 2, 1]), &inside, Duration::from_secs(30)));
+    let (one, two, other) = (cell.client(1), cell.client(2), cell.client(3));
+    let fid = promised(&cell, &one);
+    cell.run(async move {
+        let pass = |time| sim.sleep_until(sim.now() + time);
+        for (restarts, text) in [(false, b"first".as_slice()), (true, b"second")] {
+            for client in [&one, &two] {
+                client.status(ALICE, fid).await.unwrap();
+            }
+            pass(Duration::from_secs(200)).await;
+            if restarts {
+                sim.restart_nat();
+            }
+            pass(Duration::from_secs(400)).await;
+            let began = other.now();
+            put(&other, ALICE, fid, text).await;
+            let took = other.now().since(began);
+            assert!(took < Duration::from_secs(1), "the server waits for a client: {took:?}");
+            sim.sleep_until(began + Duration::from_millis(1500)).await;
+            for client in [&one, &two] {
+                let known = client.cached_status(ALICE, fid);
+                assert!(known.is_none(), "it heard of the change, restarts: {restarts}");
+                assert_eq!(content(client, ALICE, fid).await, text);
+            }
+            let took = other.now().since(began);
+            assert!(took < Duration::from_secs(2), "{took:?}, restarts: {restarts}");
+        }
     });
 }

@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+mod nat;
 mod runtime;
 pub mod world;
 
+pub use nat::Nat;
 pub use runtime::{Fate, Sim};

@@ -16,6 +16,8 @@ use rx::socket::{Datagram, SendError, Transmit};
 use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions};
 use rx_proto::time::Instant;
 
+use crate::Nat;
+
 /// The time when every world begins, since 1970: in June 2026.
 const STARTED: Duration = Duration::from_secs(1_780_000_000);
 
@@ -38,6 +40,7 @@ struct World {
     ports: HashMap<SocketAddr, Arc<SimPort>>,
     /// Ports whose address the others see as another one.
     moved: HashMap<SocketAddr, SocketAddr>,
+    nat: Option<Nat>,
     delay: Duration,
     /// Every so many datagrams one is lost; 0 for none.
     lose_every: u64,
@@ -104,6 +107,7 @@ impl Sim {
                 tasks: HashMap::new(),
                 ports: HashMap::new(),
                 moved: HashMap::new(),
+                nat: None,
                 delay,
                 lose_every: 0,
                 network: None,
@@ -144,6 +148,16 @@ impl Sim {
     /// Others see the port at `from` as `to` from now on.
     pub fn move_port(&self, from: SocketAddr, to: SocketAddr) {
         self.world().moved.insert(from, to);
+    }
+
+    /// Puts a router before some addresses.
+    pub fn set_nat(&self, nat: Nat) {
+        self.world().nat = Some(nat);
+    }
+
+    /// The router starts anew: what is behind it is at other ports from now on.
+    pub fn restart_nat(&self) {
+        self.world().nat.as_mut().expect("a router").forget();
     }
 
     /// Lets nobody run for so long, as on a machine that others have: what is due meanwhile happens late, and what comes
@@ -267,6 +281,8 @@ impl Sim {
         let Fate::Arrives(late) = fate.unwrap_or(Fate::Arrives(Duration::ZERO)) else { return };
         let from = world.moved.get(&from).copied().unwrap_or(from);
         let to = world.moved.iter().find(|(_, seen)| **seen == to).map_or(to, |(port, _)| *port);
+        let translated = world.nat.as_mut().map_or(Some((from, to)), |nat| nat.translate(now, from, to));
+        let Some((from, to)) = translated else { return };
         let at = now + world.delay + late;
         drop(world);
         let datagram = Datagram {
