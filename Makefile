@@ -73,7 +73,7 @@ deb:
 
 bench:
 	@scripts/packages.sh
-	@scripts/packages.sh git-annex nginx apache2-bin apache2-utils
+	@scripts/packages.sh git-annex nftables nginx apache2-bin apache2-utils
 	$(RUST) cargo run --release -p afar-bench -- $(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
 
 clean:

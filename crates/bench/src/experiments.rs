@@ -10,6 +10,7 @@ mod crowd;
 mod far;
 mod hot;
 mod idle;
+mod invited;
 mod loopback;
 mod loss;
 mod meanwhile;
@@ -42,6 +43,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         run: far::run,
     },
     Experiment { name: "site", title: "The day of a small site, far away", is_main: true, run: site::run },
+    Experiment {
+        name: "invited",
+        title: "The same by invitation, through NAT, encrypted and in the clear",
+        is_main: true,
+        run: invited::run,
+    },
     Experiment {
         name: "served",
         title: "Web servers with documents in a mount, beside the local disk",

@@ -59,6 +59,18 @@ const SENTENCES: &[Sentence] = &[
         ],
     ),
     (
+        "invited",
+        "Encrypted, the film stood still for {} s in all ({} in the clear), while the image came at {} MB/s ({}) and the third client got {} MB ({}).",
+        &[
+            Median("film stood still, s", &["crypt"]),
+            Median("film stood still, s", &["clear"]),
+            Median("image, MB/s", &["crypt"]),
+            Median("image, MB/s", &["clear"]),
+            Median("third client got, MB", &["crypt"]),
+            Median("third client got, MB", &["clear"]),
+        ],
+    ),
+    (
         "served",
         "Of the rate from the local disk (of an empty FUSE mount's) a mount gives Apache {} ({}) with documents of 8 KiB, {} ({}) with 1 MB, \
          {} ({}) with 50 MB; nginx {} ({}), {} ({}), {} ({}).",

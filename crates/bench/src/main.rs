@@ -5,7 +5,7 @@
 //! # What to open for a change
 //!
 //! - An experiment and its goals: the table in [`experiments`], which has a module for each.
-//! - How runs are repeated, and the links of experiments: [`lab`], [`network`].
+//! - How runs are repeated, and the links of experiments: [`lab`], [`network`], [`nat`].
 //! - What the report says about a record: [`report`], and [`findings`] for the sentence about it.
 //! - The mounts, cells and trees of files: [`mounts`], [`cells`], [`trees`].
 //! - Many clients at once at a server, and a server limited to part of a core: [`crowd`], [`cpu_limit`].
@@ -28,6 +28,7 @@ mod json;
 mod lab;
 mod machine;
 mod mounts;
+mod nat;
 mod network;
 mod process;
 mod quiet;

@@ -31,7 +31,7 @@ use crate::cells::servers_of;
 use crate::error::Error;
 use crate::folder::folder;
 use crate::lab::Lab;
-use crate::network::LinkSpec;
+use crate::network::{LinkSpec, ip};
 use crate::process::Process;
 use crate::record::Summary;
 use crate::tools::{Invocation, Place, Stack};
@@ -98,6 +98,11 @@ pub(crate) struct ClientOf {
 }
 
 impl ClientOf {
+    /// The same with another folder of configuration.
+    pub(crate) fn configured(self, config: PathBuf) -> Self {
+        Self { config, ..self }
+    }
+
     /// A mount with more options of `afar mount`.
     pub(crate) fn with<S: Into<String>>(mut self, options: impl IntoIterator<Item = S>) -> Self {
         self.options.extend(options.into_iter().map(Into::into));
@@ -126,12 +131,21 @@ impl Scene {
         spec: &LinkSpec,
         core: Option<usize>,
     ) -> Result<Scene, Error> {
+        Self::open_at(lab, cell, spec.start()?, core, &["--bind", &linkem::ADDRESS_B.to_string()])
+    }
+
+    /// The same over a link that is there, with these options of `afar up` that say where the servers are.
+    pub(crate) fn open_at(
+        lab: &Lab,
+        cell: &OurCell,
+        link: Link,
+        core: Option<usize>,
+        addresses: &[&str],
+    ) -> Result<Scene, Error> {
         lab.interrupt.check()?;
-        let link = spec.start()?;
         let state = cell.state().display().to_string();
-        let address = linkem::ADDRESS_B.to_string();
         let up = Invocation::new(lab.tools.afar()).on_core(core);
-        let up = up.and(["up", "--no-mount", "--state", &state, "--bind", &address]);
+        let up = up.and(["up", "--no-mount", "--state", &state]).and(addresses);
         let mut server = up.start(Place::In(link.b()), &lab.interrupt)?;
         server.wait_for_line("ready ", READY_TIMEOUT)?;
         Ok(Scene { server, link, command: up.to_string() })
@@ -307,16 +321,6 @@ fn network_of_a() -> String {
 /// An address without the length of its network.
 fn address_of(text: &str) -> &str {
     text.split('/').next().unwrap_or(text)
-}
-
-/// Runs `ip` with the words of a line.
-fn ip(line: &str) -> Result<(), Error> {
-    let output = Command::new("ip").args(line.split_whitespace()).output();
-    let output = output.map_err(|e| Error::setup(format!("ip {line}: {e}")))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Error::setup(format!("ip {line}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
-    }
 }
 
 /// Something mounted. Its cache is empty at first, and goes with it.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::time::Duration;
 
 use linkem::{Counters, Link, Namespace};
@@ -25,7 +26,7 @@ pub(crate) const CEILING_MBIT: f64 = 962.0;
 /// The port of servers that have a namespace to themselves.
 const PORT: u16 = 7009;
 /// The links' device.
-const DEVICE: &str = "wan0";
+pub(crate) const DEVICE: &str = "wan0";
 
 /// The text of the records about links without loss.
 pub(crate) const LINK_TEXT: &str = "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500, no \
@@ -168,6 +169,16 @@ pub(crate) fn add_addresses(namespace: &Namespace, first: Ipv4Addr, count: u32) 
         return Ok(());
     }
     Err(doing(String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// Runs `ip` with the words of a line.
+pub(crate) fn ip(line: &str) -> Result<(), Error> {
+    let output = Command::new("ip").args(line.split_whitespace()).output();
+    let output = output.map_err(|e| Error::setup(format!("ip {line}: {e}")))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::setup(format!("ip {line}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
+    }
 }
 
 /// So many addresses, one after the other.

@@ -86,13 +86,20 @@ impl Namespace {
         })
     }
 
+    /// Creates a namespace of no link, under a name that no other has, with nothing in it but `lo`, which is down.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made: see [`crate::available`].
+    pub fn new() -> Result<Namespace, Error> {
+        let [name, _] = made_up_names();
+        Namespace::create(&name)
+    }
+
     /// Creates two namespaces under names that no other link has.
     pub(crate) fn create_pair() -> Result<(Namespace, Namespace), Error> {
-        let pid = std::process::id();
-        let start = start_time(pid).unwrap_or(0);
-        let number = NEXT_LINK.fetch_add(1, Ordering::Relaxed);
-        let name = |end: char| format!("{NAME_PREFIX}{pid}-{start}-{number}-{end}");
-        Ok((Namespace::create(&name('a'))?, Namespace::create(&name('b'))?))
+        let [a, b] = made_up_names();
+        Ok((Namespace::create(&a)?, Namespace::create(&b)?))
     }
 
     /// The name, for `ip netns exec` and `ip -n`.
@@ -155,6 +162,14 @@ pub(crate) fn remove_stale() {
             remove(name);
         }
     }
+}
+
+/// The names of the two ends of a link that no other has.
+fn made_up_names() -> [String; 2] {
+    let pid = std::process::id();
+    let start = start_time(pid).unwrap_or(0);
+    let number = NEXT_LINK.fetch_add(1, Ordering::Relaxed);
+    ['a', 'b'].map(|end| format!("{NAME_PREFIX}{pid}-{start}-{number}-{end}"))
 }
 
 /// The process a made-up name is of: its id and start time. None for names of any other kind.

@@ -20,24 +20,28 @@ use crate::record::{Record, Run, short};
 use crate::tools::{Invocation, Place, Stack};
 use crate::workers::{paths, stream};
 
-const RTT: Duration = Duration::from_micros(12_500);
+pub(super) const RTT: Duration = Duration::from_micros(12_500);
 /// The rate of the film, Mbit/s: high definition, as a broadcaster sends it.
 const FILM_MBIT: f64 = 25.0;
 const FILM: &str = "film";
-const IMAGE: &str = "image.iso";
+pub(super) const IMAGE: &str = "image.iso";
 const ANNEX: &str = "photographs";
 /// Beyond the film's length: start, and the stalls of who has some.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-const STALLED: &str = "film stood still, s";
+pub(super) const STALLED: &str = "film stood still, s";
+pub(super) const IMAGE_RATE: &str = "image, MB/s";
+pub(super) const GOT: &str = "third client got, MB";
 
 /// The size of everything.
 #[derive(Clone, Copy)]
-struct Size {
-    film_s: u64,
+pub(super) struct Size {
+    pub(super) film_s: u64,
     image_bytes: u64,
     photographs: usize,
     photograph_bytes: usize,
+    /// True if git-annex is there.
+    has_annex: bool,
 }
 
 /// The kind of client and server.
@@ -48,32 +52,20 @@ enum Kind {
 }
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
-    let size = lab.choose(
-        Size { film_s: 60, image_bytes: 700_000_000, photographs: 100, photograph_bytes: 5_000_000 },
-        Size { film_s: 6, image_bytes: 50_000_000, photographs: 10, photograph_bytes: 1_000_000 },
-    );
-    let has_annex =
-        Invocation::new(Path::new("git-annex")).and(["version"]).start(Place::Here, &lab.interrupt);
-    let has_annex = has_annex.and_then(|process| process.finish(TIMEOUT)).is_ok();
+    let size = Size::of(lab);
     record.headline = STALLED.into();
     record.placement = "Three clients, each a process with a cache of its own, in namespace A of one emulated link of 12.5 ms RTT, 1 Gbit/s, 50 ms queue, \
         no loss; the servers at its other end. Nothing is pinned, niceness 0, all on the cores of this machine."
         .into();
     record.method = format!(
-        "All three begin at once, with empty caches. The film has {FILM_MBIT} Mbit/s: a player reads it 64 KiB at a time, begins when it has 2 s of it, and is at \
-         most 10 s ahead; it plays for {} s. What it waits for bytes that are due is how long it stood still. The second client reads an install image of {} MB from end to end, \
-         dropping nothing: its first pass comes over the link, further ones from its cache. The third runs {}. It ends with the film. OpenAFS: \
+        "{} The second client reads the image from end to end, dropping nothing: its first pass comes over the link, further ones from its cache. OpenAFS: \
          dafileserver with {STOCK_FLAGS}, afsd.fuse with {}.",
-        size.film_s,
-        size.image_bytes / 1_000_000,
-        third_text(has_annex, size),
+        size.text(),
         AFSD_SIZES.join(" "),
     );
     let cells: Vec<Cell<'_>> = [(Kind::Ours, "afar"), (Kind::Stock, "OpenAFS")]
         .into_iter()
-        .map(|(kind, name)| {
-            Cell::new([("who", name.to_string())], move |lab| day(lab, kind, size, has_annex))
-        })
+        .map(|(kind, name)| Cell::new([("who", name.to_string())], move |lab| day(lab, kind, size)))
         .collect();
     interleave(lab, record, &cells, lab.repeats(3))?;
     let found = record.clone();
@@ -81,8 +73,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let note = format!(
         "OpenAFS: {} s; the image came at {} and {} MB/s",
         of("OpenAFS", STALLED).map_or("-".into(), short),
-        of("afar", "image, MB/s").map_or("-".into(), short),
-        of("OpenAFS", "image, MB/s").map_or("-".into(), short)
+        of("afar", IMAGE_RATE).map_or("-".into(), short),
+        of("OpenAFS", IMAGE_RATE).map_or("-".into(), short)
     );
     record.at_most(
         "A film at 12.5 ms beside an image and an annex",
@@ -94,43 +86,63 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     Ok(())
 }
 
-fn third_text(has_annex: bool, size: Size) -> String {
-    let (count, mb) = (size.photographs, short(size.photograph_bytes as f64 / 1e6));
-    if has_annex {
+impl Size {
+    pub(super) fn of(lab: &Lab) -> Self {
+        let annex =
+            Invocation::new(Path::new("git-annex")).and(["version"]).start(Place::Here, &lab.interrupt);
+        let has_annex = annex.and_then(|process| process.finish(TIMEOUT)).is_ok();
+        let film_s = lab.choose(60, 6);
+        let (image_bytes, photographs, photograph_bytes) =
+            lab.choose((700_000_000, 100, 5_000_000), (50_000_000, 10, 1_000_000));
+        Self { film_s, image_bytes, photographs, photograph_bytes, has_annex }
+    }
+
+    /// What the three do, for the record.
+    pub(super) fn text(self) -> String {
+        let (count, mb) = (self.photographs, short(self.photograph_bytes as f64 / 1e6));
+        let third = if self.has_annex {
+            format!(
+                "`git annex get` of {count} files of {mb} MB in a clone on its disk of a repository in the cell"
+            )
+        } else {
+            format!("`cp -r` of {count} files of {mb} MB (git-annex is not installed)")
+        };
         format!(
-            "`git annex get` of {count} files of {mb} MB in a clone on its disk of a repository in the cell"
+            "All three begin at once, with empty caches. The film has {FILM_MBIT} Mbit/s: a player reads it 64 KiB at a time, begins when it has 2 s of it, and is at \
+             most 10 s ahead; it plays for {} s. What it waits for bytes that are due is how long it stood still. The second client has an install image of {} MB. \
+             The third runs {third}. It ends with the film.",
+            self.film_s,
+            self.image_bytes / 1_000_000,
         )
-    } else {
-        format!("`cp -r` of {count} files of {mb} MB (git-annex is not installed)")
     }
 }
 
 /// One such day, with servers of its own.
-fn day(lab: &Lab, kind: Kind, size: Size, has_annex: bool) -> Result<Run, Error> {
+fn day(lab: &Lab, kind: Kind, size: Size) -> Result<Run, Error> {
     match kind {
         Kind::Ours => {
             let cell = OurCell::new()?;
             let scene = Scene::open(lab, &cell, &LinkSpec::wan(RTT))?;
             let client = cell.client();
             let near = Mount::afar(lab, scene.near(), &client, None)?;
-            prepare(lab, near.path(), size, has_annex)?;
+            prepare(lab, near.path(), size)?;
             near.stop()?;
-            three(lab, kind, scene.far(), &client, size, has_annex)
+            all_day(lab, kind, scene.far(), &client, size)
         }
         Kind::Stock => {
             let scene = CellScene::open(lab, Stack::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
             let client = scene.client();
             let clients = scene.cell().clients().map_err(Error::Run)?;
             let near = Mount::afsd(lab, Place::In(&clients), &client, None)?;
-            prepare(lab, near.path(), size, has_annex)?;
+            prepare(lab, near.path(), size)?;
             near.stop()?;
-            three(lab, kind, scene.far(), &client, size, has_annex)
+            all_day(lab, kind, scene.far(), &client, size)
         }
     }
 }
 
 /// Makes film, image and repository, where they are served.
-fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Error> {
+pub(super) fn prepare(lab: &Lab, at: &Path, size: Size) -> Result<(), Error> {
     let film_bytes = (FILM_MBIT * 1e6 / 8.0 * (size.film_s + 1) as f64) as u64;
     for (name, bytes) in [(FILM, film_bytes), (IMAGE, size.image_bytes)] {
         let file = at.join(name).display().to_string();
@@ -148,7 +160,7 @@ fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Erro
         std::io::Write::write_all(&mut one, number.to_string().as_bytes()).map_err(failed("a photograph"))?;
     }
     let to = at.join(ANNEX);
-    if !has_annex {
+    if !size.has_annex {
         return shell(&format!("cp -r '{}' '{}'", source.path().display(), to.display()));
     }
     // A bare repository in the cell has the contents. It is made here and copied: afsd.fuse sets no times, which git wants to.
@@ -180,25 +192,34 @@ fn shell(script: &str) -> Result<(), Error> {
     Err(Error::run(format!("preparing files: {}: {}", output.status, said.trim())))
 }
 
-fn three(
-    lab: &Lab,
-    kind: Kind,
-    far: Place<'_>,
-    client: &ClientOf,
-    size: Size,
-    has_annex: bool,
-) -> Result<Run, Error> {
+fn all_day(lab: &Lab, kind: Kind, far: Place<'_>, client: &ClientOf, size: Size) -> Result<Run, Error> {
     let mount = || match kind {
         Kind::Ours => Mount::afar(lab, far, client, None),
         Kind::Stock => Mount::afsd(lab, far, client, None),
     };
-    let (first, second, third) = (mount()?, mount()?, mount()?);
+    let mounts = [mount()?, mount()?, mount()?];
+    let run = three(lab, &mounts, "repeat", size, || Ok(()))?;
+    for mount in mounts {
+        mount.stop()?;
+    }
+    Ok(run)
+}
+
+/// The three programs at once, and what happens to them while the film plays. `image` is what a stream-worker does with the image.
+pub(super) fn three(
+    lab: &Lab,
+    mounts: &[Mount; 3],
+    image: &str,
+    size: Size,
+    meanwhile: impl FnOnce() -> Result<(), Error>,
+) -> Result<Run, Error> {
+    let [first, second, third] = mounts;
     let here = folder("third");
     let seconds = size.film_s.to_string();
     let film =
         lab.tools.bench().and([stream::NAME, "film", &first.file(FILM), &FILM_MBIT.to_string(), &seconds]);
-    let image = lab.tools.bench().and([stream::NAME, "repeat", &second.file(IMAGE), &seconds]);
-    let getting = getting(&third.path().join(ANNEX), here.path(), has_annex);
+    let image = lab.tools.bench().and([stream::NAME, image, &second.file(IMAGE), &seconds]);
+    let getting = getting(&third.path().join(ANNEX), here.path(), size.has_annex);
     let mut run = Run {
         is_valid: true,
         commands: vec![first.command().to_string(), film.to_string(), image.to_string(), getting.to_string()],
@@ -207,6 +228,7 @@ fn three(
     let mut getting = getting.start(Place::Here, &lab.interrupt)?;
     let mut imaging = image.start(Place::Here, &lab.interrupt)?;
     let mut filming = film.start(Place::Here, &lab.interrupt)?;
+    meanwhile()?;
     let film = report(&mut filming)?;
     let image = report(&mut imaging)?;
     let got = folder_bytes(&here.path().join(CLONE));
@@ -220,11 +242,8 @@ fn three(
     figure(STALLED, number(&film, "stalled_s"));
     figure("film, stalls", number(&film, "stalls"));
     figure("film begins after, s", number(&film, "begins_s"));
-    figure("image, MB/s", number(&image, "bytes") / 1e6 / number(&image, "seconds"));
-    figure("third client got, MB", got as f64 / 1e6);
-    for mount in [first, second, third] {
-        mount.stop()?;
-    }
+    figure(IMAGE_RATE, number(&image, "bytes") / 1e6 / number(&image, "seconds"));
+    figure(GOT, got as f64 / 1e6);
     run.report = serde_json::json!({ "film": film, "image": image });
     Ok(run)
 }
