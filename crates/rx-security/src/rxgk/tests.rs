@@ -408,11 +408,12 @@ fn a_device_that_is_revoked_is_refused_at_once_and_in_the_middle_of_a_connection
         client.seal(&mut header, b"question", &mut sealed);
         end.open(&header, sealed.into()).map(drop)
     };
-    assert_eq!(ask(&mut end, 3), Ok(()));
+    assert_eq!((ask(&mut end, 3), end.may_go_on()), (Ok(()), Ok(())));
     revoked.store(7, Ordering::Relaxed);
     time.fetch_add(1, Ordering::Relaxed);
     let expired = Fault::Expired.code(Dialect::Rxgk);
-    assert_eq!(ask(&mut end, 4), Err(expired), "in the next second");
+    assert_eq!(end.may_go_on(), Err(expired), "in the next second, though its client receives alone");
+    assert_eq!(ask(&mut end, 4), Err(expired));
     assert_eq!(meet(&server, super::tests::client(&of_device(7))).1, Err(expired), "on a new connection");
     assert!(meet(&server, super::tests::client(&of_device(8))).1.is_ok(), "another device of hers");
     let without = token(AuthName::of_principal("alice@LAB.TEST"));
