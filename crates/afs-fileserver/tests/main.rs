@@ -4,6 +4,7 @@ mod activity;
 mod callbacks;
 mod disk;
 mod edges;
+mod late;
 mod loopback;
 mod restart;
 mod rights;
