@@ -48,6 +48,21 @@ impl Lab {
         self.end(trans).await;
         sent
     }
+
+    /// The same to several at once. The code for each.
+    async fn send_to_all(&self, to: [(DestServer, TransId); 2], may_lose_level: bool) -> Vec<i32> {
+        let destinations = to.map(|(server, trans)| Replica { trans, server }).to_vec();
+        let destinations = XdrArray::new(destinations).unwrap();
+        let trans = self.begin(RW, AttachFlags::BUSY).await;
+        if may_lose_level {
+            self.call(MayLoseLevel { trans }).await.unwrap();
+        }
+        let order =
+            ForwardMultiple { from_trans: trans, from_date: FULL, destinations, spare: 0, cookie: cookie() };
+        let sent = self.call(order).await.unwrap().results.into_vec();
+        self.end(trans).await;
+        sent
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,28 +157,32 @@ async fn a_server_that_knows_no_levels_gets_a_volume_with_one_only_if_it_may_los
     assert_eq!(files, 0, "nothing was sent");
     // Others get it.
     let replicas = [(to, target), (other.destination(), other.begin_copy().await)];
-    let replicas = replicas.map(|(server, trans)| Replica { trans, server });
-    let trans = here.begin(RW, AttachFlags::BUSY).await;
-    let order = ForwardMultiple {
-        from_trans: trans,
-        from_date: FULL,
-        destinations: XdrArray::new(replicas.to_vec()).unwrap(),
-        spare: 0,
-        cookie: cookie(),
-    };
-    assert_eq!(here.call(order).await.unwrap().results.into_vec(), [VOLSERBADOP.0, 0]);
-    here.end(trans).await;
+    assert_eq!(here.send_to_all(replicas, false).await, [VOLSERBADOP.0, 0]);
     assert_eq!(other.level(RW).await, AUTH);
     here.send(to, target, true).await.unwrap();
     there.settle(target).await;
     assert_eq!(there.level(RW).await, CLEAR);
     // It is lost only where it must be.
-    here.send(other.destination(), replicas[1].trans, true).await.unwrap();
+    here.send(other.destination(), replicas[1].1, true).await.unwrap();
     assert_eq!(other.level(RW).await, AUTH);
     // Without a level there is nothing to lose.
     here.set_level(CLEAR).await;
     let target = there.begin(RW, AttachFlags::OFFLINE).await;
     here.send(to, target, false).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_knows_no_levels_takes_none_from_others_that_get_the_volume_with_it() {
+    let (here, there, other) = (Lab::new(), Lab::new(), Lab::new());
+    filled(&here).await;
+    let old = there.without_levels();
+    here.set_level(AUTH).await;
+    let to = [
+        (destination(old.local_addr()), there.begin_copy().await),
+        (other.destination(), other.begin_copy().await),
+    ];
+    assert_eq!(here.send_to_all(to, true).await[1], 0);
+    assert_eq!(other.level(RW).await, AUTH);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,12 @@
 //! The level of a volume: it outlives a crash, its clones have it, and programs that do not know it cannot take it for one without.
 
-use super::{finish, new_clone, open, stamp, volume};
-use crate::disk::SimulatedDisk;
+use super::{config, finish, new_clone, open, stamp, volume};
+use crate::disk::{ScratchDisk, SimulatedDisk};
 use crate::records::VolumeRecord;
-use crate::{NewClone, NewVolume, Partition, VolumeError, VolumeKind};
+use crate::{NewClone, NewVolume, Partition, VolumeError, VolumeKind, keys, repair};
 use afs_wire::ids::{SecurityLevel, VolumeId};
+use std::path::Path;
+use std::sync::Arc;
 
 const RW: VolumeId = VolumeId(1);
 const RO: VolumeId = VolumeId(2);
@@ -67,6 +69,25 @@ fn a_backup_is_served_at_no_lower_level_than_its_volume_was() {
     // A replica that came otherwise, before the volume was moved here.
     partition.set_level(RW, CRYPT).unwrap();
     assert_eq!(levels(&partition, [VolumeId(10), VolumeId(9)]), [CRYPT, CLEAR]);
+}
+
+#[test]
+fn a_volume_whose_header_is_lost_is_saved_at_the_highest_level_that_another_one_has() {
+    for (other, expected) in [(CLEAR, AUTH), (CRYPT, CRYPT)] {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        for (id, level) in [(RW, CRYPT), (VolumeId(8), AUTH), (VolumeId(9), other)] {
+            volume(&partition, id.0);
+            partition.set_level(id, level).unwrap();
+        }
+        let mut batch = afs_store::Batch::default();
+        batch.put(keys::volume(RW), vec![1, 2]);
+        partition.shared().store.submit(batch).unwrap();
+        drop(partition);
+        let scratch = Arc::new(ScratchDisk::over(Arc::new(disk)));
+        let saved = repair::salvage(&(scratch as _), Path::new("test"), &config(), "1", stamp(9)).unwrap();
+        assert_eq!(saved.volume.level(), expected);
+    }
 }
 
 #[test]
