@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The service that tokens of rxgk are negotiated with.
-const RXGK_SERVICE: &str = "afs-rxgk/_afs.afar.local@AFAR.LOCAL";
+const RXGK_SERVICE: &str = "afs-rxgk/_afs.afar.local";
 const WRITE: &str = "echo mine > \"$1/scratch/alice/file\"";
 const READ: &str = "cat \"$1/scratch/alice/file\"";
 
@@ -106,16 +106,21 @@ fn tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart
     }
 }
 
+/// Has the realm know the service that tokens of rxgk are negotiated with, and gets one for Alice, who has a ticket.
+fn offer_rxgk(scene: &Scene) {
+    let keytab = scene.cell.folder.join("state/etc/server/rxgk.keytab");
+    scene.kdc.add_service(RXGK_SERVICE, "aes256-cts-hmac-sha1-96", &keytab).unwrap();
+    // The servers read the keytab within a second.
+    until!(scene.afar(ALICE, &["aklog"]).output().unwrap().status.success(), "no token of rxgk");
+}
+
 /// A realm that has the service for rxgk. What can be read on the way then is in `captured.rs`.
 #[test]
 fn aklog_gets_a_token_of_rxgk_where_the_realm_has_the_service_for_it() {
     let Some(scene) = Scene::new() else { return };
     scene.private_folder(ALICE);
-    let keytab = scene.cell.folder.join("state/etc/server/rxgk.keytab");
-    scene.kdc.add_service("afs-rxgk/_afs.afar.local", "aes256-cts-hmac-sha1-96", &keytab).unwrap();
     scene.kinit(ALICE);
-    // The servers read the keytab within a second.
-    until!(scene.afar(ALICE, &["aklog"]).output().unwrap().status.success(), "no token of rxgk");
+    offer_rxgk(&scene);
     let told = scene.run(ALICE, &["tokens"]);
     assert!(
         told.contains("rxgk tokens for afar.local") && told.contains("(crypt, aes256-cts-hmac-sha1-96)"),
@@ -144,10 +149,7 @@ fn aklog_needs_no_service_of_rxkads_where_the_realm_has_that_of_rxgk() {
     for tried in ["Couldn't get afar.local AFS tickets:", "afs/afar.local@AFAR.LOCAL", RXGK_SERVICE] {
         assert!(neither.contains(tried), "{neither}");
     }
-    let keytab = scene.cell.folder.join("state/etc/server/rxgk.keytab");
-    let service = RXGK_SERVICE.split('@').next().unwrap();
-    scene.kdc.add_service(service, "aes256-cts-hmac-sha1-96", &keytab).unwrap();
-    until!(scene.afar(ALICE, &["aklog"]).output().unwrap().status.success(), "no token of rxgk");
+    offer_rxgk(&scene);
     let said = scene.run(ALICE, &["aklog", "-d"]);
     assert!(said.contains("No token of rxkad, only one of rxgk: ") && said.contains("\nId "), "{said}");
     let said = mounted::run(scene.afar(ALICE, &["aklog"]));
@@ -160,7 +162,7 @@ fn aklog_needs_no_service_of_rxkads_where_the_realm_has_that_of_rxgk() {
     // The KDC knows another key than the servers: there is no token, and nothing weaker.
     scene.run(ALICE, &["unlog"]);
     scene.kdc.add_service(SERVICE, "aes256-cts", &scene.realm.join("unused")).unwrap();
-    scene.kdc.add_service(service, "aes256-cts-hmac-sha1-96", &scene.realm.join("unused")).unwrap();
+    scene.kdc.add_service(RXGK_SERVICE, "aes256-cts-hmac-sha1-96", &scene.realm.join("unused")).unwrap();
     scene.kinit(ALICE);
     let refused = fail(scene.afar(ALICE, &["aklog"]), 4);
     assert!(
@@ -393,6 +395,11 @@ fn a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refu
     let said = fail(scene.afar(ALICE, &["aklog"]), 4);
     assert!(said.contains("its length, is of no use to AFS"), "{said}");
     assert!(scene.tokens(ALICE).is_empty());
+    // It keeps nobody from a token of rxgk.
+    offer_rxgk(&scene);
+    let told = scene.run(ALICE, &["tokens"]);
+    assert!(told.contains("rxgk tokens for afar.local") && !told.contains("rxkad"), "{told}");
+    assert!(scene.can(ALICE, WRITE) && !scene.can(BOB, READ));
 }
 
 #[test]

@@ -1,9 +1,9 @@
-/* Gets a ticket for a service into the credential cache, as the only one, and says how long it is in bytes:
+/* Gets a ticket for a service into the credential cache, and says how long it is in bytes:
  *
  *     ticket SERVICE BYTES [OWNER]
  *
- * with so many bytes of authorization data more than usual. With OWNER the cache says of itself and of the ticket that they are that
- * principal's, whoever it was made for.
+ * with so many bytes of authorization data more than usual. With OWNER it is the only ticket in the cache, which says of itself and of it that they
+ * are that principal's, whoever it was made for.
  *
  * It is linked with MIT's library without its headers, which Debian has in another package: the structures are part of its interface. */
 #include <stdio.h>
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     /* As what nobody has asked for in particular: only so another program is given it. */
     out->authdata = 0;
     if (argc > 3 && krb5_parse_name(context, argv[3], &out->client)) return 6;
-    if (krb5_cc_initialize(context, cache, out->client)) return 7;
+    if (argc > 3 && krb5_cc_initialize(context, cache, out->client)) return 7;
     if (krb5_cc_store_cred(context, cache, out)) return 8;
     printf("%u\n", out->ticket.length);
     return 0;
