@@ -17,17 +17,19 @@ use afs_wire::Uuid;
 use afs_wire::ids::{HostAddr, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::vl::{self, SiteFlags};
+use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rx::{Endpoint, Runtime};
+use rx::{Endpoint, Runtime, ServerCall};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::{Null, ServerSecurity};
 use rx_security::keys::{EncType, Key, KeyType};
 use rx_security::rxgk::{Dialect, Form};
 use rx_security::time::Clock;
 use rx_security::{KeySet, Level, UnixTime, rxgk, rxkad};
-use rxgen::Interface;
+use rxgen::serve::receive_opcode;
 use rxgen::xdr::XdrArray;
+use rxgen::{Abort, Interface};
 
 use afs_sim::{Fate, Sim};
 
@@ -267,6 +269,27 @@ impl Cell {
         endpoint.add_service(server.service(classes(&sim, &keys, Some((&server, site.uuid, &site.revoked)))));
         site.running = Some((server, endpoint));
         Ok(())
+    }
+
+    /// Has a site refuse a procedure from now on, as servers do that do not have it.
+    pub fn refuse(&self, number: usize, procedure: u32) {
+        let site = &self.sites[number];
+        let (server, endpoint) = site.running.as_ref().expect("it was not killed");
+        let known = Some((server, site.uuid, &site.revoked));
+        let mut config = server.service(classes(&self.sim, &self.keys, known));
+        let answers = Arc::clone(&config.handler);
+        config.handler = Arc::new(move |mut call: ServerCall| {
+            let answers = Arc::clone(&answers);
+            async move {
+                let opcode = receive_opcode(&mut call).await?;
+                if opcode == procedure {
+                    return Err(Abort::OPCODE);
+                }
+                call.unread(Bytes::copy_from_slice(&opcode.to_be_bytes()));
+                answers.handle(call).await
+            }
+        });
+        endpoint.add_service(config);
     }
 
     /// Takes a site's port and serves nothing on it.
