@@ -34,7 +34,7 @@ nightly:
 	$(RUST) cargo build --release -p afar
 	AFAR_FSX_OPERATIONS=100000 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests posix::random_operations
 	AFAR_CELL_SEEDS=3000 $(RUST) cargo test --release -p afs-client --test afs_client_tests whole_cell::
-	AFAR_SIM_RXGK=1 $(RUST) cargo test --release -p afs-client --test afs_client_tests -- --skip whole_cell::the_same_seed
+	AFAR_SIM_RXGK=1 $(RUST) cargo test --release -p afs-client --test afs_client_tests
 	AFAR_NAMES_SEEDS=200 $(RUST) cargo test --release -p afs-client --test afs_client_tests names_random::
 	AFAR_NAMES_SEEDS=40 $(RUST) cargo test --release -p afs-client --test afs_client_tests names_two::
 	AFAR_CUTS=500 $(RUST) cargo test --release -p afs-client --test afs_client_tests power_cuts::

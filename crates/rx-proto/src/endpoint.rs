@@ -62,14 +62,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// A connection of an endpoint. Names it for the endpoint's life: a handle is not given twice.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnectionHandle {
     index: u32,
     generation: u32,
 }
 
 /// A call of an endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallHandle {
     connection: ConnectionHandle,
     channel: Channel,

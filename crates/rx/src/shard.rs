@@ -2,7 +2,7 @@
 //! and what has come and is not worked through. All packets of one path go to one shard. Who calls when is in `driver`,
 //! how things are sent in `transmit`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,8 +74,9 @@ pub(crate) struct Queued {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) endpoint: Endpoint,
-    calls: HashMap<CallHandle, Slot>,
-    channel_waiters: HashMap<ConnectionHandle, Vec<Waker>>,
+    /// In order, as the channels are: what ends all of them ends them in the same order each time.
+    calls: BTreeMap<CallHandle, Slot>,
+    channel_waiters: BTreeMap<ConnectionHandle, Vec<Waker>>,
     /// The tasks that wait for the statistics of a peer.
     curious: HashMap<SocketAddr, Vec<oneshot::Sender<DebugStats>>>,
     /// The address that each peer sends to, to answer from, on a port of all addresses.
@@ -129,8 +130,8 @@ impl Shard {
             queue: Mutex::default(),
             state: Mutex::new(State {
                 endpoint,
-                calls: HashMap::new(),
-                channel_waiters: HashMap::new(),
+                calls: BTreeMap::new(),
+                channel_waiters: BTreeMap::new(),
                 curious: HashMap::new(),
                 local_ips: is_wildcard.then(HashMap::new),
                 spent: Vec::new(),
@@ -277,7 +278,7 @@ impl State {
     /// Returns the wakers of all who wait for anything, to tell them that the endpoint is closed.
     pub(crate) fn take_all_wakers(&mut self) -> Vec<Waker> {
         let calls = self.calls.values_mut().filter_map(|s| s.waker.take());
-        calls.chain(self.channel_waiters.drain().flat_map(|(_, wakers)| wakers)).collect()
+        calls.chain(mem::take(&mut self.channel_waiters).into_values().flatten()).collect()
     }
 
     /// Learns which address of ours a peer sends to.
