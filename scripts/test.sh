@@ -6,21 +6,18 @@
 # of packaging/run, which ends with such a line.
 # A test that cannot run here appends a line "NAME: REASON" to the file $AFAR_SKIP_LOG and returns; cargo counts it as
 # passed, this script as skipped. A failed lint counts as one failure, and one without its tool as skipped.
-# A test that is begun anew, as a program of OpenAFS's has crashed in it, says so in the file $AFAR_ANEW_LOG: the line before the last
-# counts them.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p target
 is_all=
 [ "${1:-}" != --all ] || is_all=1
-export AFAR_SKIP_LOG=$PWD/target/skipped-tests.log AFAR_ANEW_LOG=$PWD/target/tests-begun-anew.log
+export AFAR_SKIP_LOG=$PWD/target/skipped-tests.log
 export CARGO_TERM_COLOR=never
 # Most tests wait; those that keep a processor busy take turns (crates/afs-lab/src/cpu.rs).
 export RUST_TEST_THREADS=4
 lint_record=$PWD/target/lint-record
 output=$PWD/target/test-output.log
 : > "$AFAR_SKIP_LOG"
-: > "$AFAR_ANEW_LOG"
 : > "$lint_record"
 # When cargo's tests have to have ended, in seconds from the start, of CI's 90 minutes: where nobody sees that a test hangs, the others are
 # counted. The output says which runs for long.
@@ -43,12 +40,10 @@ finish() {
     echo
     [ ${#notes[@]} = 0 ] || printf '%s\n' "${notes[@]}"
     sort -u "$AFAR_SKIP_LOG" | while read -r line; do echo "SKIPPED: $line"; done
-    while read -r line; do echo "BEGUN ANEW: ${line:0:400}"; done < "$AFAR_ANEW_LOG"
     begin end > /dev/null
     echo "SECONDS: $(printf '%s, ' "${times[@]}")all $SECONDS"
     [ -n "$is_all" ] || echo "LEFT to make test ALL=1, which CI runs: OpenAFS's programs, stock kernels (crates/interop), Debian packages (packaging/run)"
     echo "LEFT to make nightly: more seeds and longer runs of the same"
-    echo "$(wc -l < "$AFAR_ANEW_LOG") begun anew, as a program of OpenAFS's had crashed"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]
     exit

@@ -37,22 +37,13 @@ macro_rules! require {
 ///
 /// # Panics
 ///
-/// As [`skip`].
+/// If the file that AFAR_SKIP_LOG names cannot be written.
 pub fn note(test: &str, reason: &str) {
-    note_in("AFAR_SKIP_LOG", test, reason);
-}
-
-/// Tells `make test` something of a test, in the file that a variable of the environment names.
-///
-/// # Panics
-///
-/// If that file cannot be written.
-pub fn note_in(variable: &str, test: &str, reason: &str) {
-    if let Some(path) = std::env::var_os(variable) {
+    if let Some(path) = std::env::var_os("AFAR_SKIP_LOG") {
         let file = OpenOptions::new().create(true).append(true).open(path);
         // One write and one line: other tests append at the same time.
         let line = format!("{test}: {}\n", reason.replace('\n', " "));
         let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-        written.unwrap_or_else(|error| panic!("the file that {variable} names: {error}"));
+        written.unwrap_or_else(|error| panic!("the file that AFAR_SKIP_LOG names: {error}"));
     }
 }

@@ -23,12 +23,11 @@ const LONG: Duration = Duration::from_secs(300);
 /// The reason why a case did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// It cannot run on this machine, for this reason.
+    /// It cannot run on this machine, or a program that is not ours has crashed or given up in it, so that nothing is known of ours: for this
+    /// reason.
     Skipped(String),
     /// It has failed.
     Failed(String),
-    /// A program that is not ours has crashed, or given up, so that nothing is known of ours. The case is begun anew, once, and counted.
-    Crashed(String),
 }
 
 impl From<String> for Trouble {
@@ -174,21 +173,11 @@ fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
         }
     });
     // What a case leaves behind when it panics is its own.
-    let run = || {
-        panic::catch_unwind(AssertUnwindSafe(&run)).unwrap_or_else(|payload| {
-            let text = payload.downcast_ref::<String>().map(String::as_str);
-            let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Err(Trouble::Failed(format!("panicked: {text}")))
-        })
-    };
-    let verdict = match run() {
-        Err(Trouble::Crashed(reason)) => {
-            println!("test {name} ... BEGUN ANEW: {reason}");
-            skipped::note_in("AFAR_ANEW_LOG", &name, &reason);
-            run()
-        }
-        verdict => verdict,
-    };
+    let verdict = panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Trouble::Failed(format!("panicked: {text}")))
+    });
     drop(ended);
     let seconds = started.elapsed().as_secs_f64();
     match verdict {
@@ -197,7 +186,7 @@ fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
             println!("test {name} ... SKIPPED: {reason}");
             skipped::note(&name, &reason);
         }
-        Err(Trouble::Failed(message) | Trouble::Crashed(message)) => {
+        Err(Trouble::Failed(message)) => {
             println!("test {name} ... FAILED ({seconds:.2}s): {message}");
             lock(failures).push((name, message));
         }

@@ -232,7 +232,7 @@ fn unless_forced_offline<T>(
         is_over.store(true, Ordering::Release);
         match watch.join() {
             Ok(None) => done,
-            Ok(Some(line)) => Err(Trouble::Crashed(line)),
+            Ok(Some(line)) => Err(Trouble::Skipped(format!("OpenAFS's file server: {line}"))),
             Err(_) => Err("the watch of FileLog panicked".to_owned().into()),
         }
     })
