@@ -19,6 +19,22 @@ pub(crate) fn date_of(seconds: i64, zone: &TimeZone) -> String {
     }
 }
 
+/// The form of times that name snapshots: UTC, without what a path cannot have.
+const UTC: &str = "%Y-%m-%dT%H%M%SZ";
+
+/// Seconds since 1970 as `2026-11-28T030000Z`.
+pub(crate) fn utc_of(seconds: u32) -> String {
+    Timestamp::from_second(seconds.into())
+        .map_or_else(|_| seconds.to_string(), |time| time.strftime(UTC).to_string())
+}
+
+/// The reverse of [`utc_of`]; `None` if the text is no such time.
+pub(crate) fn parse_utc(text: &str) -> Option<u32> {
+    let time = civil::DateTime::strptime(UTC, text).ok()?.to_zoned(TimeZone::UTC).ok()?;
+    // Also what is read leniently is written in one form.
+    u32::try_from(time.timestamp().as_second()).ok().filter(|seconds| utc_of(*seconds) == text)
+}
+
 /// The reason why a text is no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadDate {
@@ -73,6 +89,25 @@ mod tests {
     fn times_have_the_form_of_ctime() {
         assert_eq!(date_of(0, &TimeZone::UTC), "Thu Jan  1 00:00:00 1970");
         assert_eq!(date_of(1_795_278_350, &TimeZone::UTC), "Sat Nov 21 16:25:50 2026");
+    }
+
+    #[test]
+    fn the_name_of_a_snapshot_is_a_utc_time_exact_to_the_second() {
+        for (seconds, text) in [(0, "1970-01-01T000000Z"), (1_795_834_800, "2026-11-28T030000Z")] {
+            assert_eq!((utc_of(seconds).as_str(), parse_utc(text)), (text, Some(seconds)));
+        }
+        assert_eq!(parse_utc(&utc_of(u32::MAX)), Some(u32::MAX));
+        for text in [
+            "",
+            "2026-11-28",
+            "2026-11-28T03:00:00Z",
+            "2026-02-30T030000Z",
+            "2026-11-28T030000",
+            "26-11-28T030000Z",
+            "2026-11-28T030000Z ",
+        ] {
+            assert_eq!(parse_utc(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod show_entry;
 mod show_volume;
 mod show_volume_extended;
 mod size;
+mod snapshot;
 mod status;
 mod sync;
 mod syncserv;

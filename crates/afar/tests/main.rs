@@ -56,6 +56,7 @@ mod rxdebug;
 mod rxgk;
 mod server;
 mod small_cell;
+mod snapshots;
 mod store_behind;
 mod systemd;
 mod together;

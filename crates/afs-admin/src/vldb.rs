@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 
 use afs_wire::Uuid;
-use afs_wire::abort::{VL_BADENTRY, VL_BADVOLIDBUMP, VL_NOENT};
+use afs_wire::abort::{VL_BADENTRY, VL_BADVOLIDBUMP, VL_INDEXERANGE, VL_NOENT};
 use afs_wire::ids::{HostAddr, PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{
     self, AddrMask, BulkAddrs, EntryFlags, ListAddrByAttributes, ListMask, ReleaseType, VlName,
     VldbListByAttributes,
 };
+use futures_util::future::join_all;
 use rx::Endpoint;
 use rxgen::{Abort, Rpc};
 
@@ -19,6 +20,10 @@ use crate::login::Login;
 
 /// The largest id that a volume may have: the counter of new ids stands above all, and has 32 bits.
 pub const MAX_VOLUME_ID: u32 = u32::MAX - 1;
+/// Places for file servers that a database can have (`MAXSERVERID`).
+pub const SERVERS_MAX: i32 = 254;
+/// Places that are asked for at once.
+const SERVERS_AT_ONCE: usize = 16;
 /// Most ids that a database gives out at once.
 pub const IDS_AT_ONCE: u32 = 0x7fff_ffff;
 
@@ -225,7 +230,7 @@ impl LocationDb {
     ///
     /// The database's.
     pub async fn server_count(&self) -> Result<i32, Error> {
-        self.call(vl::GetAddrs { handle: 0, spare2: 0 }).await.map(|reply| reply.n_entries)
+        self.places().await.map(|(count, _)| count)
     }
 
     /// The addresses of file servers that have one and did not register. In place of those that did are numbers that are no
@@ -235,9 +240,45 @@ impl LocationDb {
     ///
     /// The database's.
     pub async fn plain_servers(&self) -> Result<Vec<Ipv4Addr>, Error> {
+        self.places().await.map(|(_, plain)| plain)
+    }
+
+    /// The number of places, and the addresses of file servers that did not register.
+    async fn places(&self) -> Result<(i32, Vec<Ipv4Addr>), Error> {
         let reply = self.call(vl::GetAddrs { handle: 0, spare2: 0 }).await?;
         let addresses = reply.addrs.iter().map(|address| address.ip());
-        Ok(addresses.filter(|address| !matches!(address.octets()[0], 0 | 255)).collect())
+        let plain = addresses.filter(|address| !matches!(address.octets()[0], 0 | 255)).collect();
+        Ok((reply.n_entries, plain))
+    }
+
+    /// The addresses of each file server.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn file_servers(&self) -> Result<Vec<Vec<Ipv4Addr>>, Error> {
+        let (mut left, plain) = self.places().await?;
+        let mut found: Vec<_> = plain.into_iter().map(|address| vec![address]).collect();
+        for first in (1..=SERVERS_MAX).step_by(SERVERS_AT_ONCE) {
+            if left <= 0 {
+                break;
+            }
+            let places = (first..=SERVERS_MAX).take(SERVERS_AT_ONCE);
+            let asked = places.map(|place| self.server_addresses(ServerKey::Index(place)));
+            for answer in join_all(asked).await {
+                match answer {
+                    Ok((_, addresses)) => {
+                        found.push(addresses);
+                        left -= 1;
+                    }
+                    // A place that is free.
+                    Err(error) if error.code() == VL_NOENT => {}
+                    Err(error) if error.code() == VL_INDEXERANGE => left = 0,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The next volume id that the database gives out.

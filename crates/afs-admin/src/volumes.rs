@@ -2,6 +2,7 @@
 
 mod forward;
 mod level;
+mod snapshots;
 mod streams;
 
 pub(crate) use level::would_lose_level;

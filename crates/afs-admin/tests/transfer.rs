@@ -396,6 +396,19 @@ fn a_site_that_knows_no_levels_is_named_with_what_to_do() {
     assert!(what.ends_with("remove this site, or the level"), "{what}");
 }
 
+/// A server of ours cannot fill a clone that has a later snapshot beside it.
+#[test]
+fn a_replica_that_cannot_be_filled_is_removed_and_made_anew_once() {
+    let mut script = script(&replicated());
+    script.replies.insert(ForwardMultiple::NAME, words(&[1, 30]));
+    let ((result, asked), told) = released_telling(&script);
+    assert_eq!((result.unwrap_err().missing.len(), told.len()), (1, 1));
+    let sent: Vec<usize> = (0..asked.len()).filter(|at| asked[*at] == ForwardMultiple::NAME).collect();
+    let [first, second] = sent[..] else { panic!("{asked:?}") };
+    assert!(!asked[..first].contains(&DeleteVolume::NAME), "{asked:?}");
+    assert!(asked[first..second].windows(REMOVE.len()).any(|calls| calls == REMOVE), "{asked:?}");
+}
+
 /// A vos was killed after the last change and before its last line. The same command was refused then, as the old place lacks the volume.
 #[test]
 fn a_move_that_was_made_is_known_when_it_is_ordered_again() {

@@ -329,30 +329,33 @@ fn a_client_that_did_not_answer_is_told_when_it_calls_again() {
 }
 
 #[test]
-fn a_read_only_volume_has_one_promise() {
+fn a_read_only_volume_has_one_promise_and_so_has_a_snapshot() {
     let cell = Cell::new();
     let (client, server) = (cell.client(1), cell.server.clone());
     let partition = cell.partition.clone();
     cell.run(async move {
         let file = client.create(ROOT, "a").await.unwrap().fid;
         client.call(rxafs::GiveUpAllCallBacks {}).await.unwrap();
-        let id = afs_wire::ids::VolumeId(VOLUME.0 + 1);
+        let [id, snapshot] = [1, 2].map(|n| afs_wire::ids::VolumeId(VOLUME.0 + n));
         let new = afs_volume::NewClone {
             id,
             name: "scratch.readonly".to_owned(),
             kind: afs_volume::VolumeKind::ReadOnly,
         };
         support::put_online(&partition.clone_volume(VOLUME, &new, support::stamp()).unwrap());
-        for fid in [ROOT, file] {
-            let reply = client.status(AfsFid { volume: id, ..fid }).await.unwrap();
-            assert!((7200..7400).contains(&reply.callback.expiration_seconds), "{:?}", reply.callback);
+        partition.make_snapshot(VOLUME, snapshot, false, support::stamp()).unwrap();
+        for id in [id, snapshot] {
+            for fid in [ROOT, file] {
+                let reply = client.status(AfsFid { volume: id, ..fid }).await.unwrap();
+                assert!((7200..7400).contains(&reply.callback.expiration_seconds), "{:?}", reply.callback);
+            }
+            assert_eq!(server.client_counts().1, 1);
+            let read_only = AfsFid { volume: id, ..ROOT };
+            assert_eq!(client.create(read_only, "b").await.unwrap_err(), 49_733_405);
+            client.heard();
+            server.volume_changed(id).await;
+            assert_eq!(client.breaks(), [AfsFid::whole_volume(id)]);
         }
-        assert_eq!(server.client_counts().1, 1);
-        let read_only = AfsFid { volume: id, ..ROOT };
-        assert_eq!(client.create(read_only, "b").await.unwrap_err(), 49_733_405);
-        client.heard();
-        server.volume_changed(id).await;
-        assert_eq!(client.breaks(), [AfsFid::whole_volume(id)]);
     });
 }
 

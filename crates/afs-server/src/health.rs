@@ -74,12 +74,13 @@ fn publish(id: PartitionId, partition: &Partition, space: Option<Space>, health:
     gauge(FAILED, f64::from(u8::from(matches!(health, Health::Failed(_)))));
 }
 
-/// Names of volumes, some of them if there are many.
+/// Names of volumes, some of them if there are many. Snapshots have the names of others.
 struct Names<'a>(&'a Partition);
 
 impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let volumes = self.0.volumes();
+        let mut volumes = self.0.volumes();
+        volumes.retain(|volume| !volume.is_snapshot());
         for (n, volume) in volumes.iter().take(MAX_NAMES).enumerate() {
             write!(f, "{}{}", if n == 0 { "" } else { " " }, volume.name())?;
         }

@@ -1,12 +1,13 @@
 //! A volume's dump, made piece by piece from the volume as it was when the dump began (Volume service notes 5). Blocks on the disk, and
 //! knows nothing of calls.
 
+use crate::service::type_of;
 use afs_dump::{
     Arrival, DumpHeader, DumpRange, VnodeAttributes, VnodeDigest, VnodeKind, VnodeRecord, WriteError, Writer,
 };
 use afs_volume::{Frozen, Kind, Reader, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeKind};
 use afs_wire::acl::Acl;
-use afs_wire::ids::{AfsTime, DataVersion, LocalFid, SecurityLevel, VnodeNumber, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, DataVersion, LocalFid, SecurityLevel, VnodeNumber, VolumeId};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -330,7 +331,7 @@ fn headers(header: &VolumeHeader, wanted: Wanted) -> (DumpHeader, afs_dump::Volu
     let info = &header.info;
     let to = match info.kind {
         VolumeKind::ReadWrite => info.update_date,
-        VolumeKind::ReadOnly => info.creation_date,
+        VolumeKind::ReadOnly | VolumeKind::Snapshot { .. } => info.creation_date,
         VolumeKind::Backup if info.backup_date == AfsTime(0) => info.creation_date,
         VolumeKind::Backup => info.backup_date,
     };
@@ -348,11 +349,7 @@ fn headers(header: &VolumeHeader, wanted: Wanted) -> (DumpHeader, afs_dump::Volu
         // A volume that is not would not be served by OpenAFS whatever is set afterwards.
         blessed: true,
         next_unique: header.next_unique,
-        kind: match info.kind {
-            VolumeKind::ReadWrite => VolumeType::READ_WRITE,
-            VolumeKind::ReadOnly => VolumeType::READ_ONLY,
-            VolumeKind::Backup => VolumeType::BACKUP,
-        },
+        kind: type_of(info.kind),
         parent: if info.parent == VolumeId(0) { header.id } else { info.parent },
         clone: info.clone,
         max_quota_kib: info.max_quota_kib,

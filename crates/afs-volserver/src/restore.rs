@@ -117,7 +117,7 @@ fn info(before: VolumeInfo, header: &VolumeHeader, identity: Identity) -> Volume
     // A replica has the level of what was released. A dump of long ago takes no level from a volume.
     let level = match kind {
         VolumeKind::ReadWrite => header.level.max(before.level),
-        VolumeKind::ReadOnly | VolumeKind::Backup => header.level,
+        VolumeKind::ReadOnly | VolumeKind::Backup | VolumeKind::Snapshot { .. } => header.level,
     };
     VolumeInfo {
         name,

@@ -1,5 +1,5 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
+//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `snapshots` keeps those of a volume, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
 
 mod change;
 mod convert;
@@ -11,6 +11,7 @@ mod order;
 mod restore;
 mod show;
 mod size;
+mod snapshots;
 mod unserved;
 
 use std::fmt;
@@ -39,6 +40,7 @@ use crate::transactions::{Moved, Refused, Transaction, Transactions};
 use order::{About, Caller};
 pub use order::{OF_VOLUMES, ORDERS};
 use rx::blocking::on_a_thread;
+pub(crate) use show::type_of;
 
 /// The offline message of a volume that a transaction has taken offline. Stock servers say the same, and dumps carry
 /// it.

@@ -6,5 +6,6 @@ mod halves;
 mod level;
 mod restore;
 mod service;
+mod snapshots;
 mod support;
 mod vanished;

@@ -16,6 +16,11 @@ pub enum VolumeKind {
     ReadOnly,
     /// A clone of yesterday: 2.
     Backup,
+    /// A clone of some moment that is kept beside others ([`Partition::make_snapshot`]). Ours: others are told that it is a backup.
+    Snapshot {
+        /// True if a schedule has made it, and may remove it.
+        is_scheduled: bool,
+    },
 }
 
 /// The properties of a volume that may be set, and stay until they are set again.
@@ -154,6 +159,6 @@ pub struct NewClone {
     pub id: VolumeId,
     /// Its name.
     pub name: String,
-    /// Read-only or backup.
+    /// Read-only or backup; or a snapshot, which [`Partition::make_snapshot`] makes.
     pub kind: VolumeKind,
 }

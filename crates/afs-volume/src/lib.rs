@@ -21,6 +21,7 @@
 //! - What a dump reads: [`frozen`]. What a restore makes of vnodes: [`mod@restore`], section 10 of the format.
 //! - What is kept of a volume whose move, release or restore was interrupted:
 //!   docs/decisions/0009-half-made-volumes.md, then [`half`].
+//! - Snapshots of a volume, which people keep beside others: [`snapshots`]. (What the format calls a snapshot is a number in a volume group.)
 //! - How a replica becomes the read-write volume: [`convert`], section 11 of the format.
 #![forbid(unsafe_code)]
 
@@ -44,6 +45,7 @@ mod records;
 pub mod repair;
 mod restore;
 mod shared;
+mod snapshots;
 mod vnode;
 mod vnode_set;
 mod volume;
@@ -58,6 +60,7 @@ pub use half::{Arrived, Half};
 pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};
 pub use partition::{DEFAULT_QUOTA_KIB, Partition, Space};
 pub use restore::Restore;
+pub use snapshots::SNAPSHOTS_MAX;
 pub use vnode::{
     InDirectory, Kind, MAX_FILE_BYTES, MAX_LINKS, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus,
 };

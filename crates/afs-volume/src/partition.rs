@@ -251,7 +251,7 @@ impl Partition {
         Ok(volume)
     }
 
-    fn check_new(&self, id: VolumeId, name: &str) -> Result<(), VolumeError> {
+    pub(crate) fn check_new(&self, id: VolumeId, name: &str) -> Result<(), VolumeError> {
         assert_ne!(id, VolumeId(0), "the caller refuses volume id 0");
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(VolumeError::BadName);
@@ -288,7 +288,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// One of them is not there; the clone is a read-write volume ([`VolumeError::ReadOnly`]), or is being filled ([`VolumeError::Busy`]);
+    /// One of them is not there; the clone is a read-write volume or a snapshot ([`VolumeError::ReadOnly`]), or is being filled ([`VolumeError::Busy`]);
     /// the disk failed.
     pub fn reclone_volume(
         &self,
@@ -299,7 +299,8 @@ impl Partition {
         let _one_at_a_time = lock(&self.inner.changing);
         let old = self.without_half(clone)?;
         let info = old.header().info;
-        if info.kind == VolumeKind::ReadWrite || clone == from {
+        // A snapshot stays what it is.
+        if clone == from || !matches!(info.kind, VolumeKind::ReadOnly | VolumeKind::Backup) {
             return Err(VolumeError::ReadOnly(clone));
         }
         if old.is_restoring {
@@ -309,7 +310,8 @@ impl Partition {
         self.make_clone(from, &new, Some(&old), stamp)
     }
 
-    fn make_clone(
+    /// Makes a clone, perhaps in place of an old one. Expects that nobody else makes volumes.
+    pub(crate) fn make_clone(
         &self,
         from: VolumeId,
         new: &NewClone,
@@ -368,11 +370,11 @@ impl Partition {
         let volume = Arc::new(Volume::new(new.id, shared.clone(), from.group.clone(), record, counters));
         write(&self.inner.open).volumes.insert(new.id, volume.clone());
         shared.settle(seq)?;
-        if from.is_writable() {
+        if from.is_writable() && !volume.is_snapshot() {
             from.change_info(|info| match new.kind {
                 VolumeKind::Backup => (info.backup, info.backup_date) = (new.id, stamp.now),
                 VolumeKind::ReadOnly if old.is_none() => info.clone = new.id,
-                VolumeKind::ReadOnly | VolumeKind::ReadWrite => {}
+                VolumeKind::ReadOnly | VolumeKind::ReadWrite | VolumeKind::Snapshot { .. } => {}
             })?;
         }
         Ok(volume)
@@ -552,7 +554,11 @@ pub(crate) fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeIn
 /// The header of a clone: that of its original, but for what says which copy it is (Volume service notes 4). One that is
 /// cloned anew keeps of its own what people know it by.
 fn clone_info(original: &VolumeInfo, new: &NewClone, old: Option<VolumeInfo>, stamp: Stamp) -> VolumeInfo {
-    let old = old.unwrap_or_else(|| new_info(new.name.clone(), new.kind, stamp));
+    let mut old = old.unwrap_or_else(|| new_info(new.name.clone(), new.kind, stamp));
+    if matches!(new.kind, VolumeKind::Snapshot { .. }) {
+        // It is whole at once.
+        (old.in_service, old.destroy_me) = (true, false);
+    }
     VolumeInfo {
         name: old.name,
         kind: old.kind,

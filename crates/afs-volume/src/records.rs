@@ -241,6 +241,8 @@ impl VolumeRecord {
             VolumeKind::ReadWrite => 0,
             VolumeKind::ReadOnly => 1,
             VolumeKind::Backup => 2,
+            VolumeKind::Snapshot { is_scheduled: false } => 3,
+            VolumeKind::Snapshot { is_scheduled: true } => 4,
         };
         let mut value = Value::default()
             .u32(self.group.0)
@@ -287,6 +289,7 @@ impl VolumeRecord {
             0 => VolumeKind::ReadWrite,
             1 => VolumeKind::ReadOnly,
             2 => VolumeKind::Backup,
+            number @ (3 | 4) => VolumeKind::Snapshot { is_scheduled: number == 4 },
             other => return Err(f.bad(&format!("has kind {other}")).into()),
         };
         let mut info = VolumeInfo {

@@ -190,7 +190,10 @@ pub fn salvage(
     let id = match wanted.parse() {
         Ok(id) => VolumeId(id),
         Err(_) => {
-            let named = partition.volumes().into_iter().filter(|volume| volume.name() == wanted);
+            let named = partition
+                .volumes()
+                .into_iter()
+                .filter(|volume| !volume.is_snapshot() && volume.name() == wanted);
             match named.map(|volume| volume.id()).collect::<Vec<_>>()[..] {
                 [] => return Err(SalvageError::NotThere),
                 [id] => id,

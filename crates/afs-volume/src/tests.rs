@@ -14,6 +14,7 @@ mod repair;
 mod restore;
 mod rests;
 mod scene;
+mod snapshots;
 
 use crate::disk::{Disk, SimulatedDisk};
 use crate::fsck;

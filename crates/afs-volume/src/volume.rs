@@ -8,7 +8,7 @@ use crate::records::{Counters, GroupRecord, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{
     Kind, NAME_MAX, SetStatus, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeInfo,
-    VolumeState,
+    VolumeKind, VolumeState,
 };
 use afs_store::{Batch, lock};
 use afs_wire::acl::{Acl, ENTRIES_MAX};
@@ -132,6 +132,12 @@ impl Volume {
     #[must_use]
     pub fn name(&self) -> String {
         lock(&self.info).name.clone()
+    }
+
+    /// True if it is a snapshot ([`Partition::make_snapshot`](crate::Partition::make_snapshot)).
+    #[must_use]
+    pub fn is_snapshot(&self) -> bool {
+        matches!(lock(&self.info).kind, VolumeKind::Snapshot { .. })
     }
 
     /// The least level with which its contents are served.

@@ -1,6 +1,7 @@
 //! `vos examine`: all that servers know of a volume.
 
 use super::show_volume::{Totals, level_of};
+use super::snapshot::as_json;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
@@ -47,8 +48,14 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             done = Err(Stop::RETURNED);
         }
     }
+    let home = entry.read_write_site().filter(|_| kind == Kind::ReadWrite);
+    let snapshots = home.map_or(Vec::new(), |site| vos.all_snapshots(site, id));
     if vos.json {
-        vos.printer.say_json(&json!({ "vldb": vos.entry_as_json(&entry), "volumes": found }));
+        let mut said = json!({ "vldb": vos.entry_as_json(&entry), "volumes": found });
+        if !snapshots.is_empty() {
+            said["snapshots"] = snapshots.iter().map(as_json).collect();
+        }
+        vos.printer.say_json(&said);
         return done;
     }
     if found.is_empty() {
@@ -58,6 +65,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     if !has_shown_sites {
         vos.show_sites(&entry);
         vos.show_locks(&entry);
+    }
+    if let Some(site) = home {
+        vos.show_snapshots(site, &snapshots, form == Form::Fields);
     }
     done
 }

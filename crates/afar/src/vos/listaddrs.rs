@@ -5,13 +5,10 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::hosts;
 use crate::printer::{complain, say};
-use afs_admin::vldb::ServerKey;
+use afs_admin::vldb::{SERVERS_MAX, ServerKey};
 use rxgen::xdr::Uuid;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
-
-/// Places for file servers that a database can have (`MAXSERVERID`).
-const SERVERS_MAX: i32 = 254;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let (uuid, host) = (given.word("uuid"), given.word("host"));

@@ -1,10 +1,12 @@
-//! `vos listvol`: the volumes of a server, or with `-half` only the volumes whose transfer was interrupted.
+//! `vos listvol`: the volumes of a server, or with `-half` only the volumes whose transfer was interrupted, or with `-snapshots` only snapshots.
 
 use super::show_volume::Totals;
+use super::snapshot::{as_json, made_by};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
+use crate::dates::utc_of;
 use crate::printer::{complain, say};
-use afs_wire::ids::{PartitionId, SecurityLevel};
+use afs_wire::ids::{PartitionId, SecurityLevel, VolumeId};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
@@ -48,6 +50,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let mut shown = Vec::new();
     if given.has("half") {
         return list_halves(vos, machine, server, &partitions);
+    }
+    if given.has("snapshots") {
+        return list_snapshots(vos, machine, server, &partitions);
     }
     for partition in partitions {
         let listed = match form.is_extended {
@@ -100,6 +105,37 @@ fn list_halves(vos: &Vos, machine: &str, server: Ipv4Addr, partitions: &[Partiti
     }
     if vos.json {
         vos.printer.say_json(&json!({ "server": server.to_string(), "half_made": shown }));
+    }
+    Ok(())
+}
+
+/// Lists the snapshots, which are volumes that the other lists leave out. OpenAFS's servers have none.
+fn list_snapshots(vos: &Vos, machine: &str, server: Ipv4Addr, partitions: &[PartitionId]) -> Done {
+    let found = vos.wait(vos.volumes.snapshots(server, VolumeId(0))).map_err(|code| {
+        complain!(vos.printer, "Could not fetch the list of snapshots from the server\n");
+        vos.print_error(code);
+        vos.print_diagnostics("listvol", code);
+        Stop::EXITED
+    })?;
+    let mut shown = Vec::new();
+    for &partition in partitions {
+        let here = || found.iter().filter(|snapshot| snapshot.partition == partition);
+        say!(
+            vos.printer,
+            "Total number of snapshots on server {machine} partition {partition}: {} \n",
+            here().count()
+        );
+        for snapshot in here() {
+            let name = super::show_volume::name_of(&snapshot.name);
+            let (id, parent, size) = (snapshot.volid.0, snapshot.parent.0, snapshot.used_kib);
+            let (time, by) = (utc_of(snapshot.made.0), made_by(snapshot));
+            say!(vos.printer, "{name:<32} {id:>10} {size:>10} K {time} {by} of {parent}\n");
+            shown.push(as_json(&(server, snapshot.clone())));
+        }
+        say!(vos.printer, "\n");
+    }
+    if vos.json {
+        vos.printer.say_json(&json!({ "server": server.to_string(), "snapshots": shown }));
     }
     Ok(())
 }

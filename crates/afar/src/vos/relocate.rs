@@ -72,6 +72,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             return Err(Stop::EXITED);
         }
     }
+    vos.warn_of_snapshots(way.from.server, way.from.partition, id);
     if vos.json {
         let place = |place: afs_admin::transfer::Place| json!({ "server": place.server.to_string(), "partition": place.partition.to_string() });
         vos.printer.say_json(&json!({ "moved": id, "from": place(way.from), "to": place(way.to) }));

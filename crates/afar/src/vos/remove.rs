@@ -1,5 +1,6 @@
 //! `vos remove`: removes a volume from its server, and from the volume location database.
 
+use super::snapshot::remove_one;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
@@ -36,18 +37,32 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         (Some(server), Some(partition)) => (server, partition),
         (server, partition) => locate(vos, text, id, server, partition)?,
     };
-    remove(vos, server, partition, id).map_err(|code| {
+    let snapshots = match given.has("snapshots") {
+        true => vos.snapshots_at(server, partition, id),
+        false => Vec::new(),
+    };
+    remove(vos, server, partition, id, !snapshots.is_empty()).map_err(|code| {
         vos.print_diagnostics("remove", code);
         Stop::RETURNED
     })?;
+    // Each is tried, also if one cannot be removed.
+    let removed = snapshots.iter().filter(|snapshot| remove_one(vos, server, snapshot).is_ok()).count();
+    vos.warn_of_snapshots(server, partition, id);
     if vos.json {
-        let (server, partition) = (server.to_string(), partition.to_string());
-        vos.printer.say_json(&json!({ "removed": id, "server": server, "partition": partition }));
+        let place = (server.to_string(), partition.to_string());
+        let mut said = json!({ "removed": id, "server": place.0, "partition": place.1 });
+        if given.has("snapshots") {
+            said["removed_snapshots"] = removed.into();
+        }
+        vos.printer.say_json(&said);
     } else {
         let host = vos.resolved(server);
         say!(vos.printer, "Volume {id} on partition {partition} server {host} deleted\n");
+        if given.has("snapshots") {
+            say!(vos.printer, "Deleted snapshots of volume {id}: {removed}\n");
+        }
     }
-    Ok(())
+    if removed == snapshots.len() { Ok(()) } else { Err(Stop::RETURNED) }
 }
 
 /// Finds the place of the volume in the database, as far as it is not given.
@@ -95,7 +110,14 @@ enum Known {
     Nothing,
 }
 
-fn remove(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<(), Code> {
+/// Removes a volume, which may be gone already if only its snapshots are left.
+fn remove(
+    vos: &Vos,
+    server: Ipv4Addr,
+    partition: PartitionId,
+    id: u32,
+    has_snapshots: bool,
+) -> Result<(), Code> {
     let known = match vos.set_lock(id, None, EntryFlags::OP_DELETE) {
         Err(Code::VL_NOENT) => Known::Nothing,
         Err(code) => {
@@ -117,7 +139,7 @@ fn remove(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Resul
         },
     };
     let is_locked = matches!(known, Known::Entry(_));
-    let (result, is_released) = remove_known(vos, server, partition, id, known);
+    let (result, is_released) = remove_known(vos, server, partition, id, known, has_snapshots);
     if is_locked && !is_released { unlock(vos, id, result) } else { result }
 }
 
@@ -128,13 +150,14 @@ fn remove_known(
     partition: PartitionId,
     id: u32,
     known: Known,
+    has_snapshots: bool,
 ) -> (Result<(), Code>, bool) {
     if let Err(code) = vos.may_begin() {
         return (failed(vos, code), false);
     }
     let is_on_disk = match vos.delete_volume(server, partition, id, "the") {
         Ok(()) => true,
-        Err(Code::VNOVOL) => false,
+        Err(Code::VNOVOL) => has_snapshots,
         Err(code) => return (failed(vos, code), false),
     };
     let updated = match known {

@@ -221,6 +221,7 @@ pub(super) static SUITE: Suite = Suite {
                 Opt::flag("extended", "list extended volume fields"),
                 Opt::flag("format", "machine readable format"),
                 Opt::flag("half", "list only volumes whose transfer was interrupted").ours(),
+                Opt::flag("snapshots", "list only snapshots, which are not listed otherwise").ours(),
             ]
         ),
         verb!(lock, "lock VLDB entry for a volume", options![ID.required()]),
@@ -272,7 +273,16 @@ pub(super) static SUITE: Suite = Suite {
             "remove the list of IP addresses for a given UUID in the VLDB",
             options![Opt::single("uuid", "uuid of server").required()]
         ),
-        verb!(remove, "delete a volume", options![SERVER, PARTITION, ID.required()]),
+        verb!(
+            remove,
+            "delete a volume",
+            options![
+                SERVER,
+                PARTITION,
+                ID.required(),
+                Opt::flag("snapshots", "also delete the volume's snapshots on the partition").ours(),
+            ]
+        ),
         verb!(
             remsite,
             "remove a replication site",
@@ -350,6 +360,16 @@ pub(super) static SUITE: Suite = Suite {
                 SERVER,
                 Opt::flag("dump", "Obtain the size of the dump"),
                 Opt::single("time", "dump from time"),
+            ]
+        ),
+        verb!(
+            snapshot,
+            "make, list or remove snapshots of a volume",
+            options![
+                Opt::single("action", "create | list | remove").required(),
+                ID.required(),
+                Opt::list("time", "UTC time of a snapshot, such as 2026-11-28T030000Z"),
+                Opt::single("server", "machine name, of snapshots that their volume has left").ours(),
             ]
         ),
         verb!(status, "report on volser status", options![SERVER.required()]),

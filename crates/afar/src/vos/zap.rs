@@ -45,6 +45,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     zap(vos, server, partition, id)?;
     say!(vos.printer, "Volume {id} deleted\n");
+    vos.warn_of_snapshots(server, partition, id);
     say_json(vos, server, partition, id, zapped_backup);
     Ok(())
 }
@@ -89,6 +90,7 @@ fn nuke(vos: &Vos, given: &Given) -> Done {
     match vos.nuke_volume(server, partition, id) {
         Ok(()) => {
             say!(vos.printer, "done.\n");
+            vos.warn_of_snapshots(server, partition, id);
             say_json(vos, server, partition, id, None);
             Ok(())
         }

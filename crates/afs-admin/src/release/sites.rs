@@ -263,6 +263,12 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
                 {
                     again.push((opened.index, opened.is_made));
                 }
+                // A clone with a later snapshot beside it cannot be filled: it gives way to a replica that is made for this.
+                Err((SiteStep::Send, error))
+                    if error.code().0 == Errno::EROFS.0 && !opened.is_made && !opened.is_second_try =>
+                {
+                    again.push((opened.index, true));
+                }
                 Err((step, error)) => {
                     all_well = false;
                     (self.tell)(Event::Site(SiteEvent::HasFailed(sites[opened.index], step, &error)));

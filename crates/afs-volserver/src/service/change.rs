@@ -12,6 +12,7 @@ use afs_wire::afsvol::{
 use afs_wire::ids::{AfsTime, PartitionId, ViceId, VolumeId, VolumeType};
 use rxgen::{Abort, Serve, ServerCall};
 
+use super::snapshots::{no_snapshot, tell_what_stays};
 use super::{VolumeService, attach, is_known, log, order, settle};
 use crate::codes;
 use crate::partitions::Partitions;
@@ -131,7 +132,10 @@ fn fits(
     parent: VolumeId,
 ) -> Result<(), Abort> {
     for (other, on) in partitions.iter().filter(|(id, _)| *id != partition) {
-        let in_group = |v: &std::sync::Arc<Volume>| v.id() == volume || v.header().info.parent == parent;
+        // Snapshots may have stayed there when their volume moved.
+        let in_group = |v: &std::sync::Arc<Volume>| {
+            v.id() == volume || (v.header().info.parent == parent && !v.is_snapshot())
+        };
         if let Some(found) = on.volumes().iter().find(|v| in_group(v)) {
             let found = found.id();
             tracing::warn!(%volume, %found, %partition, %other, "not made: its group is on another partition");
@@ -160,6 +164,7 @@ impl Serve<DeleteVolume> for VolumeService {
         self.audited(call, about, async move {
             let volume = self
                 .within(args.trans, "DeleteVolume", |in_use, partition, volume| {
+                    no_snapshot(volume)?;
                     let id = volume.id();
                     let now = in_use.shared.time();
                     if volume.header().info.destroy_me
@@ -169,6 +174,7 @@ impl Serve<DeleteVolume> for VolumeService {
                         tracing::info!(volume = %id, name, "what came of a half-made volume is kept for a while");
                     } else {
                         partition.delete_volume(id).map_err(|e| log(&e, id))?;
+                        tell_what_stays(in_use.transaction.partition, partition, volume);
                     }
                     in_use.transaction.flags |= VolumeFlags::DELETED;
                     Ok(volume.id())
@@ -193,12 +199,17 @@ impl Serve<NukeVolume> for VolumeService {
             let Some(on) = self.partition(partition) else { return Err(codes::VOLSER_NO_VOL) };
             let in_use = self.begin(volid, partition, AttachFlags::CREATE, "NukeVolume")?;
             on_a_thread(move || {
-                let removed = on.delete_volume(volid).map_err(|e| log(&e, volid));
+                let volume = on.volume(volid).ok();
+                let removed = volume.as_ref().map_or(Ok(()), |volume| no_snapshot(volume));
+                let removed = removed.and_then(|()| on.delete_volume(volid).map_err(|e| log(&e, volid)));
                 let result = match (removed, on.remove_half(volid)) {
                     // That was all there was of it.
                     (Err(codes::VNOVOL), Ok(true)) => Ok(()),
                     (removed, _) => removed,
                 };
+                if let (Ok(()), Some(volume)) = (&result, &volume) {
+                    tell_what_stays(partition, &on, volume);
+                }
                 in_use.end();
                 result
             })
@@ -281,6 +292,7 @@ fn clone(
     let parent = original.header().info.parent;
     if purge != VolumeId(0) {
         let old = partition.volume(purge).map_err(|e| failed(&e))?;
+        no_snapshot(&old)?;
         if old.header().info.parent != parent || old.is_writable() {
             return Err(codes::EXDEV);
         }
@@ -302,7 +314,7 @@ fn default_name(original: &str, kind: VolumeKind) -> String {
     let suffix = match kind {
         VolumeKind::ReadOnly => ".readonly",
         VolumeKind::Backup => ".backup",
-        VolumeKind::ReadWrite => "",
+        VolumeKind::ReadWrite | VolumeKind::Snapshot { .. } => "",
     };
     let fits = original.chars().scan(0, |bytes, c| {
         *bytes += c.len_utf8();
@@ -359,6 +371,9 @@ impl Serve<SetFlags> for VolumeService {
                 let set = |volume: &Volume| {
                     volume.change_info(|info| (info.in_service, info.destroy_me) = (in_service, destroy_me))
                 };
+                if destroy_me {
+                    no_snapshot(volume)?;
+                }
                 let renewed;
                 let volume = if destroy_me {
                     volume
@@ -418,6 +433,7 @@ impl Serve<SetIdsTypes> for VolumeService {
             let name = volume_name(name.into_bytes())?.ok_or(codes::BAD_NAME)?;
             let kind = kind_of(kind).ok_or(codes::EINVAL)?;
             self.within(trans, "SetIdsTypes", move |in_use, _, volume| {
+                no_snapshot(volume)?;
                 let change = |info: &mut afs_volume::VolumeInfo| {
                     (info.name, info.kind) = (name, kind);
                     (info.parent, info.clone, info.backup) = (parent_id, clone_id, backup_id);
@@ -438,6 +454,7 @@ impl Serve<SetDate> for VolumeService {
         self.audited(call, about, async move {
             let SetDate { trans, new_date } = args;
             self.within(trans, "SetDate", move |_, _, volume| {
+                no_snapshot(volume)?;
                 volume.change_info(|info| info.creation_date = new_date).map_err(|e| log(&e, volume.id()))?;
                 Ok(reply::SetDate {})
             })
@@ -455,6 +472,7 @@ impl Serve<SetInfo> for VolumeService {
             let number = |value: i32| (value != UNCHANGED).then_some(value as u32);
             let date = move |value: AfsTime| number(value.0 as i32).map(AfsTime);
             self.within(trans, "SetInfo", move |_, _, volume| {
+                no_snapshot(volume)?;
                 let change = |info: &mut afs_volume::VolumeInfo| {
                     set(&mut info.max_quota_kib, number(wanted.maxquota));
                     set(&mut info.day_use, number(wanted.day_use));
@@ -492,7 +510,7 @@ fn set<T>(field: &mut T, value: Option<T>) {
 
 impl VolumeService {
     /// Volume operations are nobody's in particular.
-    fn stamp(&self) -> Stamp {
+    pub(super) fn stamp(&self) -> Stamp {
         Stamp { who: ViceId(0), now: self.shared.time() }
     }
 }

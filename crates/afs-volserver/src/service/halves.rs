@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use afs_dump::{ARRIVALS_MAX, Arrival, VnodeDigest};
-use afs_volume::{Arrived, Half, Partition, VnodeStatus, Volume, VolumeError, VolumeKind};
+use afs_volume::{Arrived, Half, Partition, VnodeStatus, Volume, VolumeError};
 use afs_wire::acl::Acl;
 use afs_wire::afsvol::{ArrivedFlags, GetArrived, HALVES_MAX, HalfVolume, ListHalves, VolName, reply};
-use afs_wire::ids::{PartitionId, VnodeNumber, VolumeType};
+use afs_wire::ids::{PartitionId, VnodeNumber};
 use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Serve, ServerCall};
 
-use super::{InUse, Shared, VolumeService, log, refused};
+use super::{InUse, Shared, VolumeService, log, refused, type_of};
 use crate::codes;
 use crate::dump::record;
 use rx::blocking::on_a_thread;
@@ -56,12 +56,7 @@ impl Serve<ListHalves> for VolumeService {
         let halves = halves.filter_map(|half| {
             let Half { volume, name, kind, parent, since } = half;
             let name = VolName::try_from(&*name).ok()?;
-            let kind = match kind {
-                VolumeKind::ReadWrite => VolumeType::READ_WRITE,
-                VolumeKind::ReadOnly => VolumeType::READ_ONLY,
-                VolumeKind::Backup => VolumeType::BACKUP,
-            };
-            Some(HalfVolume { volume, name, kind, parent, since })
+            Some(HalfVolume { volume, name, kind: type_of(kind), parent, since })
         });
         let halves = XdrArray::new(halves.collect()).map_err(|_| codes::EINVAL)?;
         Ok(reply::ListHalves { halves })

@@ -213,7 +213,7 @@ impl VolumeService {
         .await
     }
 
-    /// The volumes of a partition, or one of them.
+    /// The volumes of a partition but its snapshots, of which most callers know nothing; or one volume.
     async fn list<T: Send + 'static>(
         &self,
         partition: PartitionId,
@@ -229,7 +229,7 @@ impl VolumeService {
         on_a_thread(move || {
             let volumes = match only {
                 Some(id) => vec![(id, on.volume(id))],
-                None => sorted(&on),
+                None => sorted(&on).filter(|(_, volume)| !is_snapshot(volume)).collect(),
             };
             let volumes = volumes.into_iter().map(|(id, volume)| match volume {
                 Ok(_) if taken.contains(&id) => Ok(entry(id, Listed::InUse)),
@@ -263,13 +263,19 @@ impl Listed<'_> {
     }
 }
 
-fn sorted(partition: &Partition) -> Vec<(VolumeId, Result<Arc<Volume>, VolumeError>)> {
+type Found = Result<Arc<Volume>, VolumeError>;
+
+fn is_snapshot(volume: &Found) -> bool {
+    volume.as_ref().is_ok_and(|volume| volume.is_snapshot())
+}
+
+fn sorted(partition: &Partition) -> impl Iterator<Item = (VolumeId, Found)> {
     let whole = partition.volumes().into_iter().map(|volume| volume.id());
     let mut ids: Vec<_> = whole.chain(partition.damaged_volumes().into_iter().map(|(id, _)| id)).collect();
     ids.sort_unstable();
     // One that was removed meanwhile is not listed.
     let found = ids.into_iter().map(|id| (id, partition.volume(id)));
-    found.filter(|(_, volume)| !matches!(volume, Err(VolumeError::NoVolume(_)))).collect()
+    found.filter(|(_, volume)| !matches!(volume, Err(VolumeError::NoVolume(_))))
 }
 
 impl Serve<ListVolumes> for VolumeService {
@@ -421,11 +427,12 @@ fn extended(info: VolintInfo) -> VolintXInfo {
     }
 }
 
-const fn type_of(kind: VolumeKind) -> VolumeType {
+/// A kind as the protocol has it, which knows no snapshots: they are told to be backups.
+pub(crate) const fn type_of(kind: VolumeKind) -> VolumeType {
     match kind {
         VolumeKind::ReadWrite => VolumeType::READ_WRITE,
         VolumeKind::ReadOnly => VolumeType::READ_ONLY,
-        VolumeKind::Backup => VolumeType::BACKUP,
+        VolumeKind::Backup | VolumeKind::Snapshot { .. } => VolumeType::BACKUP,
     }
 }
 

@@ -230,7 +230,7 @@ fn a_power_loss_soon_after_a_death_is_one_like_others() {
 }
 
 #[test]
-fn clones_and_deletions_survive_power_losses() {
+fn clones_snapshots_and_deletions_survive_power_losses() {
     for seed in 0..20 {
         let mut rng = StdRng::seed_from_u64(20_000 + seed);
         let disk = SimulatedDisk::new(1 << 30);
@@ -248,10 +248,16 @@ fn clones_and_deletions_survive_power_losses() {
                 finish(&clone);
                 clones.insert(200 + step, tree.clone());
             }
+            if step % 20 == 5 {
+                partition.make_snapshot(VolumeId(ID), VolumeId(400 + step), false, stamp(step)).unwrap();
+                clones.insert(400 + step, tree.clone());
+            }
         }
         partition.sync().unwrap();
-        let gone = 220;
-        partition.delete_volume(VolumeId(gone)).unwrap();
+        let gone = [220, 405, 445];
+        for id in gone {
+            partition.delete_volume(VolumeId(id)).unwrap();
+        }
         disk.set_cut(Some(Cut::After(rng.random_range(0..60))));
         let _ = partition.maintain();
         let _ = partition.maintain();
@@ -262,7 +268,7 @@ fn clones_and_deletions_survive_power_losses() {
         settle(&partition);
         assert_whole(&partition, &when);
         assert_same(&read_tree(&partition.volume(VolumeId(ID)).unwrap()), &tree, &when);
-        for (&id, tree) in clones.iter().filter(|(id, _)| **id != gone) {
+        for (&id, tree) in clones.iter().filter(|(id, _)| !gone.contains(id)) {
             assert_same(&read_tree(&partition.volume(VolumeId(id)).unwrap()), tree, &when);
         }
     }

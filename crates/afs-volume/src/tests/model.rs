@@ -1,4 +1,4 @@
-//! Random operations against the reference: also with clones, deletions, and starts in between.
+//! Random operations against the reference: also with clones, snapshots, deletions, and starts in between.
 
 use super::reference::{Tree, assert_same, choose, expect, header, new_tree, read_tree, run};
 use super::{assert_whole, finish, new_clone, open, settle, volume};
@@ -47,8 +47,14 @@ fn history(seed: u64, steps: u32) {
             4..6 => {
                 let clone = *trees.keys().last().unwrap();
                 if clone != WRITABLE && trees.contains_key(&WRITABLE) {
-                    partition.reclone_volume(VolumeId(WRITABLE), VolumeId(clone), stamp(step)).unwrap();
-                    trees.insert(clone, trees[&WRITABLE].clone());
+                    let is_snapshot = partition.volume(VolumeId(clone)).unwrap().is_snapshot();
+                    let made = partition.reclone_volume(VolumeId(WRITABLE), VolumeId(clone), stamp(step));
+                    if is_snapshot {
+                        assert!(matches!(made, Err(VolumeError::ReadOnly(_))), "{when}");
+                    } else {
+                        made.unwrap();
+                        trees.insert(clone, trees[&WRITABLE].clone());
+                    }
                 }
             }
             6..9 => {
@@ -77,6 +83,12 @@ fn history(seed: u64, steps: u32) {
             16 => {
                 settle(&partition);
                 check_all(&partition, &trees, &when);
+            }
+            17..20 if trees.len() < 8 && trees.contains_key(&WRITABLE) => {
+                let id = VolumeId(next_clone);
+                partition.make_snapshot(VolumeId(WRITABLE), id, step % 2 == 0, stamp(step)).unwrap();
+                trees.insert(next_clone, trees[&WRITABLE].clone());
+                next_clone += 1;
             }
             _ => {
                 let Some(tree) = trees.get_mut(&WRITABLE) else { continue };

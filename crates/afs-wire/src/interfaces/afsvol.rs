@@ -38,6 +38,8 @@ pub type ManyDests = XdrArray<Replica, DESTINATIONS_MAX>;
 pub const HALVES_MAX: usize = 1024;
 /// The half-made volumes that a partition has put aside.
 pub type Halves = XdrArray<HalfVolume, HALVES_MAX>;
+/// The snapshots of a volume, or of a server.
+pub type Snapshots = XdrArray<SnapshotInfo, LIST_MAX>;
 /// A code for each destination.
 pub type ManyResults = XdrArray<i32, DESTINATIONS_MAX>;
 
@@ -350,6 +352,24 @@ wire_struct! {
         /// The time since which it is aside.
         since: AfsTime,
     }
+
+    /// A snapshot of a volume.
+    struct SnapshotInfo {
+        /// Its id.
+        volid: VolumeId,
+        /// Its partition.
+        partition: PartitionId,
+        /// The volume.
+        parent: VolumeId,
+        /// The name that the volume had.
+        name: VolName,
+        /// The time that it shows.
+        made: AfsTime,
+        /// 1 if a schedule has made it, otherwise 0.
+        is_scheduled: i32,
+        /// KiB of its contents, as quotas count them.
+        used_kib: u64,
+    }
 }
 
 /// The status of a volume in a list that is all right.
@@ -447,5 +467,12 @@ interface! {
         1_634_099_460 GetLevel (partition: PartitionId, volid: VolumeId) -> (level: SecurityLevel);
         /// Lets the transaction's volume be sent to servers that know no levels. Ours.
         1_634_099_461 MayLoseLevel (trans: TransId);
+        /// Makes a snapshot of the transaction's volume, which is a read-write one (Volume service notes 5.7). Ours.
+        1_634_099_462 SnapshotCreate (trans: TransId, new_vol: VolumeId) -> (made: AfsTime);
+        /// Returns the snapshots of a volume that the server has, or those of all volumes (volume 0). Ours: a server that does not know
+        /// the procedure has none.
+        1_634_099_463 SnapshotList (volume: VolumeId) -> (snapshots: Snapshots);
+        /// Removes a snapshot. Ours.
+        1_634_099_464 SnapshotRemove (partition: PartitionId, volid: VolumeId);
     }
 }

@@ -328,7 +328,11 @@ fn compare_verbs(links: &Links) -> Verdict {
 
 /// The verbs of a suite that Debian's does not have.
 fn own_verbs(suite: &str) -> &'static [&'static str] {
-    if suite == "fs" { &["pin", "whatwaits"] } else { &[] }
+    match suite {
+        "fs" => &["pin", "whatwaits"],
+        "vos" => &["snapshot"],
+        _ => &[],
+    }
 }
 
 /// The verbs of a suite, in its order.

@@ -1,0 +1,145 @@
+//! `vos snapshot` in a cell of two servers: what a snapshot shows and survives, and what becomes of snapshots when their volume moves, is
+//! released, or goes.
+
+use crate::two_servers::{TwoServers, fill, has, words};
+use afs_wire::ids::{AfsFid, VolumeId};
+use serde_json::Value;
+
+fn id(value: &Value) -> VolumeId {
+    VolumeId(value.as_u64().unwrap() as u32)
+}
+
+/// Makes a snapshot of volume v, and says its id and time. In the second of the last one there is none.
+fn snapshot(cell: &TwoServers) -> (VolumeId, String) {
+    loop {
+        let output = cell.vos("snapshot create v --json").output().unwrap();
+        if output.status.success() {
+            let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+            return (id(&made["snapshot_id"]), made["time"].as_str().unwrap().to_owned());
+        }
+        let said = words(&output);
+        assert!(said.contains("has a snapshot of this second already: try again"), "{said}");
+    }
+}
+
+/// The ids of a volume's snapshots, and the servers that have them.
+fn listed(cell: &TwoServers, volume: VolumeId) -> Vec<(VolumeId, String)> {
+    let listed = cell.json(&format!("snapshot list {volume}"));
+    let one = |snapshot: &Value| (id(&snapshot["id"]), snapshot["server"].as_str().unwrap().to_owned());
+    listed["snapshots"].as_array().unwrap().iter().map(one).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_files_are_read_from_a_snapshot_by_its_id_until_it_is_removed() {
+    let mut cell = TwoServers::new("snapshots");
+    let volume = cell.create("ONE", "v");
+    let written = fill(&cell.files(0), volume, &[0, 5000, 3_000_000]).await;
+    assert_eq!(cell.does("snapshot list v"), format!("Snapshots of volume {volume}: 0\n"));
+    let (first, time) = snapshot(&cell);
+    let files = cell.files(0);
+    for (fid, _) in &written {
+        files.store(*fid, 0, vec![9; 20_000], 20_000).await.unwrap();
+    }
+    let (second, later) = snapshot(&cell);
+    assert!(time < later && first < second);
+    has(&files, first, &written, "after a change").await;
+    let changed: Vec<_> = written.iter().map(|(fid, _)| (*fid, vec![9; 20_000])).collect();
+    has(&files, second, &changed, "the second").await;
+    let of_first = AfsFid { volume: first, ..written[1].0 };
+    assert!(files.store(of_first, 0, vec![1], 1).await.is_err(), "nobody writes into it");
+    assert!(files.create_file(AfsFid::root_of(first), "new").await.is_err(), "nobody writes into it");
+
+    let shown = cell.json("snapshot list v");
+    let size = |n: usize| shown["snapshots"][n]["used_kib"].as_u64().unwrap();
+    let place = format!("manual    {} /vicepa\n", cell.address(0));
+    assert_eq!(
+        cell.does("snapshot list v -noresolve"),
+        format!(
+            "Snapshots of volume {volume}: 2\n{time} {first:>10} {:>10} K {place}{later} {second:>10} {:>10} K {place}",
+            size(0),
+            size(1)
+        )
+    );
+    let all = cell.does("listvol ONE a -snapshots");
+    let line = format!("{:<32} {first:>10} {:>10} K {time} manual of {volume}\n", "v", size(0));
+    assert!(all.contains("partition /vicepa: 2 \n") && all.contains(&line), "{all}");
+    cell.agree("no list of volumes has them");
+    let said = cell.does("examine v -noresolve");
+    let told = format!("    number of snapshots -> 2 on server {} partition /vicepa\n", cell.address(0));
+    assert!(said.ends_with(&told), "{said}");
+    assert!(
+        cell.fails("snapshot remove v 2001-01-01T000000Z").contains("has no snapshot 2001-01-01T000000Z")
+    );
+    assert!(cell.fails("snapshot remove v yesterday").contains("'yesterday' is no time of a snapshot"));
+    assert!(cell.fails("snapshot remove v").contains("say which snapshots"));
+    assert!(cell.fails("snapshot take v").contains("not by 'take'"));
+    assert!(!cell.fails(&format!("remove ONE a {first}")).is_empty());
+    assert!(!cell.fails(&format!("zap ONE a {first} -force")).is_empty());
+
+    cell.restart(0);
+    let files = cell.files(0);
+    has(&files, first, &written, "after kill -9").await;
+    let said = cell.does(&format!("snapshot remove v {time}"));
+    assert_eq!(said, format!("Removed snapshot {time} of volume {volume}\n"));
+    assert_eq!(listed(&cell, volume), [(second, cell.address(0).to_string())]);
+    assert!(files.fetch(of_first, 0, 10).await.is_err(), "it is gone");
+    has(&files, second, &changed, "the other one stays").await;
+    cell.check("at the end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_stay_where_a_volume_was_and_nothing_is_lost_without_a_word() {
+    let mut cell = TwoServers::new("snapshots-move");
+    let volume = cell.create("ONE", "v");
+    let mut written = fill(&cell.files(0), volume, &[0, 5000, 3_000_000]).await;
+    cell.does("addsite ONE a v");
+    cell.does("release v");
+    let before = written.clone();
+    let (first, _) = snapshot(&cell);
+    let output = cell.vos("move v ONE a TWO a -noresolve").output().unwrap();
+    let one = cell.address(0).to_string();
+    let warning = format!("WARNING: snapshots of volume {volume} stay on server {one} partition /vicepa (1)");
+    assert!(output.status.success() && words(&output).contains(&warning), "{}", words(&output));
+    let said = cell.does("examine v -noresolve");
+    let told = format!(
+        "    number of snapshots -> 1 on server {one} partition /vicepa, where the volume is no more\n"
+    );
+    assert!(said.ends_with(&told), "{said}");
+    assert_eq!(listed(&cell, volume), [(first, one.clone())]);
+    has(&cell.files(0), first, &before, "after a move").await;
+
+    // The replica beside them gets the next release: it is older than the snapshot, and so made anew.
+    let files = cell.files(1);
+    let new = files.create_file(AfsFid::root_of(volume), "new").await.unwrap().fid;
+    files.store(new, 0, vec![7; 9000], 9000).await.unwrap();
+    written.push((new, vec![7; 9000]));
+    cell.does("release v");
+    let replica = id(&cell.json("listvldb -name v")[0]["ro_id"]);
+    has(&cell.files(0), replica, &written, "released beside snapshots").await;
+    cell.does("release v");
+    has(&cell.files(0), first, &before, "after releases").await;
+
+    // A snapshot at the new place, and back to the old one.
+    let (second, _) = snapshot(&cell);
+    let two = cell.address(1).to_string();
+    assert_eq!(listed(&cell, volume), [(first, one.clone()), (second, two.clone())]);
+    cell.does("move v TWO a ONE a");
+    cell.does("backup v");
+    cell.agree("after moves");
+    has(&cell.files(1), second, &written, "after the second move").await;
+
+    // Removed, it leaves them too; who wants that has them removed.
+    cell.does("remove ONE a v.readonly");
+    let output = cell.vos("remove -id v -noresolve").output().unwrap();
+    assert!(output.status.success() && words(&output).contains(&warning), "{}", words(&output));
+    assert_eq!(listed(&cell, volume), [(first, one), (second, two)]);
+    has(&cell.files(0), first, &before, "after the volume was removed").await;
+    let said = cell.json(&format!("remove ONE a {volume} -snapshots"));
+    assert_eq!(said["removed_snapshots"], 1);
+    assert_eq!(listed(&cell, volume).len(), 1);
+    let said = cell.does(&format!("remove TWO a {volume} -snapshots"));
+    assert!(said.ends_with(&format!("Deleted snapshots of volume {volume}: 1\n")), "{said}");
+    assert_eq!(listed(&cell, volume), []);
+    assert!(!cell.fails(&format!("remove TWO a {volume} -snapshots")).is_empty(), "there is nothing left");
+    cell.check("at the end");
+}

@@ -1,0 +1,93 @@
+//! Snapshots of a volume. Servers of ours know them (Volume service notes 5.7).
+
+use std::net::Ipv4Addr;
+use std::pin::pin;
+use std::time::Duration;
+
+use afs_wire::afsvol::{self, SnapshotInfo};
+use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
+use futures_util::future::{Either, join_all, select};
+use rxgen::Abort;
+
+use super::{Transaction, VolumeServers};
+use crate::error::Error;
+use crate::vldb::LocationDb;
+
+/// The time for which servers are waited for that may have a snapshot which nobody asked for.
+const WAIT: Duration = Duration::from_secs(2);
+
+impl VolumeServers {
+    /// Makes a snapshot of a transaction's volume, which is a read-write one, and says the time that it shows.
+    ///
+    /// # Errors
+    ///
+    /// The server's; that it knows no snapshots.
+    pub async fn make_snapshot(&self, transaction: Transaction, new_vol: VolumeId) -> Result<AfsTime, Error> {
+        let Transaction { server, id: trans } = transaction;
+        match self.call(server, afsvol::SnapshotCreate { trans, new_vol }).await {
+            Err(error) if error.code() == Abort::OPCODE => Err(knows_none(server)),
+            made => made.map(|reply| reply.made),
+        }
+    }
+
+    /// The snapshots of a volume that a server has, or those of all volumes (0), by volume and time. A server that knows none has none.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn snapshots(&self, server: Ipv4Addr, volume: VolumeId) -> Result<Vec<SnapshotInfo>, Error> {
+        match self.call(server, afsvol::SnapshotList { volume }).await {
+            Err(error) if error.code() == Abort::OPCODE => Ok(Vec::new()),
+            listed => listed.map(|reply| reply.snapshots.into_vec()),
+        }
+    }
+
+    /// Removes a snapshot. One that another transaction has is tried again, for 3 s.
+    ///
+    /// # Errors
+    ///
+    /// The server's; that it knows no snapshots.
+    pub async fn remove_snapshot(
+        &self,
+        server: Ipv4Addr,
+        partition: PartitionId,
+        volid: VolumeId,
+    ) -> Result<(), Error> {
+        match self.call_patiently(server, afsvol::SnapshotRemove { partition, volid }).await {
+            Err(error) if error.code() == Abort::OPCODE => Err(knows_none(server)),
+            removed => removed.map(drop),
+        }
+    }
+
+    /// The snapshots of a volume at the cell's other servers, where it was before it moved. All are asked at once, and those that do not
+    /// answer within two seconds are left out.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn snapshots_elsewhere(
+        &self,
+        vldb: &LocationDb,
+        at: Ipv4Addr,
+        volume: VolumeId,
+    ) -> Result<Vec<(Ipv4Addr, SnapshotInfo)>, Error> {
+        let servers = vldb.file_servers().await?;
+        let others = servers.into_iter().filter(|addresses| !addresses.contains(&at));
+        let asked = others.filter_map(|addresses| addresses.first().copied()).map(async |server| {
+            let timer = self.runtime().sleep_until(self.runtime().now() + WAIT);
+            let asked = pin!(self.snapshots(server, volume));
+            match select(asked, timer).await {
+                Either::Left((Ok(found), _)) => found.into_iter().map(|info| (server, info)).collect(),
+                Either::Left((Err(_), _)) | Either::Right(_) => Vec::new(),
+            }
+        });
+        let found: Vec<Vec<(Ipv4Addr, SnapshotInfo)>> = join_all(asked).await;
+        Ok(found.concat())
+    }
+}
+
+fn knows_none(server: Ipv4Addr) -> Error {
+    let what =
+        format!("the volume server on {server} knows no snapshots: it is OpenAFS's, or an older one of ours");
+    Error::Local { what, code: Abort::OPCODE }
+}

@@ -1,0 +1,134 @@
+//! Snapshots of a volume. These procedures are ours (Volume service notes 5.7): others list no snapshots, and can neither remove one nor change
+//! its header, so that it is as it was until somebody who knows what it is removes it.
+
+use afs_volume::{Partition, Volume, VolumeKind};
+use afs_wire::afsvol::{
+    AttachFlags, SnapshotCreate, SnapshotInfo, SnapshotList, SnapshotRemove, Snapshots, VolName, reply,
+};
+use afs_wire::ids::{PartitionId, VolumeId};
+use rxgen::xdr::XdrArray;
+use rxgen::{Abort, Serve, ServerCall};
+
+use super::{VolumeService, log, order};
+use crate::codes;
+use rx::blocking::on_a_thread;
+
+impl Serve<SnapshotCreate> for VolumeService {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, SnapshotCreate>,
+        args: SnapshotCreate,
+    ) -> Result<reply::SnapshotCreate, Abort> {
+        let SnapshotCreate { trans, new_vol } = args;
+        let about = self.in_transaction(trans, format!("as {new_vol}"));
+        self.audited(call, about, async move {
+            if new_vol == VolumeId(0) {
+                return Err(codes::EINVAL);
+            }
+            let this = self.clone();
+            let stamp = self.stamp();
+            self.within(trans, "SnapshotCreate", move |in_use, partition, volume| {
+                let at = in_use.transaction.partition;
+                if this.shared.partitions.iter().any(|(id, on)| id != at && on.volume(new_vol).is_ok()) {
+                    return Err(codes::VVOLEXISTS);
+                }
+                let made = partition.make_snapshot(volume.id(), new_vol, false, stamp);
+                made.map_err(|error| log(&error, volume.id()))?;
+                Ok(reply::SnapshotCreate { made: stamp.now })
+            })
+            .await
+        })
+        .await
+    }
+}
+
+impl Serve<SnapshotList> for VolumeService {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, SnapshotList>,
+        args: SnapshotList,
+    ) -> Result<reply::SnapshotList, Abort> {
+        self.may_query(call.security())?;
+        let wanted = args.volume;
+        let partitions = self.shared.partitions.clone();
+        let found = on_a_thread(move || {
+            let of = |(id, on): (PartitionId, &Partition)| {
+                let volumes = on.volumes().into_iter();
+                volumes.filter_map(|volume| info(id, &volume)).collect::<Vec<_>>()
+            };
+            let mut found: Vec<_> = partitions.iter().flat_map(of).collect();
+            found.retain(|snapshot| [snapshot.parent, VolumeId(0)].contains(&wanted));
+            found.sort_by_key(|snapshot| (snapshot.parent, snapshot.made, snapshot.volid));
+            found
+        })
+        .await;
+        let snapshots: Snapshots = XdrArray::new(found).map_err(|_| codes::EIO)?;
+        Ok(reply::SnapshotList { snapshots })
+    }
+}
+
+/// What a list says of a volume that is a snapshot.
+fn info(partition: PartitionId, volume: &Volume) -> Option<SnapshotInfo> {
+    if !volume.is_snapshot() {
+        return None;
+    }
+    let header = volume.header();
+    let is_scheduled = header.info.kind == VolumeKind::Snapshot { is_scheduled: true };
+    Some(SnapshotInfo {
+        volid: header.id,
+        partition,
+        parent: header.info.parent,
+        name: VolName::try_from(&*header.info.name).ok()?,
+        made: header.info.creation_date,
+        is_scheduled: i32::from(is_scheduled),
+        used_kib: header.used_kib,
+    })
+}
+
+impl Serve<SnapshotRemove> for VolumeService {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, SnapshotRemove>,
+        args: SnapshotRemove,
+    ) -> Result<reply::SnapshotRemove, Abort> {
+        let SnapshotRemove { partition, volid } = args;
+        let about = self.on(partition, volid, "");
+        self.audited(call, about, async move {
+            let Some(on) = self.partition(partition) else { return Err(codes::ILLEGAL_PARTITION) };
+            let in_use = self.begin(volid, partition, AttachFlags::OFFLINE, "SnapshotRemove")?;
+            on_a_thread(move || {
+                let removed = in_use.volume().and_then(|(_, volume)| match volume.is_snapshot() {
+                    true => on.delete_volume(volid).map_err(|error| log(&error, volid)),
+                    false => Err(codes::EINVAL),
+                });
+                in_use.end();
+                removed
+            })
+            .await?;
+            self.tell(volid).await;
+            Ok(reply::SnapshotRemove {})
+        })
+        .await
+    }
+}
+
+/// Checks that a volume is no snapshot, where an order would change or remove it that does not know what a snapshot is.
+pub(super) fn no_snapshot(volume: &Volume) -> Result<(), Abort> {
+    if volume.is_snapshot() { Err(codes::BAD_OP) } else { Ok(()) }
+}
+
+/// Says in the log which snapshots are left of a volume that was removed.
+pub(super) fn tell_what_stays(at: PartitionId, partition: &Partition, removed: &Volume) {
+    let (id, name) = (removed.id(), removed.name());
+    let left = match removed.is_writable() {
+        true => partition.snapshots_of(id).len(),
+        false => 0,
+    };
+    if left > 0 {
+        tracing::warn!(
+            target: order::ORDERS,
+            "Volser: snapshots of the removed volume {id} ({name}) stay on {at}, {left} in all: \
+             'vos snapshot list {id}' shows them, and 'vos remove -snapshots' removes them"
+        );
+    }
+}

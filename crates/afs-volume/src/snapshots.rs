@@ -1,0 +1,58 @@
+//! Snapshots of a volume: clones that are kept beside each other, as many as people want, each with an id of its own that is never used for
+//! another. A snapshot has its volume's name, and people know it by its creation date. When it is to be made and removed is for others to say.
+
+use crate::{NewClone, Partition, Stamp, Volume, VolumeError, VolumeKind};
+use afs_wire::ids::VolumeId;
+use std::sync::Arc;
+
+/// Most snapshots of a volume on a partition. Each is a volume, which costs a kilobyte of memory, and a sweep compares each vnode with all.
+pub const SNAPSHOTS_MAX: usize = if cfg!(test) { 400 } else { 4096 };
+
+impl Partition {
+    /// Makes a snapshot of a read-write volume as it is now, in a time that does not depend on the volume's size. It is in service at once.
+    ///
+    /// # Errors
+    ///
+    /// The volume is not here, or no read-write volume ([`VolumeError::ReadOnly`]), or half-made ([`VolumeError::Busy`]); the id is taken,
+    /// or there is a snapshot of this second ([`VolumeError::VolumeExists`]); there are [`SNAPSHOTS_MAX`]; the disk failed.
+    ///
+    /// # Panics
+    ///
+    /// The id is 0.
+    pub fn make_snapshot(
+        &self,
+        of: VolumeId,
+        id: VolumeId,
+        is_scheduled: bool,
+        stamp: Stamp,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _one_at_a_time = self.changing();
+        let volume = self.volume(of)?;
+        let info = volume.header().info;
+        if info.kind != VolumeKind::ReadWrite || !volume.is_writable() {
+            return Err(VolumeError::ReadOnly(of));
+        }
+        if info.destroy_me {
+            return Err(VolumeError::Busy(of));
+        }
+        self.check_new(id, &info.name)?;
+        let there = self.snapshots_of(of);
+        if let Some(same) = there.iter().find(|other| other.header().info.creation_date == stamp.now) {
+            return Err(VolumeError::VolumeExists(same.id()));
+        }
+        if there.len() >= SNAPSHOTS_MAX {
+            return Err(VolumeError::TooMany);
+        }
+        let kind = VolumeKind::Snapshot { is_scheduled };
+        self.make_clone(of, &NewClone { id, name: info.name, kind }, None, stamp)
+    }
+
+    /// The snapshots of a volume that are on this partition, the oldest first. The volume itself may be elsewhere, or removed.
+    #[must_use]
+    pub fn snapshots_of(&self, volume: VolumeId) -> Vec<Arc<Volume>> {
+        let mut found = self.volumes();
+        found.retain(|other| other.is_snapshot() && other.header().info.parent == volume);
+        found.sort_by_key(|snapshot| (snapshot.header().info.creation_date, snapshot.id()));
+        found
+    }
+}
