@@ -72,7 +72,7 @@ async fn old_files_are_read_from_a_snapshot_by_its_id_until_it_is_removed() {
     );
     assert!(cell.fails("snapshot remove v yesterday").contains("'yesterday' is no time of a snapshot"));
     assert!(cell.fails("snapshot remove v").contains("say which snapshots"));
-    assert!(cell.fails("snapshot take v").contains("not by 'take'"));
+    assert!(cell.fails("snapshot take v").contains("not 'take'"));
     assert!(!cell.fails(&format!("remove ONE a {first}")).is_empty());
     assert!(!cell.fails(&format!("zap ONE a {first} -force")).is_empty());
 
@@ -84,6 +84,43 @@ async fn old_files_are_read_from_a_snapshot_by_its_id_until_it_is_removed() {
     assert_eq!(listed(&cell, volume), [(second, cell.address(0).to_string())]);
     assert!(files.fetch(of_first, 0, 10).await.is_err(), "it is gone");
     has(&files, second, &changed, "the other one stays").await;
+    cell.check("at the end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_makes_snapshots_by_a_schedule_that_moves_along_with_the_volume() {
+    let mut cell = TwoServers::new("snapshots-schedule");
+    // The second server asks the first one for ids.
+    let volumes = [cell.create("ONE", "v"), cell.create("TWO", "w")];
+    let shown = |own, hourly, daily| {
+        let whose = if own { "its own" } else { "the server's" };
+        let volume = volumes[1];
+        format!(
+            "Schedule of volume {volume} ({whose}): hourly {hourly}, daily {daily}, weekly 0, monthly 0\n"
+        )
+    };
+    assert_eq!(cell.does("snapshot schedule w"), shown(false, 0, 0));
+    assert_eq!(cell.does("snapshot schedule w -daily 7"), shown(true, 0, 7));
+    assert_eq!(cell.does("snapshot schedule w -hourly 24"), shown(true, 24, 7));
+    cell.does("snapshot schedule v -monthly 1");
+    assert!(cell.fails("snapshot schedule w -hourly 2048").contains("at most 2048 snapshots"));
+    assert!(cell.fails("snapshot schedule w -hourly often").contains("-hourly often is no number"));
+    assert!(cell.fails("snapshot schedule w -hourly 1 -default").contains("not both"));
+    let made = |volume: VolumeId| {
+        let listed = cell.json(&format!("snapshot list {volume}"));
+        listed["snapshots"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|snapshot| snapshot["scheduled"] == true)
+            .count()
+    };
+    for volume in volumes {
+        until!(made(volume) > 0, "no snapshot of volume {volume}");
+    }
+    cell.does("move w TWO a ONE b");
+    assert_eq!(cell.does("snapshot schedule w"), shown(true, 24, 7));
+    assert_eq!(cell.does("snapshot schedule w -default"), shown(false, 0, 0));
     cell.check("at the end");
 }
 

@@ -43,6 +43,14 @@ pub(crate) mod level {
     pub(crate) const MARK: u32 = u32::from_be_bytes(*b"\0afr");
 }
 
+/// The tag of a volume's schedule of snapshots, which is ours: in the volume's header, with its length as tags have it that others skip, a mark,
+/// and four counts of two bytes (Volume service notes 5.8).
+pub(crate) mod schedule {
+    pub(crate) const TAG: u8 = b'S';
+    pub(crate) const MARK: [u8; 4] = *b"afr\0";
+    pub(crate) const LENGTH: u8 = 4 + 4 * 2;
+}
+
 /// The tag that says of the next one that a reader must know it (Volume service notes 5.3).
 pub(crate) const CRITICAL: u8 = 0x7e;
 

@@ -10,7 +10,7 @@ use crate::error::{DumpError, Fault};
 use crate::fields::{check_page, number};
 use crate::records::{DumpHeader, DumpRange, VnodeRecord, VolumeHeader};
 use crate::seen::{Seen, Sighting};
-use crate::{CRITICAL, level, magic, section};
+use crate::{CRITICAL, level, magic, schedule, section};
 use afs_wire::acl::STORED_SIZE;
 use afs_wire::directory::PAGE_SIZE;
 use afs_wire::ids::{AfsTime, LocalFid, SecurityLevel, Uniquifier, VnodeNumber, VolumeId};
@@ -90,6 +90,10 @@ enum Item {
     Value(u8),
     /// The volume's level, and whether a reader has to know it.
     Level(bool),
+    /// The length of the volume's schedule.
+    ScheduleLength,
+    /// The schedule itself.
+    Schedule,
     /// The number of words that follow: dates in the dump's header, uses in the volume's.
     Count(u8),
     /// As many words.
@@ -378,6 +382,7 @@ impl Reader {
             Section::Volume => match tag {
                 b's' | b'b' | b't' => Some(State::Item(Item::Value(tag), 1)),
                 b'n' => Some(State::Text(Text::VolumeName)),
+                schedule::TAG => Some(State::Item(Item::ScheduleLength, 1)),
                 level::TAG => Some(State::Item(Item::Level(self.is_critical), 4)),
                 b'O' => Some(State::Text(Text::OfflineMessage)),
                 b'M' => Some(State::Text(Text::Motd)),
@@ -493,7 +498,17 @@ impl Reader {
             }
             Item::Count(tag) => self.handle_count(tag, number(held) as u16)?,
             Item::Words(tag) => self.handle_words(tag, held),
-            Item::SkipLength => match held[0] {
+            Item::ScheduleLength if held[0] == schedule::LENGTH => {
+                self.state = State::Item(Item::Schedule, schedule::LENGTH.into());
+            }
+            Item::Schedule => {
+                if let Some(counts) = held.strip_prefix(&schedule::MARK) {
+                    let count = |at: usize| number(&counts[at..at + 2]) as u16;
+                    self.volume.schedule = Some([0, 2, 4, 6].map(count));
+                }
+            }
+            // Others may use the tag.
+            Item::SkipLength | Item::ScheduleLength => match held[0] {
                 length @ 0..0x80 => self.state = State::Skip(length.into()),
                 0x80 => {}
                 more @ 0x81..=0x88 => {

@@ -82,6 +82,8 @@ pub struct VolumeHeader {
     /// `l`, which is ours: the least level with which its contents may be served (Volume service notes 5.6). Written, unless it is
     /// clear, as a tag that a reader must know.
     pub level: SecurityLevel,
+    /// `S`, which is ours: its own schedule of snapshots, if it has one, as numbers of hourly, daily, weekly and monthly ones.
+    pub schedule: Option<[u16; 4]>,
 }
 
 /// The kind of a vnode.

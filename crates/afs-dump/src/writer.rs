@@ -1,8 +1,8 @@
 //! Writes a dump, byte for byte as OpenAFS's volserver does: the same tags in the same order (Volume service notes 5.2), and behind them a
-//! volume's level if it has one. The caller owns the buffer, and may send data past it.
+//! volume's schedule of snapshots and its level, if it has them. The caller owns the buffer, and may send data past it.
 
 use crate::records::{DumpHeader, VnodeAttributes, VnodeKind, VnodeRecord, VolumeHeader};
-use crate::{CRITICAL, Reader, level, magic, section};
+use crate::{CRITICAL, Reader, level, magic, schedule, section};
 use afs_wire::acl::AclError;
 use afs_wire::directory::PAGE_SIZE;
 use afs_wire::ids::{LocalFid, SecurityLevel, VnodeNumber};
@@ -185,6 +185,11 @@ impl VolumeHeader {
         self.week_use.iter().for_each(|&uses| word(out, uses));
         long(out, b'D', self.day_use_date.0);
         long(out, b'Z', self.day_use);
+        if let Some(counts) = self.schedule {
+            out.extend_from_slice(&[schedule::TAG, schedule::LENGTH]);
+            out.extend_from_slice(&schedule::MARK);
+            counts.iter().for_each(|count| out.extend_from_slice(&count.to_be_bytes()));
+        }
         if self.level != SecurityLevel::CLEAR {
             out.push(CRITICAL);
             long(out, level::TAG, level::MARK << 8 | self.level.0);

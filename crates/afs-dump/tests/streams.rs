@@ -211,6 +211,44 @@ fn a_level_is_read_as_it_was_written_and_a_reader_without_it_must_refuse() {
     assert!(!plain.contains(&0x7e));
 }
 
+/// OpenAFS's readers skip it: its tag is among those that tell their length.
+#[test]
+fn a_schedule_is_read_as_it_was_written_and_a_reader_without_it_passes_over_it() {
+    let ranges = vec![DumpRange::default()];
+    let dump = DumpHeader { volume: VolumeId(9), name: b"v".to_vec(), ranges };
+    let write = |schedule, level| {
+        let mut out = Vec::new();
+        let name = b"v".to_vec();
+        let volume = VolumeHeader { id: VolumeId(9), name, schedule, level, ..VolumeHeader::default() };
+        Writer::new(&dump, &volume, &mut out).unwrap().end(&mut out);
+        out
+    };
+    for level in [SecurityLevel::CLEAR, SecurityLevel::CRYPT] {
+        for schedule in [None, Some([24, 7, 4, 12]), Some([0, 0, 0, 0]), Some([u16::MAX, 1, 256, 0])] {
+            let stream = write(schedule, level);
+            for piece in [1, 5, usize::MAX] {
+                let events = read(&stream, piece).unwrap();
+                let Owned::Volume(volume) = &events[1] else { panic!("{events:?}") };
+                assert_eq!((volume.schedule, volume.level), (schedule, level));
+            }
+        }
+    }
+    let plain = write(None, SecurityLevel::CLEAR);
+    let stream = write(Some([24, 7, 4, 12]), SecurityLevel::CLEAR);
+    let at = plain.iter().zip(&stream).take_while(|(a, b)| a == b).count();
+    let tag = b"S\x0cafr\0\0\x18\0\x07\0\x04\0\x0c";
+    assert_eq!(&stream[at..at + tag.len()], tag);
+    assert_eq!([&stream[..at], &stream[at + tag.len()..]].concat(), plain);
+}
+
+#[test]
+fn a_tag_of_others_is_no_schedule() {
+    let place = places()[1];
+    for tag in [&b"S\x00"[..], b"S\x03abc", b"S\x0cabcdefghijkl", b"S\x81\x05abcde"] {
+        assert_eq!(with(place, tag), Ok(true), "{}", tag.escape_ascii());
+    }
+}
+
 #[test]
 fn a_tag_of_others_is_no_level() {
     let place = places()[1];

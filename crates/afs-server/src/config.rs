@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use afs_config::{BosConfig, ConfigError};
+use afs_volume::Schedule;
 use afs_wire::rights::Rights;
 use serde::Deserialize;
 
@@ -230,6 +231,12 @@ impl Config {
                 "this and transport.connections_of_host must be at least 1, because every client begins as an anonymous caller",
             );
         }
+        if !self.schedule().fits() {
+            return wrong(
+                "vol.hourly_snapshots",
+                "this and the daily, weekly and monthly ones must be at most 2048 together",
+            );
+        }
         if self.volumes.log_mib == 0 {
             return wrong("volumes.log_mib", "at least 1 MiB is needed");
         }
@@ -294,6 +301,12 @@ impl Config {
         Ok(())
     }
 
+    /// The schedule by which snapshots are made of volumes that have none of their own.
+    pub(crate) fn schedule(&self) -> Schedule {
+        let vol = &self.vol;
+        Schedule::of([vol.hourly_snapshots, vol.daily_snapshots, vol.weekly_snapshots, vol.monthly_snapshots])
+    }
+
     /// The right to see and change users and groups, unless it is set for one: the bits for each.
     pub(crate) fn default_access(&self) -> (u8, u8) {
         let bits = |text: &str| parm::access_bits(text).expect("check() has seen it");
@@ -349,6 +362,9 @@ mod tests {
         assert!(config.audit.files && config.audit.enabled);
         assert_eq!(config.metrics.bind.unwrap().port(), 9160);
         assert_eq!(config.file, FileService::default());
+        assert_eq!(config.schedule(), Schedule::default());
+        let scheduled = parse("[vol]\nhourly_snapshots = 24\nmonthly_snapshots = 12\n").unwrap();
+        assert_eq!(scheduled.schedule().counts(), [24, 0, 0, 12]);
         assert_eq!(config.config_dir(), Path::new("/var/lib/afar/etc/server"));
     }
 
@@ -392,6 +408,10 @@ mod tests {
         check(
             "[databases]\netcd_user = \"u\"\netcd_password_file = \"/p\"\n",
             &["databases.etcd_user", "in a file"],
+        );
+        check(
+            "[vol]\nhourly_snapshots = 2000\ndaily_snapshots = 49\n",
+            &["vol.hourly_snapshots", "at most 2048 together"],
         );
         check("[file\n", &["line 1"]);
         let error = Config::load(Path::new("/nowhere/afar.toml")).unwrap_err().to_string();

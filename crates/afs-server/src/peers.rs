@@ -5,12 +5,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use afs_admin::vldb::LocationDb;
 use afs_admin::{Login, Offers};
 use afs_celldb::Database;
-use afs_celldb::vldb::{ServerQuery, Vldb};
-use afs_volserver::{Connecting, Peers};
+use afs_celldb::vldb::{ServerQuery, VlError, Vldb};
+use afs_volserver::{Connecting, NewIds, Peers};
 use afs_wire::afsvol::AfsVol;
-use afs_wire::ids::SecurityLevel;
+use afs_wire::ids::{SecurityLevel, VolumeId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::{Endpoint, Runtime, WeakEndpoint};
@@ -66,6 +67,25 @@ impl Peers for VolumePeers {
             let login = cell_login(&self.classes, &self.runtime, level)?;
             let login = self.login_for(&endpoint, login, to).await?;
             Ok(endpoint.connect(to, ServiceId(AfsVol::SERVICE_ID), login.security()))
+        })
+    }
+
+    fn new_volume_ids(&self, count: u32) -> NewIds<'_> {
+        Box::pin(async move {
+            let endpoint = self.endpoint.upgrade().ok_or("this server ends")?;
+            match &self.locations {
+                Locations::Local(database) => {
+                    let now = UnixTime::of(self.runtime.wall_clock()).0;
+                    let taken: Result<u32, VlError> =
+                        database.change(now, move |vldb, rows| vldb.take_ids(count, rows)).await;
+                    taken.map(VolumeId).map_err(|error| error.to_string())
+                }
+                Locations::Remote(servers) => {
+                    let login = cell_login(&self.classes, &self.runtime, Level::Crypt)?;
+                    let taken = LocationDb::new(&endpoint, servers, &login).new_volume_ids(count).await;
+                    taken.map_err(|error| error.to_string())
+                }
+            }
         })
     }
 }

@@ -5,7 +5,9 @@ use crate::service::type_of;
 use afs_dump::{
     Arrival, DumpHeader, DumpRange, VnodeAttributes, VnodeDigest, VnodeKind, VnodeRecord, WriteError, Writer,
 };
-use afs_volume::{Frozen, Kind, Reader, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeKind};
+use afs_volume::{
+    Frozen, Kind, Reader, Schedule, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeKind,
+};
 use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, DataVersion, LocalFid, SecurityLevel, VnodeNumber, VolumeId};
 use std::collections::{HashMap, VecDeque};
@@ -370,6 +372,7 @@ fn headers(header: &VolumeHeader, wanted: Wanted) -> (DumpHeader, afs_dump::Volu
         day_use_date: info.day_use_date,
         day_use: info.day_use,
         level: if wanted.omits_level { SecurityLevel::CLEAR } else { info.level },
+        schedule: info.schedule.map(Schedule::counts),
     };
     (dump, volume)
 }

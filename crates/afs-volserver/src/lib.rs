@@ -13,7 +13,7 @@
 //! - What is in a dump, and in which order: [`dump`]. What a restore makes of its header: [`restore`].
 //! - What is kept of a volume whose move, release or restore was interrupted: `src/service/halves.rs`.
 //! - The level of a volume: `src/service/level.rs`. `Volume::check_level` decides who is served, here and in the file service.
-//! - Snapshots of a volume: `src/service/snapshots.rs`.
+//! - Snapshots of a volume: `src/service/snapshots.rs`. When they are made and removed by a schedule: [`schedule`], `src/service/schedule.rs`.
 //! - What VolserLog says of changes: `src/service/order.rs`.
 #![forbid(unsafe_code)]
 
@@ -21,11 +21,12 @@ mod codes;
 mod dump;
 pub mod partitions;
 mod restore;
+mod schedule;
 mod service;
 pub mod transactions;
 
 pub use dump::{Lost, write as write_dump};
 pub use partitions::Partitions;
 pub use service::{
-    Authority, Config, Connecting, OF_VOLUMES, ORDERS, Peers, Unchecked, VolumeService, Watcher,
+    Authority, Config, Connecting, NewIds, OF_VOLUMES, ORDERS, Peers, Unchecked, VolumeService, Watcher,
 };

@@ -2,7 +2,7 @@
 //! dump says when all of it has come, and otherwise what it was.
 
 use afs_dump::{DumpError, Event, Reader, VnodeAttributes, VnodeKind, VnodeRecord, VolumeHeader};
-use afs_volume::{Kind, Restore, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
+use afs_volume::{Kind, Restore, Schedule, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
 use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
 use std::fmt;
 
@@ -119,11 +119,17 @@ fn info(before: VolumeInfo, header: &VolumeHeader, identity: Identity) -> Volume
         VolumeKind::ReadWrite => header.level.max(before.level),
         VolumeKind::ReadOnly | VolumeKind::Backup | VolumeKind::Snapshot { .. } => header.level,
     };
+    // The same of a schedule, which is only a read-write volume's.
+    let schedule = match kind {
+        VolumeKind::ReadWrite => before.schedule.or(header.schedule.map(Schedule::of)),
+        VolumeKind::ReadOnly | VolumeKind::Backup | VolumeKind::Snapshot { .. } => None,
+    };
     VolumeInfo {
         name,
         kind,
         clone,
         level,
+        schedule,
         owner: header.owner,
         account: header.account,
         max_quota_kib: header.max_quota_kib,

@@ -1,5 +1,5 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `snapshots` keeps those of a volume, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
+//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `snapshots` keeps those of a volume and `schedule` makes them from time to time, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
 
 mod change;
 mod convert;
@@ -9,6 +9,7 @@ mod halves;
 mod level;
 mod order;
 mod restore;
+mod schedule;
 mod show;
 mod size;
 mod snapshots;
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use afs_volume::fsck::{self, Report};
-use afs_volume::{Partition, Volume, VolumeError, VolumeKind, VolumeState};
+use afs_volume::{Partition, Schedule, Volume, VolumeError, VolumeKind, VolumeState};
 use afs_wire::afsvol::{AfsVol, AttachFlags, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, SecurityLevel, TransId, VolumeId, VolumeType};
 use futures_util::future::{Either, select};
@@ -74,6 +75,8 @@ pub struct Config {
     /// The time for which what came of a volume is kept after its restore, move or release broke off, to be gone on with.
     /// Default: a day.
     pub half_limit: Duration,
+    /// The schedule by which snapshots are made of volumes that have none of their own. Default: none are made.
+    pub schedule: Schedule,
     /// The time of day.
     pub clock: Arc<dyn Fn() -> AfsTime + Send + Sync>,
 }
@@ -82,14 +85,15 @@ impl Config {
     /// The defaults, with this clock.
     pub fn new(clock: impl Fn() -> AfsTime + Send + Sync + 'static) -> Self {
         let (idle_limit, half_limit) = (Duration::from_secs(600), Duration::from_secs(24 * 3600));
-        Self { is_restricted: false, idle_limit, half_limit, clock: Arc::new(clock) }
+        let schedule = Schedule::default();
+        Self { is_restricted: false, idle_limit, half_limit, schedule, clock: Arc::new(clock) }
     }
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_restricted, idle_limit, half_limit, clock } = self;
-        write!(f, "Config({is_restricted}, {idle_limit:?}, {half_limit:?}, {})", clock().0)
+        let Self { is_restricted, idle_limit, half_limit, schedule, clock } = self;
+        write!(f, "Config({is_restricted}, {idle_limit:?}, {half_limit:?}, {schedule:?}, {})", clock().0)
     }
 }
 
@@ -106,12 +110,21 @@ pub trait Watcher: Send + Sync + 'static {
     fn volume_changed(&self, volume: VolumeId) -> BoxFuture;
 }
 
-/// The other volume servers, as volumes are sent to them.
+/// The other servers of the cell: the volume servers, as volumes are sent to them, and the location database.
 pub trait Peers: Send + Sync + 'static {
     /// The volume service at an address, called as by the cell itself on behalf of a caller whose own connection is encrypted or not, and
     /// at this level at least. Nothing is sent to it yet. An error says why it cannot be called: there is no key.
     fn connect(&self, to: SocketAddr, is_encrypted: bool, least: SecurityLevel) -> Connecting<'_>;
+
+    /// So many new volume ids of the cell's location database, of which this is the first. An error says why there are none now.
+    fn new_volume_ids(&self, count: u32) -> NewIds<'_> {
+        let why = format!("there is no location database that could give {count} volume ids");
+        Box::pin(std::future::ready(Err(why)))
+    }
 }
+
+/// Volume ids that are asked for.
+pub type NewIds<'a> = Pin<Box<dyn Future<Output = Result<VolumeId, String>> + Send + 'a>>;
 
 /// A connection that is made.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Connection, String>> + Send + 'a>>;
@@ -170,6 +183,8 @@ impl VolumeService {
             config,
         });
         let task = end_idle(Arc::downgrade(&shared), Arc::clone(&runtime));
+        runtime.spawn(Box::pin(task));
+        let task = schedule::keep(Arc::downgrade(&shared), Arc::clone(&runtime));
         runtime.spawn(Box::pin(task));
         Self { shared }
     }

@@ -5,6 +5,7 @@ mod forward;
 mod halves;
 mod level;
 mod restore;
+mod schedule;
 mod service;
 mod snapshots;
 mod support;

@@ -1,6 +1,6 @@
 //! A volume's own facts: its header, as the volume service shows and sets it, its counters, its state.
 
-use crate::{Partition, Volume, VolumeError};
+use crate::{Partition, SNAPSHOTS_MAX, Volume, VolumeError};
 use afs_wire::ids::{AfsTime, SecurityLevel, ViceId, VolumeId};
 use std::sync::Arc;
 
@@ -21,6 +21,40 @@ pub enum VolumeKind {
         /// True if a schedule has made it, and may remove it.
         is_scheduled: bool,
     },
+}
+
+/// How many snapshots of a volume are kept that are made by a schedule: the first one of each of so many hours, days, weeks and months, the
+/// last that have one. With none of these, none is made or removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// The number of hours.
+    pub hourly: u16,
+    /// The number of days, which are UTC's.
+    pub daily: u16,
+    /// The number of weeks, which begin on Mondays.
+    pub weekly: u16,
+    /// The number of months.
+    pub monthly: u16,
+}
+
+impl Schedule {
+    /// The numbers, from hours to months.
+    #[must_use]
+    pub const fn counts(self) -> [u16; 4] {
+        [self.hourly, self.daily, self.weekly, self.monthly]
+    }
+
+    /// True if it keeps no more than a volume may have, and leaves half of these to people.
+    #[must_use]
+    pub fn fits(self) -> bool {
+        self.counts().into_iter().map(usize::from).sum::<usize>() <= SNAPSHOTS_MAX / 2
+    }
+
+    /// See [`Schedule::counts`].
+    #[must_use]
+    pub const fn of([hourly, daily, weekly, monthly]: [u16; 4]) -> Self {
+        Self { hourly, daily, weekly, monthly }
+    }
 }
 
 /// The properties of a volume that may be set, and stay until they are set again.
@@ -78,6 +112,8 @@ pub struct VolumeInfo {
     /// The least level with which its contents are served ([`crate::Volume::check_level`]): one that has a word. Set by
     /// [`crate::Partition::set_level`], as the clones of the volume go along.
     pub level: SecurityLevel,
+    /// Its own schedule of snapshots; without one it goes by its server's.
+    pub schedule: Option<Schedule>,
 }
 
 /// A volume's header at one moment.

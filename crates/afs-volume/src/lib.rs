@@ -57,7 +57,9 @@ pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;
 pub use frozen::Frozen;
 pub use half::{Arrived, Half};
-pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};
+pub use header::{
+    NAME_MAX, NewClone, NewVolume, Schedule, VolumeHeader, VolumeInfo, VolumeKind, VolumeState,
+};
 pub use partition::{DEFAULT_QUOTA_KIB, Partition, Space};
 pub use restore::Restore;
 pub use snapshots::SNAPSHOTS_MAX;

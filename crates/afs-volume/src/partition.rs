@@ -548,6 +548,7 @@ pub(crate) fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeIn
         motd: String::new(),
         update_counter: 0,
         level: SecurityLevel::CLEAR,
+        schedule: None,
     }
 }
 
@@ -572,6 +573,7 @@ fn clone_info(original: &VolumeInfo, new: &NewClone, old: Option<VolumeInfo>, st
         week_use: old.week_use,
         in_service: old.in_service,
         destroy_me: old.destroy_me,
+        schedule: None,
         ..original.clone()
     }
 }

@@ -1,7 +1,7 @@
 //! The content of rows: vnodes, chunks, volumes, volume groups, the partition (Volume format 5). Reading is total.
 
 use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
-use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
+use crate::{Kind, Schedule, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::Schema;
 use afs_store::codec::{Fields, Value};
 use afs_wire::acl::{Acl, ENTRIES_MAX};
@@ -218,10 +218,12 @@ pub(crate) fn file_folder(file: FileId) -> String {
     format!("data/{:08x}", file.0 >> 10)
 }
 
-/// What may stand behind the fields of a volume's row, in this order: a byte that the volume is being restored, and one for its level.
+/// What may stand behind the fields of a volume's row, in this order: a byte that the volume is being restored, one for its level,
+/// and one for its own schedule with the counts of that.
 const IS_RESTORING: u8 = 1;
 const IS_AUTH: u8 = 2;
 const IS_CRYPT: u8 = 3;
+const HAS_SCHEDULE: u8 = 4;
 
 /// A volume's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -273,11 +275,15 @@ impl VolumeRecord {
         if self.is_restoring {
             value = value.u8(IS_RESTORING);
         }
-        match i.level {
-            SecurityLevel::AUTH => value.u8(IS_AUTH).0,
-            SecurityLevel::CRYPT => value.u8(IS_CRYPT).0,
-            _ => value.0,
+        value = match i.level {
+            SecurityLevel::AUTH => value.u8(IS_AUTH),
+            SecurityLevel::CRYPT => value.u8(IS_CRYPT),
+            _ => value,
+        };
+        if let Some(schedule) = i.schedule {
+            value = schedule.counts().into_iter().fold(value.u8(HAS_SCHEDULE), Value::u16);
         }
+        value.0
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
@@ -324,16 +330,24 @@ impl VolumeRecord {
             motd: f.string()?,
             update_counter: f.u32()?,
             level: SecurityLevel::CLEAR,
+            schedule: None,
         };
         let rest = f.rest();
         let (is_restoring, rest) = match rest {
             [IS_RESTORING, rest @ ..] => (true, rest),
             rest => (false, rest),
         };
-        info.level = match rest {
-            [] => SecurityLevel::CLEAR,
-            [IS_AUTH] => SecurityLevel::AUTH,
-            [IS_CRYPT] => SecurityLevel::CRYPT,
+        let (level, rest) = match rest {
+            [IS_AUTH, rest @ ..] => (SecurityLevel::AUTH, rest),
+            [IS_CRYPT, rest @ ..] => (SecurityLevel::CRYPT, rest),
+            rest => (SecurityLevel::CLEAR, rest),
+        };
+        info.level = level;
+        info.schedule = match *rest {
+            [] => None,
+            [HAS_SCHEDULE, a, b, c, d, e, f, g, h] => {
+                Some(Schedule::of([[a, b], [c, d], [e, f], [g, h]].map(u16::from_be_bytes)))
+            }
             _ => return Err(f.bad("has at its end what nobody here knows").into()),
         };
         Ok(Self { group, snapshot, is_restoring, info })

@@ -1,4 +1,5 @@
-//! `vos snapshot`: makes, lists and removes snapshots of a volume; and what other verbs say of those that stay when their volume goes.
+//! `vos snapshot`: makes, lists and removes snapshots of a volume, and sets the schedule by which its server does; and what other verbs say of
+//! those that stay when their volume goes.
 //! Servers of ours have them.
 
 use super::{Done, Stop, Vos};
@@ -9,7 +10,8 @@ use crate::printer::{complain, say};
 use afs_admin::Error;
 use afs_admin::entry::{Kind, Site};
 use afs_wire::abort::{VOLSERVOLBUSY, VVOLEXISTS};
-use afs_wire::afsvol::{AttachFlags, SnapshotInfo};
+use afs_wire::afsvol::{AttachFlags, SnapshotInfo, SnapshotSchedule};
+use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,11 +26,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         "create" => create,
         "list" => list,
         "remove" => remove,
+        "schedule" => schedule,
         other => {
-            complain!(
-                vos.printer,
-                "vos: snapshots can be made by create, list and remove, not by '{other}'\n"
-            );
+            complain!(vos.printer, "vos: say create, list, remove or schedule, not '{other}'\n");
             return Err(Stop::RETURNED);
         }
     };
@@ -39,17 +39,22 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     action(vos, given, id)
 }
 
-fn create(vos: &Vos, _: &Given, id: u32) -> Done {
+/// The site of a read-write volume.
+fn site_of(vos: &Vos, id: u32) -> Result<Site, Stop> {
     let entry = vos.entry_by_id(id, None).map_err(|code| {
         complain!(vos.printer, "Could not fetch the entry for volume number {id} from VLDB \n");
         vos.print_error(code);
         Stop::RETURNED
     })?;
     let site = entry.read_write_site().filter(|_| entry.kind_of(VolumeId(id)) == Kind::ReadWrite);
-    let Some(Site { server, partition, .. }) = site else {
+    site.ok_or_else(|| {
         complain!(vos.printer, "vos: volume {id} is no read-write volume: only these have snapshots\n");
-        return Err(Stop::RETURNED);
-    };
+        Stop::RETURNED
+    })
+}
+
+fn create(vos: &Vos, _: &Given, id: u32) -> Done {
+    let Site { server, partition, .. } = site_of(vos, id)?;
     let made = vos.caller.run(async {
         let new = vos.vldb.new_volume_ids(1).await?;
         let begun = vos.volumes.begin(server, partition, VolumeId(id), AttachFlags::READ_ONLY).await;
@@ -154,6 +159,67 @@ fn remove(vos: &Vos, given: &Given, id: u32) -> Done {
         vos.printer.say_json(&json!({ "id": id, "removed_snapshots": removed }));
     }
     done
+}
+
+/// Shows the schedule of a volume, or sets what is given of it.
+fn schedule(vos: &Vos, given: &Given, id: u32) -> Done {
+    let Site { server, partition, .. } = site_of(vos, id)?;
+    let explain = |error| failed(vos, id, &error);
+    let look = || vos.caller.run(vos.volumes.schedule(server, partition, VolumeId(id))).map_err(explain);
+    let (mut is_own, mut wanted) = look()?;
+    let counts = [
+        ("hourly", &mut wanted.hourly),
+        ("daily", &mut wanted.daily),
+        ("weekly", &mut wanted.weekly),
+        ("monthly", &mut wanted.monthly),
+    ];
+    let mut is_set = false;
+    for (name, count) in counts {
+        let Some(text) = given.word(name) else { continue };
+        is_set = true;
+        *count = text.parse().map_err(|_| {
+            complain!(vos.printer, "vos: -{name} {text} is no number of snapshots\n");
+            Stop::RETURNED
+        })?;
+    }
+    if is_set && given.has("default") {
+        complain!(vos.printer, "vos: give -default or numbers, not both\n");
+        return Err(Stop::RETURNED);
+    }
+    if is_set || given.has("default") {
+        let set = vos.caller.run(async {
+            let begun = vos.volumes.begin(server, partition, VolumeId(id), AttachFlags::READ_ONLY).await;
+            let transaction = begun?;
+            let set = vos.volumes.set_schedule(transaction, Some(wanted).filter(|_| is_set)).await;
+            let ended = vos.volumes.end_well(transaction).await;
+            set.and(ended)
+        });
+        match set {
+            Err(error) if error.code().0 == Errno::EINVAL.0 => {
+                complain!(vos.printer, "vos: a schedule keeps at most 2048 snapshots of a volume\n");
+                return Err(Stop::RETURNED);
+            }
+            set => set.map_err(explain)?,
+        }
+        (is_own, wanted) = look()?;
+    }
+    let SnapshotSchedule { hourly, daily, weekly, monthly } = wanted;
+    let whose = if is_own { "its own" } else { "the server's" };
+    say!(
+        vos.printer,
+        "Schedule of volume {id} ({whose}): hourly {hourly}, daily {daily}, weekly {weekly}, monthly {monthly}\n"
+    );
+    if vos.json {
+        vos.printer.say_json(&json!({
+            "id": id,
+            "own": is_own,
+            "hourly": hourly,
+            "daily": daily,
+            "weekly": weekly,
+            "monthly": monthly,
+        }));
+    }
+    Ok(())
 }
 
 /// Removes a snapshot. Complains if it cannot.

@@ -364,12 +364,17 @@ pub(super) static SUITE: Suite = Suite {
         ),
         verb!(
             snapshot,
-            "make, list or remove snapshots of a volume",
+            "make, list or remove snapshots of a volume, or set when they are made",
             options![
-                Opt::single("action", "create | list | remove").required(),
+                Opt::single("action", "create | list | remove | schedule").required(),
                 ID.required(),
                 Opt::list("time", "UTC time of a snapshot, such as 2026-11-28T030000Z"),
                 Opt::single("server", "machine name, of snapshots that their volume has left").ours(),
+                Opt::single("hourly", "schedule: number of hourly ones that are kept").ours(),
+                Opt::single("daily", "schedule: number of daily ones").ours(),
+                Opt::single("weekly", "schedule: number of weekly ones").ours(),
+                Opt::single("monthly", "schedule: number of monthly ones").ours(),
+                Opt::flag("default", "schedule: go by the server's again").ours(),
             ]
         ),
         verb!(status, "report on volser status", options![SERVER.required()]),

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::time::Duration;
 
-use afs_wire::afsvol::{self, SnapshotInfo};
+use afs_wire::afsvol::{self, SnapshotInfo, SnapshotSchedule};
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use futures_util::future::{Either, join_all, select};
 use rxgen::Abort;
@@ -56,6 +56,42 @@ impl VolumeServers {
         match self.call_patiently(server, afsvol::SnapshotRemove { partition, volid }).await {
             Err(error) if error.code() == Abort::OPCODE => Err(knows_none(server)),
             removed => removed.map(drop),
+        }
+    }
+
+    /// Sets by which schedule the server makes snapshots of a transaction's volume; `None` is the server's own.
+    ///
+    /// # Errors
+    ///
+    /// The server's; that it knows no snapshots.
+    pub async fn set_schedule(
+        &self,
+        transaction: Transaction,
+        schedule: Option<SnapshotSchedule>,
+    ) -> Result<(), Error> {
+        let Transaction { server, id: trans } = transaction;
+        let none = SnapshotSchedule { hourly: 0, daily: 0, weekly: 0, monthly: 0 };
+        let (is_own, schedule) = (i32::from(schedule.is_some()), schedule.unwrap_or(none));
+        match self.call(server, afsvol::SnapshotSetSchedule { trans, is_own, schedule }).await {
+            Err(error) if error.code() == Abort::OPCODE => Err(knows_none(server)),
+            set => set.map(drop),
+        }
+    }
+
+    /// The schedule of a volume, and whether it is its own.
+    ///
+    /// # Errors
+    ///
+    /// The server's; that it knows no snapshots.
+    pub async fn schedule(
+        &self,
+        server: Ipv4Addr,
+        partition: PartitionId,
+        volid: VolumeId,
+    ) -> Result<(bool, SnapshotSchedule), Error> {
+        match self.call(server, afsvol::SnapshotGetSchedule { partition, volid }).await {
+            Err(error) if error.code() == Abort::OPCODE => Err(knows_none(server)),
+            answer => answer.map(|reply| (reply.is_own != 0, reply.schedule)),
         }
     }
 

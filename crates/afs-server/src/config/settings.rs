@@ -275,6 +275,14 @@ settings! {
         idle_transaction_seconds: u32 = 600;
         /// Whether volumes that this server sends to others are encrypted on their way: "always", "never", or "inherit", which means if vos encrypts its own calls. Receiving encrypted data costs OpenAFS's servers much time.
         encryption: Encryption = Encryption::Always;
+        /// How many hourly snapshots the server keeps of each volume that has no schedule of its own: the first one of each of the last so many hours. The four numbers together are at most 2048. With all four 0 it makes and removes none.
+        hourly_snapshots: u16 = 0;
+        /// The same of days, in UTC.
+        daily_snapshots: u16 = 0;
+        /// The same of weeks, which begin on Mondays.
+        weekly_snapshots: u16 = 0;
+        /// The same of months.
+        monthly_snapshots: u16 = 0;
     }
 
     /// The databases.

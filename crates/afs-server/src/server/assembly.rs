@@ -450,6 +450,7 @@ impl<'a> Assembly<'a> {
         let mut config = afs_volserver::Config::new(|| AfsTime(seconds()));
         config.is_restricted = self.config.vol.restricted_query == Query::Admin;
         config.idle_limit = Duration::from_secs(self.config.vol.idle_transaction_seconds.into());
+        config.schedule = self.config.schedule();
         let authority = Arc::clone(&self.authority);
         let watcher = Arc::new(ClientsAreTold(file_server));
         let peers = Arc::new(VolumePeers {

@@ -45,7 +45,8 @@ fn frame(header: &VolumeHeader) -> u64 {
         + 7 * 4;
     // With a mark before it.
     let level = if info.level == SecurityLevel::CLEAR { 0 } else { TAG + LONG };
-    dump + volume + level + TAG + 4
+    let schedule = if info.schedule.is_some() { TAG + 1 + 4 + 4 * 2 } else { 0 };
+    dump + volume + schedule + level + TAG + 4
 }
 
 fn vnode(status: &VnodeStatus, from: AfsTime) -> u64 {

@@ -3,13 +3,13 @@ pub(crate) mod dumps;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afs_lab::caller::named::{Named, NamedServer};
 use afs_lab::real::folder::Folder;
-use afs_volserver::{Authority, Config, Connecting, Partitions, Peers, VolumeService, Watcher};
+use afs_volserver::{Authority, Config, Connecting, NewIds, Partitions, Peers, VolumeService, Watcher};
 use afs_volume::{Partition, VolumeState};
 use afs_wire::afsvol::{
     AfsVol, AttachFlags, CreateVolume, DestServer, EndTrans, GetLevel, ListOneVolume, MayLoseLevel, SetFlags,
@@ -58,6 +58,8 @@ impl Watcher for Changed {
 struct Anonymous {
     endpoint: WeakEndpoint,
     levels: Arc<Mutex<Vec<SecurityLevel>>>,
+    has_vldb: Arc<AtomicBool>,
+    next_id: AtomicU32,
 }
 
 fn security(level: SecurityLevel) -> Box<dyn SecurityClass> {
@@ -77,6 +79,14 @@ impl Peers for Anonymous {
         let connected = endpoint.map(|endpoint| endpoint.connect(to, ServiceId(4), security(least)));
         Box::pin(std::future::ready(connected))
     }
+
+    fn new_volume_ids(&self, count: u32) -> NewIds<'_> {
+        let ids = match self.has_vldb.load(Ordering::Relaxed) {
+            true => Ok(VolumeId(self.next_id.fetch_add(count, Ordering::Relaxed))),
+            false => Err("it does not answer".to_owned()),
+        };
+        Box::pin(std::future::ready(ids))
+    }
 }
 
 pub(crate) struct Lab {
@@ -87,6 +97,8 @@ pub(crate) struct Lab {
     pub(crate) told: Arc<Changed>,
     /// The level at which the server has called each other one.
     pub(crate) levels: Arc<Mutex<Vec<SecurityLevel>>>,
+    /// True if the location database gives the server volume ids.
+    pub(crate) has_vldb: Arc<AtomicBool>,
     client: Endpoint,
     _server: Endpoint,
     /// Dropped last: partitions write when they close.
@@ -129,12 +141,29 @@ impl Lab {
         change(&mut config);
         let runtime = Arc::clone(server.runtime());
         let levels = Arc::<Mutex<Vec<SecurityLevel>>>::default();
-        let peers = Arc::new(Anonymous { endpoint: server.downgrade(), levels: Arc::clone(&levels) });
+        let has_vldb = Arc::new(AtomicBool::new(true));
+        let peers = Arc::new(Anonymous {
+            endpoint: server.downgrade(),
+            levels: Arc::clone(&levels),
+            has_vldb: Arc::clone(&has_vldb),
+            next_id: AtomicU32::new(536_880_000),
+        });
         let service =
             VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), peers, runtime, config);
         server.add_service(service.config(vec![Arc::new(Null), Arc::new(NamedServer)]));
         let connection = client.connect(server.local_addr(), ServiceId(4), Box::new(Null));
-        Self { connection, partitions, service, everybody, told, levels, client, _server: server, folder }
+        Self {
+            connection,
+            partitions,
+            service,
+            everybody,
+            told,
+            levels,
+            has_vldb,
+            client,
+            _server: server,
+            folder,
+        }
     }
 
     /// A server of before levels, which has the same volumes and no connection yet. It lasts as long as its endpoint.

@@ -3,7 +3,7 @@
 use super::{config, finish, new_clone, open, stamp, volume};
 use crate::disk::{ScratchDisk, SimulatedDisk};
 use crate::records::VolumeRecord;
-use crate::{NewClone, NewVolume, Partition, VolumeError, VolumeKind, keys, repair};
+use crate::{NewClone, NewVolume, Partition, Schedule, VolumeError, VolumeKind, keys, repair};
 use afs_wire::ids::{SecurityLevel, VolumeId};
 use std::path::Path;
 use std::sync::Arc;
@@ -124,7 +124,15 @@ fn the_row_of_a_volume_without_a_level_is_what_it_was_and_another_one_is_longer(
         assert_eq!(row, [&fields[..], tail].concat());
         assert_eq!(VolumeRecord::decode(&row).unwrap(), record);
     }
-    for tail in [&[0][..], &[4], &[1, 1], &[2, 1], &[3, 3], &[1, 2, 0]] {
+    for schedule in [[0; 4], [24, 7, 4, 12], [u16::MAX, 0, 1, 256]] {
+        let mut record = record.clone();
+        (record.info.level, record.info.schedule) = (CRYPT, Some(Schedule::of(schedule)));
+        let row = record.encode();
+        assert_eq!(row.len(), fields.len() + 1 + 1 + 8);
+        assert_eq!(VolumeRecord::decode(&row).unwrap(), record);
+        assert!(VolumeRecord::decode(&row[..row.len() - 1]).is_err());
+    }
+    for tail in [&[0][..], &[4], &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 1], &[2, 1], &[3, 3], &[1, 2, 0]] {
         assert!(VolumeRecord::decode(&[&fields[..], tail].concat()).is_err(), "{tail:?}");
     }
 }

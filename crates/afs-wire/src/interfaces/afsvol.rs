@@ -353,6 +353,19 @@ wire_struct! {
         since: AfsTime,
     }
 
+    /// How many snapshots a schedule keeps.
+    #[derive(Copy)]
+    struct SnapshotSchedule {
+        /// The number of hours of which the first one is kept.
+        hourly: u32,
+        /// The number of days.
+        daily: u32,
+        /// The number of weeks.
+        weekly: u32,
+        /// The number of months.
+        monthly: u32,
+    }
+
     /// A snapshot of a volume.
     struct SnapshotInfo {
         /// Its id.
@@ -474,5 +487,11 @@ interface! {
         1_634_099_463 SnapshotList (volume: VolumeId) -> (snapshots: Snapshots);
         /// Removes a snapshot. Ours.
         1_634_099_464 SnapshotRemove (partition: PartitionId, volid: VolumeId);
+        /// Sets by which schedule the server makes snapshots of the transaction's read-write volume: one of its own, or, if that is 0, the
+        /// server's (Volume service notes 5.8). Ours.
+        1_634_099_465 SnapshotSetSchedule (trans: TransId, is_own: i32, schedule: SnapshotSchedule);
+        /// The schedule of a volume, and whether it is its own. Ours.
+        1_634_099_466 SnapshotGetSchedule (partition: PartitionId, volid: VolumeId)
+                       -> (is_own: i32, schedule: SnapshotSchedule);
     }
 }
