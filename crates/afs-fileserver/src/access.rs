@@ -45,6 +45,14 @@ pub struct Granted {
     pub anyone: Rights,
 }
 
+impl Granted {
+    /// What both give.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { caller: self.caller & other.caller, anyone: self.anyone & other.anyone }
+    }
+}
+
 impl Caller<'_> {
     /// True if the caller is in `system:administrators`.
     pub fn is_administrator(&self) -> bool {

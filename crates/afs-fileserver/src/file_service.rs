@@ -8,6 +8,7 @@ mod audit;
 pub(crate) mod data;
 mod locks;
 mod namespace;
+mod snapshots;
 mod statistics;
 mod status;
 mod volumes;
@@ -353,7 +354,10 @@ impl Session {
     fn look(&self, volume: &Volume, fid: AfsFid) -> Outcome<Seen> {
         let found = volume.status_and_acl(VnodeId::from(&fid));
         let (status, acl) = found.map_err(|error| self.failed(volume, error))?;
-        let granted = self.caller().granted(&acl);
+        let mut granted = self.caller().granted(&acl);
+        if volume.is_snapshot() {
+            granted = granted.and(self.granted_now(volume, &status)?);
+        }
         let subject = Subject {
             file_type: file_type(status.kind),
             owner: status.owner,
@@ -511,11 +515,6 @@ impl Session {
         self.server.clients.removed(fid);
         self.server.locks.lock().unwrap_or_else(PoisonError::into_inner).removed(fid);
     }
-}
-
-/// Returns the owner of a volume: its root directory's owner.
-fn volume_owner(volume: &Volume) -> ViceId {
-    volume.status(VnodeId::ROOT).map_or(ViceId::BAD, |status| status.owner)
 }
 
 fn file_type(kind: Kind) -> FileType {

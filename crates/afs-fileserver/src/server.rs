@@ -41,6 +41,9 @@ pub trait Volumes: Send + Sync + 'static {
     /// It is not here; or it is, and its rows are damaged ([`VolumeError::Offline`]).
     fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError>;
 
+    /// The snapshots of a volume that are here.
+    fn snapshots_of(&self, id: VolumeId) -> Vec<VolumeId>;
+
     /// The space of the partition that a volume is on.
     ///
     /// # Errors
@@ -58,6 +61,10 @@ impl Volumes for Vec<Partition> {
         let mut found = self.iter().map(|partition| partition.volume(id));
         let found = found.find(|found| !matches!(found, Err(VolumeError::NoVolume(_))));
         found.unwrap_or(Err(VolumeError::NoVolume(id)))
+    }
+
+    fn snapshots_of(&self, id: VolumeId) -> Vec<VolumeId> {
+        self.iter().flat_map(|partition| partition.snapshots_of(id)).map(|snapshot| snapshot.id()).collect()
     }
 
     fn space_of(&self, id: VolumeId) -> Result<Space, VolumeError> {

@@ -9,4 +9,5 @@ mod loopback;
 mod restart;
 mod rights;
 mod rpcs;
+mod snapshots;
 mod support;

@@ -206,6 +206,11 @@ impl Volumes for Served {
         Ok(self.0.find(id)?.1)
     }
 
+    fn snapshots_of(&self, id: VolumeId) -> Vec<VolumeId> {
+        let found = self.0.iter().flat_map(|(_, partition)| partition.snapshots_of(id));
+        found.map(|snapshot| snapshot.id()).collect()
+    }
+
     fn space_of(&self, id: VolumeId) -> Result<Space, VolumeError> {
         let (at, _) = self.0.find(id)?;
         self.0.get(at).ok_or(VolumeError::NoVolume(id))?.space()

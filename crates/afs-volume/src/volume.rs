@@ -137,7 +137,7 @@ impl Volume {
     /// True if it is a snapshot ([`Partition::make_snapshot`](crate::Partition::make_snapshot)).
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
-        matches!(lock(&self.info).kind, VolumeKind::Snapshot { .. })
+        self.snapshot.is_some() && matches!(lock(&self.info).kind, VolumeKind::Snapshot { .. })
     }
 
     /// The least level with which its contents are served.

@@ -11,7 +11,7 @@ use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, AfsOpaque, reply};
 use afs_wire::status::{AfsFetchStatus, AfsVolSync};
 
-use super::{Outcome, Session, handlers, volume_owner};
+use super::{Outcome, Session, handlers};
 use crate::access;
 use crate::failure::Failure;
 use crate::protection::ProtectionError;
@@ -27,7 +27,7 @@ impl Session {
         let fid = args.fid;
         let volume = self.volume(fid)?;
         let seen = self.look(&volume, fid)?;
-        access::status(&self.caller(), &seen.subject, || volume_owner(&volume))?;
+        access::status(&self.caller(), &seen.subject, || self.volume_owner(&volume))?;
         let (_, list) = volume.status_and_acl((&fid).into())?;
         let ids = list.positive.iter().chain(&list.negative).map(|(id, _)| *id).collect();
         let names = self.server.memberships.database().names(ids).await.map_err(|_| Failure::INVALID)?;
@@ -63,7 +63,7 @@ impl Session {
         if seen.status.kind != Kind::Directory {
             return Err(Failure::NOT_DIRECTORY);
         }
-        access::store_acl(&self.caller(), &seen.subject, || volume_owner(&volume))?;
+        access::store_acl(&self.caller(), &seen.subject, || self.volume_owner(&volume))?;
         let text = AclText::parse(text).map_err(|_| Failure::INVALID)?;
         let names: Vec<String> =
             text.positive.iter().chain(&text.negative).map(|(name, _)| name.clone()).collect();
@@ -73,7 +73,9 @@ impl Session {
         let stored = self.change(&volume, move |volume| volume.set_acl((&fid).into(), &list, stamp)).await?;
         drop(lock);
         self.server.statistics.note_store();
-        self.tell_others(fid, self.break_deadline()).await;
+        let until = self.break_deadline();
+        self.tell_others(fid, until).await;
+        self.tell_of_snapshots(&volume, until).await;
         // What the caller may do now is told, not what he might before.
         let granted = self.look(&volume, fid).map_or(seen.granted, |seen| seen.granted);
         Ok((self.fetch_status(fid, &stored, granted), Self::sync(&volume)))

@@ -21,7 +21,7 @@ use rxgen::collect::Rest;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_arguments};
 use rxgen::{Abort, Rpc, Serve, StreamsIn, StreamsOut};
 
-use super::{Outcome, Session, fid_of, volume_owner};
+use super::{Outcome, Session, fid_of};
 use crate::access::{self, SET_ID};
 use crate::callbacks::Kind;
 use crate::failure::Failure;
@@ -254,7 +254,7 @@ impl Session {
         length: u64,
     ) -> Outcome<(Reader, AfsFetchStatus)> {
         let seen = self.look(volume, fid)?;
-        access::fetch_data(&self.caller(), &seen.subject, || volume_owner(volume))?;
+        access::fetch_data(&self.caller(), &seen.subject, || self.volume_owner(volume))?;
         let reader = volume.open((&fid).into(), pos, length).map_err(|error| self.failed(volume, error))?;
         let status = self.fetch_status(fid, reader.status(), seen.granted);
         Ok((reader, status))

@@ -6,7 +6,7 @@ use afs_wire::rxafs::{self, AfsBulkStats, AfsCbs, reply};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, StoreMask};
 use rxgen::Abort;
 
-use super::{Outcome, Session, handlers, volume_owner};
+use super::{Outcome, Session, handlers};
 use crate::access;
 use crate::callbacks::Kind;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ impl Session {
         let volume = self.volume(fid)?;
         let (status, callback) = self.promised(&volume, fid, kind, || {
             let seen = self.look(&volume, fid)?;
-            access::fetch_status(&self.caller(), &seen.subject, || volume_owner(&volume))?;
+            access::fetch_status(&self.caller(), &seen.subject, || self.volume_owner(&volume))?;
             Ok(self.fetch_status(fid, &seen.status, seen.granted))
         })?;
         Ok((status, callback, Self::sync(&volume)))

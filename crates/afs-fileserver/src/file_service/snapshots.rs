@@ -1,0 +1,58 @@
+//! What callers may do in a snapshot of a volume: what the access lists of then and those of now both allow. So who loses a right in the
+//! volume loses it in its snapshots too. A directory that is gone counts as the nearest one above it that is there. Where the volume itself is
+//! not on this server, only administrators may look into its snapshots.
+
+use std::sync::Arc;
+
+use afs_volume::{Kind, VnodeId, VnodeStatus, Volume, VolumeError};
+use afs_wire::acl::Acl;
+use afs_wire::ids::ViceId;
+use rx_proto::time::Instant;
+
+use super::{Outcome, Session};
+use crate::access::Granted;
+
+/// Directories above each other that are looked at: more than a path can name.
+const DEPTH_MAX: usize = 4096;
+
+impl Session {
+    /// What the list of now gives the caller at the place of a vnode of a snapshot.
+    pub(super) fn granted_now(&self, snapshot: &Volume, status: &VnodeStatus) -> Outcome<Granted> {
+        let caller = self.caller();
+        let nothing = caller.granted(&Acl::default());
+        let Some(volume) = self.volume_of(snapshot) else { return Ok(nothing) };
+        let mut directory = if status.kind == Kind::Directory { status.id } else { status.parent };
+        for _ in 0..DEPTH_MAX {
+            match volume.status_and_acl(directory) {
+                Ok((found, acl)) if found.kind == Kind::Directory => return Ok(caller.granted(&acl)),
+                Ok(_) | Err(VolumeError::NoVnode(_)) if directory != VnodeId::ROOT => {}
+                Ok(_) | Err(_) => break,
+            }
+            let above = snapshot.status(directory).map_err(|error| self.failed(snapshot, error))?;
+            directory = above.parent;
+        }
+        Ok(nothing)
+    }
+
+    /// The owner of a volume: its root directory's owner. Of a snapshot, who owns the volume too.
+    pub(super) fn volume_owner(&self, volume: &Volume) -> ViceId {
+        let owner = |volume: &Volume| volume.status(VnodeId::ROOT).map_or(ViceId::BAD, |status| status.owner);
+        let then = owner(volume);
+        let is_still = || self.volume_of(volume).is_some_and(|volume| owner(&volume) == then);
+        if !volume.is_snapshot() || is_still() { then } else { ViceId::BAD }
+    }
+
+    /// Tells who looks into snapshots of a volume that rights in it have changed.
+    pub(super) async fn tell_of_snapshots(&self, volume: &Volume, until: Instant) {
+        for snapshot in self.server.volumes.snapshots_of(volume.id()) {
+            self.server.clients.volume_changed(snapshot, until).await;
+        }
+    }
+
+    /// The volume that a snapshot is of, if this server serves it.
+    fn volume_of(&self, snapshot: &Volume) -> Option<Arc<Volume>> {
+        let volume = self.server.volumes.volume(snapshot.header().info.parent).ok()?;
+        volume.check_online().ok()?;
+        Some(volume)
+    }
+}

@@ -1,0 +1,103 @@
+//! What callers may do in a snapshot of a volume: the rights of then and of now.
+
+use crate::support::{ALL, Cell, ROOT, VOLUME, stamp};
+use afs_wire::ids::{AfsFid, ViceId, VolumeId};
+use afs_wire::rights::Rights;
+
+const ACCESS: i32 = 49_733_388;
+const SNAPSHOT: VolumeId = VolumeId(VOLUME.0 + 1);
+
+const fn then(fid: AfsFid) -> AfsFid {
+    AfsFid { volume: SNAPSHOT, ..fid }
+}
+
+/// Access lists of a directory that let the user read and list, only list, or do nothing there, and the rights that are left of them.
+const LISTS: [(&str, Rights); 3] = [
+    ("2\n0\nuser 9\nadmin 127\n", Rights(9)),
+    ("2\n0\nuser 8\nadmin 127\n", Rights(8)),
+    ("1\n0\nadmin 127\n", Rights(0)),
+];
+
+#[test]
+fn a_right_counts_in_a_snapshot_if_it_was_granted_and_is_granted() {
+    let cell = Cell::new();
+    cell.grant(&[(ViceId::SYSTEM_ANYUSER, ALL)]);
+    let [admin, user, other] =
+        [(1, "admin"), (2, "user"), (3, "other")].map(|(n, name)| cell.client_of(n, name));
+    let partition = cell.partition.clone();
+    cell.run(async move {
+        let mut made = Vec::new();
+        for (n, (then, of_then)) in LISTS.into_iter().enumerate() {
+            for (m, (now, of_now)) in LISTS.into_iter().enumerate() {
+                let dir = admin.make_dir(ROOT, &format!("{n}{m}")).await.unwrap().fid;
+                let file = admin.create(dir, "file").await.unwrap().fid;
+                admin.store(file, 0, b"then", 4).await.unwrap();
+                admin.set_acl(dir, then).await.unwrap();
+                made.push((dir, file, now, Rights(of_then.0 & of_now.0)));
+            }
+        }
+        partition.make_snapshot(VOLUME, SNAPSHOT, false, stamp()).unwrap();
+        for (dir, file, now, rights) in made {
+            admin.store(file, 0, b"now!", 4).await.unwrap();
+            admin.set_acl(dir, now).await.unwrap();
+            assert_eq!(user.status(then(dir)).await.unwrap().status.caller_access, rights, "{now}");
+            let read = user.fetch(then(file), 0, 4).await.map(|read| read.0);
+            assert_eq!(read, if rights.contains(Rights::READ) { Ok(b"then".to_vec()) } else { Err(ACCESS) });
+            let listed = user.fetch(then(dir), 0, 10).await.map(|read| read.0.len());
+            assert_eq!(listed, if rights.contains(Rights::LOOKUP) { Ok(10) } else { Err(ACCESS) });
+            assert_eq!(other.fetch(then(file), 0, 4).await.unwrap_err(), ACCESS);
+            assert_eq!(admin.fetch(then(file), 0, 4).await.unwrap().0, b"then");
+        }
+    });
+}
+
+#[test]
+fn the_rights_of_a_directory_that_is_gone_are_those_of_the_nearest_one_above_it() {
+    let cell = Cell::new();
+    cell.grant(&[(ViceId::SYSTEM_ANYUSER, ALL)]);
+    let [admin, user] = [(1, "admin"), (2, "user")].map(|(n, name)| cell.client_of(n, name));
+    let partition = cell.partition.clone();
+    cell.run(async move {
+        let above = admin.make_dir(ROOT, "above").await.unwrap().fid;
+        let dir = admin.make_dir(above, "dir").await.unwrap().fid;
+        let file = admin.create(dir, "file").await.unwrap().fid;
+        admin.store(file, 0, b"then", 4).await.unwrap();
+        partition.make_snapshot(VOLUME, SNAPSHOT, false, stamp()).unwrap();
+        admin.remove(dir, "file").await.unwrap();
+        assert_eq!(user.fetch(then(file), 0, 4).await.unwrap().0, b"then", "its directory is there");
+        admin.remove_dir(above, "dir").await.unwrap();
+        assert_eq!(user.fetch(then(file), 0, 4).await.unwrap().0, b"then");
+        admin.set_acl(above, "1\n0\nadmin 127\n").await.unwrap();
+        assert_eq!(user.fetch(then(file), 0, 4).await.unwrap_err(), ACCESS);
+        assert_eq!(user.status(then(dir)).await.unwrap().status.caller_access, Rights(0));
+        // What somebody makes in the place of a directory that is gone is another one.
+        let again = admin.make_dir(above, "dir").await.unwrap().fid;
+        admin.set_acl(again, "1\n0\nsystem:anyuser 127\n").await.unwrap();
+        assert_eq!(user.fetch(then(file), 0, 4).await.unwrap_err(), ACCESS);
+        admin.set_acl(above, "1\n0\nsystem:anyuser 9\n").await.unwrap();
+        assert_eq!(user.fetch(then(file), 0, 4).await.unwrap().0, b"then");
+        // Nobody knows who may look into the snapshots of a volume that is not here.
+        partition.delete_volume(VOLUME).unwrap();
+        assert_eq!(user.fetch(then(file), 0, 4).await.unwrap_err(), ACCESS);
+        assert_eq!(user.fetch(then(dir), 0, 4).await.unwrap_err(), ACCESS);
+        assert!(admin.status(then(file)).await.is_ok());
+        assert!(admin.fetch(then(dir), 0, 4).await.is_ok());
+    });
+}
+
+#[test]
+fn who_looks_into_a_snapshot_is_told_when_rights_change() {
+    let cell = Cell::new();
+    cell.grant(&[(ViceId::SYSTEM_ANYUSER, ALL)]);
+    let [admin, user] = [(1, "admin"), (2, "user")].map(|(n, name)| cell.client_of(n, name));
+    let partition = cell.partition.clone();
+    cell.run(async move {
+        let dir = admin.make_dir(ROOT, "dir").await.unwrap().fid;
+        partition.make_snapshot(VOLUME, SNAPSHOT, false, stamp()).unwrap();
+        user.status(then(dir)).await.unwrap();
+        user.heard();
+        admin.set_acl(dir, "1\n0\nadmin 127\n").await.unwrap();
+        assert_eq!(user.breaks(), [AfsFid::whole_volume(SNAPSHOT)]);
+        assert_eq!(user.status(then(dir)).await.unwrap().status.caller_access, Rights(0));
+    });
+}
