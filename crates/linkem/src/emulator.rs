@@ -327,7 +327,10 @@ mod tests {
             let all: Vec<u8> = (0..per_send).flat_map(|n| segment(send, n)).collect();
             assert_eq!(sender.send_to(&all, to).unwrap(), all.len());
             for n in 0..per_send {
-                let len = receiver.recv(&mut buffer).unwrap();
+                let len = receiver.recv(&mut buffer);
+                let len = len.unwrap_or_else(|error| {
+                    panic!("segment {n} of send {send}: {error}: {:?}", link.counters())
+                });
                 let got = &buffer[..len];
                 assert!(
                     got == segment(send, n),
