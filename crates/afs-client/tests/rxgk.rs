@@ -1,6 +1,6 @@
 //! A cell with a key for rxgk: what its users write cannot be read on the way, and nobody on the way takes them back to rxkad.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +14,11 @@ use afs_client::users::Holder;
 use afs_client::{Client, Error, Fid};
 use afs_sim::{Fate, Nat};
 use afs_wire::Errno;
-use afs_wire::abort::{RXGK_EXPIRED, RXGK_NOTAUTH};
+use afs_wire::abort::RXGK_NOTAUTH;
 use afs_wire::rxafs::{AfsCbFids, AfsCbs};
 use afs_wire::rxafscb::{CallBack, InitCallBackState, Rxafscb};
 use afs_wire::vl::Vl;
 use bytes::Bytes;
-use futures_util::future::join3;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::{Runtime, ServiceConfig};
@@ -27,9 +26,8 @@ use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use rx_proto::time::Instant;
 use rx_security::keys::{EncType, Key};
-use rx_security::rxgk::{AuthName, Dialect, Form, Grant, Token};
+use rx_security::rxgk::{Dialect, Form, Token};
 use rx_security::{Identity, KeySet, Level, UnixTime, ticket};
 use rxgen::{Abort, Interface};
 
@@ -134,15 +132,6 @@ fn alices(client: &Client, keys: &KeySet) -> Token {
     Token::of_user(keys, form, &alice, CELL, times, random).unwrap()
 }
 
-/// The same of one of her devices.
-fn of_device(client: &Client, keys: &KeySet, device: u32) -> Token {
-    let Token { secret, level, .. } = alices(client, keys);
-    let start = UnixTime::of(client.runtime().wall_clock());
-    let name = AuthName::of_device(&Identity::parse("alice").unwrap(), CELL, device);
-    let grant = Grant { secret, level, name, start, end: start.plus(Duration::from_secs(36_000)) };
-    Token::granted(keys, Dialect::OURS, grant, &mut StdRng::seed_from_u64(device.into())).unwrap()
-}
-
 /// What a cell says to a device, one time after the other.
 enum Says {
     Nothing,
@@ -195,63 +184,6 @@ fn a_devices_user_does_nothing_until_the_cell_gives_a_token_nor_after_it_has_rev
         client.status(NOBODY, root).await.expect("who has no token is nobody");
         assert_eq!(client.log_out(ALICE, None), 1);
         client.status(ALICE, root).await.expect("and so is who has thrown it away");
-    });
-}
-
-/// What a device reads takes minutes, over a slow line. It sends nothing meanwhile but that it has got something.
-#[test]
-fn a_fetch_that_is_under_way_ends_when_its_device_is_revoked_and_another_devices_goes_on() {
-    const FILM: usize = 2 << 20;
-    const BYTES_PER_SECOND: u64 = 20_000;
-    let cell = with_volumes(Cell::with_rxgk(1, true));
-    let [lost, kept] = [1, 2].map(|number| {
-        let config = cell.config(number);
-        cell.client_with(afs_client::Config { users: Vec::new(), keys: Vec::new(), ..config })
-    });
-    let (writer, keys) = (cell.client(3), cell.keys().clone());
-    let fid = cell.run(async move {
-        let root = cell_root(&writer).await;
-        let (_, file) = writer.create_and_open(ALICE, (root, b"film"), 0o644, WRITE, true).await.unwrap();
-        file.write(0, Bytes::from(vec![7; FILM])).await.unwrap();
-        file.flush().await.unwrap();
-        file.fid()
-    });
-    let mut free_at = BTreeMap::new();
-    cell.sim.set_network(move |now, _, to, datagram| {
-        let free: &mut Instant = free_at.entry(to).or_insert(now);
-        *free = (*free).max(now) + Duration::from_millis(datagram.len() as u64 * 1000 / BYTES_PER_SECOND);
-        Fate::Arrives(free.since(now))
-    });
-    let revoked = Arc::clone(&cell.sites[0].revoked);
-    cell.run(async move {
-        let reads = async |client: &Client, device| {
-            let token = of_device(client, &keys, device);
-            client.log_in_by_device(ALICE, (CELL, "alice"), move |_| ready(Ok(token.clone()))).await.unwrap();
-            let mut fetch = client.fetch(ALICE, fid, 0, 1 << 30).await.unwrap();
-            let mut bytes = 0;
-            loop {
-                match fetch.next().await {
-                    Ok(Some(piece)) => bytes += piece.len(),
-                    Ok(None) => return (bytes, client.now(), None),
-                    Err(error) => return (bytes, client.now(), Some(error.to_string())),
-                }
-            }
-        };
-        let revoke = async {
-            lost.runtime().sleep_until(lost.now() + Duration::from_secs(30)).await;
-            revoked.lock().unwrap().insert(7);
-            lost.now()
-        };
-        let (lost_one, kept_one, revoked_at) = join3(reads(&lost, 7), reads(&kept, 8), revoke).await;
-        let (bytes, ended_at, error) = lost_one;
-        assert!(bytes > 0 && bytes < FILM / 2, "{bytes}");
-        assert!(error.as_ref().is_some_and(|error| error.contains(&RXGK_EXPIRED.0.to_string())), "{error:?}");
-        assert!(ended_at.since(revoked_at) < Duration::from_secs(5), "{:?}", ended_at.since(revoked_at));
-        let (bytes, ended_at, error) = kept_one;
-        assert_eq!((bytes, error), (FILM, None));
-        assert!(ended_at.since(revoked_at) > Duration::from_secs(60), "it was slow");
-        let error = lost.status(ALICE, fid).await.unwrap_err();
-        assert_eq!(error.errno(), Errno::EKEYREJECTED, "{error}");
     });
 }
 

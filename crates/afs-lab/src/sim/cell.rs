@@ -68,9 +68,6 @@ fn users() -> People {
     People::new([("alice", ALICE_ID), ("bob", BOB_ID)])
 }
 
-/// The numbers of revoked devices.
-pub type Revoked = Arc<Mutex<BTreeSet<u32>>>;
-
 /// A file server at an address of its own.
 pub struct Site {
     /// The address.
@@ -82,8 +79,6 @@ pub struct Site {
     /// Where the list of promises is.
     state: SimulatedDisk,
     uuid: Uuid,
-    /// The devices of which it has heard that they are revoked.
-    pub revoked: Revoked,
     pub(super) running: Option<(FileServer, Endpoint)>,
 }
 
@@ -91,7 +86,7 @@ pub struct Site {
 pub(super) fn classes(
     sim: &Sim,
     keys: &KeySet,
-    file_server: Option<(&FileServer, Uuid, &Revoked)>,
+    file_server: Option<(&FileServer, Uuid)>,
 ) -> Vec<Arc<dyn ServerSecurity>> {
     let sim = sim.clone();
     let clock: Clock = Arc::new(move || UnixTime(seconds(&sim)));
@@ -99,9 +94,7 @@ pub(super) fn classes(
     let rxkad = rxkad::Server::new(keys.clone(), options, Arc::clone(&clock));
     let options = rxgk::ServerOptions::of_cell(CELL);
     let rxgk = rxgk::Server::new(Dialect::OURS, keys.clone(), options, clock, [3; 32]);
-    let rxgk = file_server.map_or(rxgk.clone(), |(server, uuid, revoked)| {
-        let revoked = Arc::clone(revoked);
-        rxgk.refuse_devices(move |device| revoked.lock().unwrap().contains(&device));
+    let rxgk = file_server.map_or(rxgk.clone(), |(server, uuid)| {
         rxgk.of_file_server(uuid).telling_callbacks(server.callback_classes())
     });
     vec![Arc::new(Null), Arc::new(rxkad), Arc::new(rxgk)]
@@ -210,7 +203,7 @@ impl Cell {
                 let partition = open_partition(&path, disk.as_ref());
                 let uuid = Uuid { time_low: 7000 + u32::from(number), ..Uuid::default() };
                 let (address, state) = (socket(1 + number, 7000), SimulatedDisk::new(STATE_BYTES));
-                Site { address, partition, disk, state, uuid, revoked: Revoked::default(), running: None }
+                Site { address, partition, disk, state, uuid, running: None }
             })
             .collect();
         let mut cell = Self { sim, sites, keys, folder, databases, setup };
@@ -266,7 +259,7 @@ impl Cell {
                 return Err(error);
             }
         };
-        endpoint.add_service(server.service(classes(&sim, &keys, Some((&server, site.uuid, &site.revoked)))));
+        endpoint.add_service(server.service(classes(&sim, &keys, Some((&server, site.uuid)))));
         site.running = Some((server, endpoint));
         Ok(())
     }
@@ -275,7 +268,7 @@ impl Cell {
     pub fn refuse(&self, number: usize, procedure: u32) {
         let site = &self.sites[number];
         let (server, endpoint) = site.running.as_ref().expect("it was not killed");
-        let known = Some((server, site.uuid, &site.revoked));
+        let known = Some((server, site.uuid));
         let mut config = server.service(classes(&self.sim, &self.keys, known));
         let answers = Arc::clone(&config.handler);
         config.handler = Arc::new(move |mut call: ServerCall| {
