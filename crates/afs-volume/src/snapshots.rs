@@ -51,7 +51,7 @@ impl Partition {
     #[must_use]
     pub fn snapshots_of(&self, volume: VolumeId) -> Vec<Arc<Volume>> {
         let mut found = self.volumes();
-        found.retain(|other| other.is_snapshot() && other.header().info.parent == volume);
+        found.retain(|other| other.snapshot_of() == Some(volume));
         found.sort_by_key(|snapshot| (snapshot.header().info.creation_date, snapshot.id()));
         found
     }

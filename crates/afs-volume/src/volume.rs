@@ -134,10 +134,18 @@ impl Volume {
         lock(&self.info).name.clone()
     }
 
-    /// True if it is a snapshot ([`Partition::make_snapshot`](crate::Partition::make_snapshot)).
+    /// The volume that it is a snapshot of ([`Partition::make_snapshot`](crate::Partition::make_snapshot)), if it is one.
+    #[must_use]
+    pub fn snapshot_of(&self) -> Option<VolumeId> {
+        self.snapshot?;
+        let info = lock(&self.info);
+        matches!(info.kind, VolumeKind::Snapshot { .. }).then_some(info.parent)
+    }
+
+    /// True if it is a snapshot.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
-        self.snapshot.is_some() && matches!(lock(&self.info).kind, VolumeKind::Snapshot { .. })
+        self.snapshot_of().is_some()
     }
 
     /// The least level with which its contents are served.

@@ -51,7 +51,7 @@ impl Session {
 
     /// The volume that a snapshot is of, if this server serves it.
     fn volume_of(&self, snapshot: &Volume) -> Option<Arc<Volume>> {
-        let volume = self.server.volumes.volume(snapshot.header().info.parent).ok()?;
+        let volume = self.server.volumes.volume(snapshot.snapshot_of()?).ok()?;
         volume.check_online().ok()?;
         Some(volume)
     }
