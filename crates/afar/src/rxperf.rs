@@ -1,8 +1,9 @@
 //! `afar rxperf`: measures an Rx transport by OpenAFS's rxperf protocol (rxperf notes), so that either side may be OpenAFS's.
-//! The options are here, the two sides in `server.rs` and `client.rs`; what is said on the wire, and the service, are the library
-//! `crates/rxperf`.
+//! The options are here, the two sides in `server.rs` and `client.rs`, and what both need to encrypt in `security.rs`; what is said on the
+//! wire, and the service, are the library `crates/rxperf`.
 
 mod client;
+mod security;
 mod server;
 
 use crate::arguments;
@@ -49,6 +50,9 @@ struct Transport {
     /// Behave like OpenAFS: do not announce that this is afar, and use windows of at most 255 packets
     #[arg(long)]
     stock_like: bool,
+    /// Folder with a cell's keys. The server then takes encrypted calls, too, and the client makes them
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
     /// No jumbograms; has no effect, because none are ever sent
     #[arg(short = 'j')]
     _no_jumbo: bool,
@@ -151,6 +155,9 @@ struct Client {
     /// Address to call from, on a host that has several
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<std::net::IpAddr>,
+    /// The security class of calls with --keys
+    #[arg(long, value_enum, default_value = "rxgk", requires = "keys")]
+    class: security::Class,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

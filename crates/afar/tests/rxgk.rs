@@ -3,7 +3,8 @@
 
 use std::net::Ipv4Addr;
 
-use crate::mounted::{Folder, ServerProcess};
+use crate::mounted::realm::fail;
+use crate::mounted::{Folder, Process, ServerProcess, afar, succeed};
 use afs_lab::caller::{Client, Credentials};
 use afs_wire::abort::{RXGK_BADKEYNO, VL_PERM};
 use afs_wire::bos::{Bozo, ListSUsers};
@@ -58,4 +59,36 @@ async fn who_comes_by_rxgk_may_do_what_they_may_do_by_rxkad() {
     let refused = client.location_server(address, &stranger).rpc(&GetNewVolumeId { bump_count: 1 }).await;
     assert_eq!(refused.unwrap_err().code(), Some(RXGK_BADKEYNO.0));
     assert!(server.stop().success());
+}
+
+#[test]
+fn rxperf_encrypts_with_a_cells_keys_and_refuses_who_has_others() {
+    let folder = Folder::new("rxperf");
+    let keys = |name: &str, secret: u8, kvno: i32| {
+        let keys = folder.join(name);
+        std::fs::create_dir(&keys).unwrap();
+        let kad = Key::rxkad_krb5(kvno, EncType::AES256, &[secret; 32]);
+        KeySet::of([kad, Key::rxgk(kvno, EncType::AES128, &[secret; 16])]).unwrap().save(&keys).unwrap();
+        keys.display().to_string()
+    };
+    let (own, other) = (keys("own", 1, 1), keys("other", 2, 2));
+    let server =
+        Process::start(afar(["rxperf", "server", "-p", "0", "--bind", "127.0.0.1", "--keys", &own]), None);
+    let port = server.ready.trim_start_matches("ready ").to_owned();
+    let client = |more: &[&str]| {
+        let mut command =
+            afar(["rxperf", "client", "-c", "rpc", "-S", "50000", "-R", "70000", "-s", "127.0.0.1"]);
+        command.args(["-p", &port]).args(more);
+        command
+    };
+    for options in [&["--keys", &own][..], &["--keys", &own, "--class", "rxkad"], &[]] {
+        let said = succeed(client(options));
+        assert!(said.contains("bytes\t120000"), "{options:?}: {said}");
+    }
+    for class in ["rxgk", "rxkad"] {
+        let said = fail(client(&["--keys", &other, "--class", class]), 1);
+        assert!(said.contains("failed"), "{class}: {said}");
+    }
+    let nothing = folder.join("nothing").display().to_string();
+    assert!(fail(client(&["--keys", &nothing]), 1).contains("nothing has no key"));
 }

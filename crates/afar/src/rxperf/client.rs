@@ -6,7 +6,6 @@ use crate::trace::TraceFile;
 use ::rxperf::{MAGIC, Request, SERVICE, send_zeroes};
 use bytes::Bytes;
 use rx::{Call, CallError, Peer, PeerLimits};
-use rx_proto::security::Null;
 use rx_proto::trace::Trace;
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -112,7 +111,8 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     let request = Arc::new(request(options)?);
     let endpoint = super::bind(local, &options.transport)?;
     let limits = PeerLimits { connections: options.parallel.div_ceil(4).max(1) };
-    let peer = endpoint.peer(server, SERVICE, limits, || Box::new(Null));
+    let caller = super::security::caller(&endpoint, options.transport.keys.as_deref(), options.class)?;
+    let peer = endpoint.peer(server, SERVICE, limits, move || caller.security());
     let totals = Arc::new(Totals { wants_trace: options.trace.is_some().into(), ..Totals::default() });
     let plan = Arc::new(Plan {
         request,
