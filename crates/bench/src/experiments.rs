@@ -7,6 +7,7 @@ mod calls;
 mod cold;
 mod create;
 mod crowd;
+mod encrypted;
 mod far;
 mod hot;
 mod idle;
@@ -48,6 +49,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         title: "The same by invitation, through NAT, encrypted and in the clear",
         is_main: true,
         run: invited::run,
+    },
+    Experiment {
+        name: "encrypted",
+        title: "One call encrypted, beside TLS",
+        is_main: false,
+        run: encrypted::run,
     },
     Experiment {
         name: "served",

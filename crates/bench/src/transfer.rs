@@ -1,6 +1,8 @@
 //! One run of a server and a client beside each other, with the CPU time of both. Knows how rxperf and iperf3 are called and what they print; not what is compared.
 
+use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -20,6 +22,9 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// A port for iperf3 where nobody else listens either.
 const IPERF_PORT_LINK: u16 = 5201;
+const TLS_PORT_LINK: u16 = 4433;
+/// The time in which CPU time is taken while a file is fetched by TLS, which takes longer.
+const TLS_WINDOW: Window = Window::new(1, 2);
 
 /// The time in which a run counts: so long, after a start that does not. Whole seconds, as the programs take them.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +117,38 @@ pub(crate) fn iperf3(lab: &Lab, ends: Ends<'_>, arguments: &[&str], window: Wind
         run.figures.insert("sent again, packets".into(), resent);
     }
     run.report = serde_json::json!({ "sum_sent": end["sum_sent"], "sum_received": received });
+    Ok(run)
+}
+
+/// Fetches a file of so many zeros by TLS 1.3, from a folder that has `cert.pem` and `key.pem`: by curl, from `openssl s_server`.
+pub(crate) fn tls(lab: &Lab, ends: Ends<'_>, folder: &Path, bytes: u64) -> Result<Run, Error> {
+    let failed = |e: std::io::Error| Error::setup(format!("a file of {bytes} zeros: {e}"));
+    File::create(folder.join("zeros")).and_then(|file| file.set_len(bytes)).map_err(failed)?;
+    let port = match ends.client {
+        Place::Here => free_tcp_port()?,
+        Place::In(_) => TLS_PORT_LINK,
+    };
+    let shell = Invocation::new(Path::new("sh"));
+    let options = "-cert cert.pem -key key.pem -tls1_3 -WWW -accept";
+    let server = format!("cd {} && exec openssl s_server {options} {port}", folder.display());
+    let server = shell.and(["-c", &server]);
+    let mut serving = server.start(ends.server, &lab.interrupt)?;
+    serving.wait_for_line("ACCEPT", READY_TIMEOUT)?;
+    let report = "%{size_download} %{time_starttransfer} %{time_total}";
+    let url = format!("https://{}:{port}/zeros", ends.host);
+    let client =
+        Invocation::new(Path::new("curl")).and(["-sSk", "--tlsv1.3", "-o", "/dev/null", "-w", report, &url]);
+    let calling = client.start(ends.client, &lab.interrupt)?;
+    let watched = watch(&serving, calling, TLS_WINDOW, &lab.interrupt)?;
+    let numbers: Vec<f64> = watched.output.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let &[got, from, to] = &numbers[..] else {
+        return Err(Error::run(format!("{client}: it printed '{}'", watched.output.trim())));
+    };
+    if got != bytes as f64 {
+        return Err(Error::run(format!("{client}: it got {got} bytes of {bytes}")));
+    }
+    let mut run = run_of(&[server.to_string(), client.to_string()], got * 8.0 / (to - from) / 1e6);
+    watched.add_cpu(&mut run, got, 0.0, to - from);
     Ok(run)
 }
 
