@@ -18,7 +18,8 @@ use crate::error::Error;
 use crate::folder::folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{AFSD_SIZES_MANY, CellScene, Mount, OurCell, Scene};
-use crate::network::{LinkSpec, NetworkBytes};
+use crate::network::{LinkSpec, NetworkBytes, note_link};
+use crate::process::Process;
 use crate::record::{Record, Run, short};
 use crate::tools::{Place, Stack};
 use crate::trees::{self, Shape};
@@ -54,6 +55,7 @@ const BESIDE: &str = "64 KiB of another user meanwhile";
 const PORT: u16 = 7000;
 const FOLDERS_BESIDE: &str = "4";
 const PROBES: u32 = 150;
+const SENT_BESIDE: usize = 30_000;
 const SERVERS: [(&str, Stack, &str); 2] =
     [("afar's server", Stack::Afar, ""), ("dafileserver -p 23", Stack::OpenAfs, "-p 23")];
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -158,7 +160,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
          {} files in {} folders. OpenAFS: Debian's dafileserver with {STOCK_FLAGS}, and afsd.fuse with {}, whose close does not wait for the \
          store. afar: `afar up --no-mount` and `afar mount` with its defaults, or with --write-behind. At 0 and 12.5 ms there are {SHORT} files, \
          at 50 and 200 ms {LONG}, and once, without delay, {MANY}. With a delay, what waits for round trips at each close makes a tenth of them, once: a file takes as long as \
-         any other. Else repetitions in turns.",
+         any other. '{BESIDE}': {PROBES} times, each {PROBE_EVERY_MS} ms, alone and while a mount sends {SENT_BESIDE} files, which were made before \
+         with sending paused. Else repetitions in turns.",
         Where::Records.name(),
         TREE.folders * TREE.files,
         TREE.folders,
@@ -224,7 +227,8 @@ fn beside_others(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 }
 
 fn beside(lab: &Lab, who: Stack, flags: &str) -> Result<Run, Error> {
-    let scene = CellScene::open(lab, who, flags, &LinkSpec::unlimited(crowd::RTT))?;
+    let spec = LinkSpec::unlimited(crowd::RTT);
+    let scene = CellScene::open(lab, who, flags, &spec)?;
     let site =
         Site::Mount(Mount::afar(lab, scene.far(), &scene.client().with(["--write-behind", "second"]), None)?);
     let folder = new_folder(&site)?;
@@ -248,15 +252,34 @@ fn beside(lab: &Lab, who: Stack, flags: &str) -> Result<Run, Error> {
     process.wait_for_line("ready", READY_TIMEOUT)?;
     let count = lab.choose(PROBES, 15);
     let alone = crowd::probe(&mut process, count)?;
+    // Made before, so that server and maker do not want the same processors.
+    let fs = |words: &[&str]| {
+        let mut command = Command::new(lab.tools.afar());
+        command.arg("fs").args(words);
+        Process::start(command, "afar fs", &lab.interrupt)?.finish(TIMEOUT)
+    };
+    fs(&["storebehind", "-pause", &folder])?;
+    let files = lab.choose(SENT_BESIDE, 5000).to_string();
     let making =
-        lab.tools.bench().and([paths::NAME, "create", &folder, "10000", &BYTES.to_string(), FOLDERS_BESIDE]);
+        lab.tools.bench().and([paths::NAME, "create", &folder, &files, &BYTES.to_string(), FOLDERS_BESIDE]);
     let mut maker = making.start(Place::Here, &lab.interrupt)?;
-    let meanwhile = crowd::probe(&mut process, count)?;
     maker.wait_for_line("end ", TIMEOUT)?;
+    fs(&["storebehind", "-resume", &folder])?;
+    let before = scene.link().counters();
+    let meanwhile = crowd::probe(&mut process, count)?;
+    let counters = scene.link().counters().since(&before);
+    let waits = fs(&["whatwaits"])?;
     let mut run = Run { is_valid: true, ..Run::default() };
+    if waits.starts_with("Nothing") {
+        run.is_valid = false;
+        run.problems.push("all was sent before the last write of the other user".into());
+    }
     run.commands.extend(site.command().into_iter().chain([probing.to_string(), making.to_string()]));
+    note_link(&mut run, &spec, counters);
     for (figure, report) in [(ALONE, alone), (MEANWHILE, meanwhile)] {
-        run.figures.insert(figure.into(), Distribution::of(report.ms).percentile(99.0).unwrap_or(f64::NAN));
+        let of = Distribution::of(report.ms);
+        run.figures.insert(figure.into(), of.percentile(99.0).unwrap_or(f64::NAN));
+        run.figures.insert(figure.replace("p99", "median"), of.percentile(50.0).unwrap_or(f64::NAN));
     }
     Ok(run)
 }
