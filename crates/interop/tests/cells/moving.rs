@@ -219,6 +219,11 @@ fn unless_forced_offline<T>(
                 let log = fs::read_to_string(&path).unwrap_or_default();
                 if let Some(line) = log.lines().find(|line| line.contains("salvaged too many times")) {
                     println!("OpenAFS's file server: {line}");
+                    for name in ["FileLog", "VolserLog", "SalsrvLog"] {
+                        let log = fs::read_to_string(path.with_file_name(name)).unwrap_or_default();
+                        let last = log.lines().count().saturating_sub(60);
+                        log.lines().skip(last).for_each(|line| println!("{name}: {line}"));
+                    }
                     let killed = stock.kill();
                     return Some(killed.map_or_else(|problem| problem, |()| line.to_owned()));
                 }
