@@ -71,6 +71,22 @@ const SENTENCES: &[Sentence] = &[
         ],
     ),
     (
+        "encrypted",
+        "One call on loopback carries {} to {} Mbit/s by rxgk crypt, the cipher by the cell's key; by rxkad crypt {}, in the clear {}, by TLS 1.3 {}. \
+         At 1 Gbit/s and 12.5 ms it is {}, {}, {} and {}.",
+        &[
+            Median("Mbit/s", &["loopback", "rxgk crypt, aes256-sha384", "recv"]),
+            Median("Mbit/s", &["loopback", "rxgk crypt, aes128-sha1", "recv"]),
+            Median("Mbit/s", &["loopback", "rxkad crypt", "recv"]),
+            Median("Mbit/s", &["loopback", "clear", "recv"]),
+            Median("Mbit/s", &["loopback", "TLS 1.3"]),
+            Median("Mbit/s", &["1 Gbit/s, 12.5 ms", "rxgk crypt, aes256-sha1", "recv"]),
+            Median("Mbit/s", &["1 Gbit/s, 12.5 ms", "rxkad crypt", "recv"]),
+            Median("Mbit/s", &["1 Gbit/s, 12.5 ms", "clear", "recv"]),
+            Median("Mbit/s", &["1 Gbit/s, 12.5 ms", "TLS 1.3"]),
+        ],
+    ),
+    (
         "served",
         "Of the rate from the local disk (of an empty FUSE mount's) a mount gives Apache {} ({}) with documents of 8 KiB, {} ({}) with 1 MB, \
          {} ({}) with 50 MB; nginx {} ({}), {} ({}), {} ({}).",
