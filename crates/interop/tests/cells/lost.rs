@@ -30,8 +30,15 @@ const OTHER: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 77);
 /// A link-layer address that nobody has.
 const NOWHERE: &str = "02:00:00:00:00:77";
 
-/// As nobody: a user's new connections begin with a challenge.
-const OPTIONS: [&str; 2] = ["--write-behind", "always"];
+/// Our client: the program, and how it is mounted.
+struct Ours {
+    afar: Command,
+    options: &'static [&'static str],
+}
+
+/// Options without a ticket, and with one: servers ask a user's new connection who it is.
+const ANONYMOUS: &[&str] = &["--write-behind", "always"];
+const WITH_TICKET: &[&str] = &["--write-behind", "always", "--localauth", "--as", "alice"];
 
 /// A name in a directory, and what it is.
 type Named = (&'static str, &'static str);
@@ -91,12 +98,18 @@ enum Then {
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
-    let stock = Arc::clone(lab);
-    let name = "lost/a_change_whose_answer_is_lost_is_made_once/stock";
-    vec![Case::new(name, Weight::Waiting, move || answers(&stock))]
+    [
+        ("lost/a_change_whose_answer_is_lost_is_made_once/stock", ANONYMOUS),
+        ("lost/a_change_of_a_user_whose_answer_is_lost_is_made_once/stock", WITH_TICKET),
+    ]
+    .map(|(name, options)| {
+        let stock = Arc::clone(lab);
+        Case::new(name, Weight::Waiting, move || answers(&stock, options))
+    })
+    .into()
 }
 
-fn answers(lab: &Lab) -> Verdict {
+fn answers(lab: &Lab, options: &'static [&'static str]) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
     let scene = Scene::new(lab, &Servers::Stock)?;
     let root = fuse::make_volumes(&scene, ADDRESS)?;
@@ -106,13 +119,13 @@ fn answers(lab: &Lab) -> Verdict {
     fuse::mount_point(&scene, ADDRESS, root, "lost", "lost")?;
     let address = format!("{OTHER}/24");
     ip(scene.cell.clients()?.command("ip"), &["addr", "add", &address, "dev", "cell0"])?;
-    let afar = lab.afar()?;
+    let ours = Ours { afar: lab.afar()?, options };
     for then in [Then::GoesOn, Then::IsKilled] {
         let told = |trouble| match trouble {
             Trouble::Failed(why) => Trouble::Failed(format!("the client {then:?}: {why}")),
             other => other,
         };
-        lose_answers(&scene, volume, &afar, then).map_err(told)?;
+        lose_answers(&scene, volume, &ours, then).map_err(told)?;
     }
     Ok(())
 }
@@ -134,7 +147,7 @@ impl Party {
     fn start(
         scene: &Scene,
         volume: VolumeId,
-        afar: &Command,
+        ours: &Ours,
         (then, number): (Then, usize),
     ) -> Result<Self, Trouble> {
         let name = name_of(then, number);
@@ -143,7 +156,7 @@ impl Party {
         let changes = &CHANGES[number * OF_A_CLIENT..][..OF_A_CLIENT];
         let names = changes.iter().filter(|(change, ..)| ![STORE, SETATTR].contains(change)).count();
         let made = DataVersion(version.0 + names as u64);
-        let mount = OurMount::start(&scene.cell, afar, &OPTIONS)?;
+        let mount = OurMount::start(&scene.cell, &ours.afar, ours.options)?;
         let this = Self { mount, name, changes, made };
         // So that the client knows it all.
         fuse::look(&this.path()).map_err(told("looking"))?;
@@ -190,11 +203,11 @@ impl Party {
     }
 }
 
-fn lose_answers(scene: &Scene, volume: VolumeId, afar: &Command, then: Then) -> Verdict {
+fn lose_answers(scene: &Scene, volume: VolumeId, ours: &Ours, then: Then) -> Verdict {
     let numbers = 0..CHANGES.len() / OF_A_CLIENT;
     // Before any of our clients is told a promise that this breaks.
     numbers.clone().try_for_each(|number| prepare(scene, volume, &name_of(then, number)))?;
-    let parties = numbers.map(|number| Party::start(scene, volume, afar, (then, number)));
+    let parties = numbers.map(|number| Party::start(scene, volume, ours, (then, number)));
     let mut parties = parties.collect::<Result<Vec<_>, _>>()?;
     let neighbour = CLIENT_ADDRESS.to_string();
     // What the clients say arrives, and what the server says does not.
@@ -229,7 +242,7 @@ fn lose_answers(scene: &Scene, volume: VolumeId, afar: &Command, then: Then) -> 
                 .collect();
             hear()?;
             for (folder, name, changes, made) in killed {
-                let mount = OurMount::start_on(folder, &scene.cell, afar, &OPTIONS)?;
+                let mount = OurMount::start_on(folder, &scene.cell, &ours.afar, ours.options)?;
                 parties.push(Party { mount, name, changes, made });
             }
         } else {
@@ -237,7 +250,7 @@ fn lose_answers(scene: &Scene, volume: VolumeId, afar: &Command, then: Then) -> 
         }
         theirs.join().map_err(|_| "the other client has panicked".to_owned())??;
         for party in &parties {
-            until("all is at the server", || Ok(flush(afar, &party.mount, &party.path()).is_ok()))?;
+            until("all is at the server", || Ok(flush(&ours.afar, &party.mount, &party.path()).is_ok()))?;
         }
         Ok::<_, Trouble>(())
     })?;
