@@ -22,11 +22,12 @@ use crate::scene::{Scene, told};
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab) -> Verdict;
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("dumps/go_from_openafs_to_ours_and_back", there_and_back),
         ("dumps/of_what_changed_go_both_ways", increments),
         ("dumps/go_both_ways_in_moves_and_releases", moves),
         ("dumps/go_wherever_our_vos_sends_them", our_vos),
+        ("dumps/with_a_security_level_go_to_openafs_by_force_alone", level),
         ("dumps/of_a_partition_without_its_server_restore_at_openafs", without_server),
     ];
     let case = |(name, check): (&str, Check)| {
@@ -408,6 +409,56 @@ fn our_vos(lab: &Lab) -> Verdict {
         if !entry.contains("number of sites -> 1") || !entry.contains("RW Site") || entry.contains("LOCKED") {
             return Err(format!("after the conversion of {name}, vos listvldb says {entry}").into());
         }
+    }
+    Ok(())
+}
+
+/// OpenAFS's servers know no levels: a volume that has one goes to them only if it may lose it.
+fn level(lab: &Lab) -> Verdict {
+    let scene = mixed(lab)?;
+    let volume = filled(&scene, OURS, "secret")?;
+    let original = scene.dump("secret", &[])?;
+    let afar = PathBuf::from(lab.afar()?.get_program());
+    let afar = afar.canonicalize().map_err(told("looking for our program"))?.display().to_string();
+    let vos = |line: &str| {
+        let line = format!("{afar} vos {line} -localauth");
+        Ok::<_, Trouble>(scene.cell.run(&line.split(' ').collect::<Vec<_>>())?)
+    };
+    let succeeds = |line: &str| match vos(line)? {
+        done if done.status == Some(0) => Ok(done.stdout),
+        failed => Err(Trouble::Failed(format!("vos {line}: {failed:?}"))),
+    };
+    succeeds("setfields secret -level crypt")?;
+    for line in [
+        format!("move secret {OURS} a {ADDRESS} a"),
+        format!("copy secret {OURS} a secret.copy {ADDRESS} a"),
+        format!("shadow secret {OURS} a {ADDRESS} a"),
+    ] {
+        let refused = vos(&line)?;
+        if refused.status == Some(0) || !refused.stderr.contains("has a security level") {
+            return Err(format!("vos {line} is not refused: {refused:?}").into());
+        }
+        let left = scene.cell.expect(&format!("vos listvol {ADDRESS} a -noresolve -localauth"))?;
+        if left.contains("secret") {
+            return Err(format!("after vos {line}, OpenAFS's server has {left}").into());
+        }
+    }
+    // OpenAFS's vos knows nothing of it, and our server refuses.
+    let stock = format!("vos move secret {OURS} a {ADDRESS} a -localauth");
+    let refused = scene.cell.run(&stock.split(' ').collect::<Vec<_>>())?;
+    if refused.status == Some(0) {
+        return Err(format!("OpenAFS's vos moves it: {refused:?}").into());
+    }
+    let examined = succeeds("examine secret -noresolve")?;
+    if !examined.contains("crypt") || !examined.contains(&OURS.to_string()) {
+        return Err(format!("after moves that were refused, vos examine says {examined}").into());
+    }
+    succeeds(&format!("move secret {OURS} a {ADDRESS} a -force"))?;
+    compare("a move by force", &original, &scene.dump("secret", &[])?)?;
+    succeeds(&format!("move secret {ADDRESS} a {OURS} a"))?;
+    let examined = succeeds(&format!("examine {}", volume.0))?;
+    if examined.contains("crypt") {
+        return Err(format!("back from OpenAFS's server it has a level: {examined}").into());
     }
     Ok(())
 }
