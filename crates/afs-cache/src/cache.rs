@@ -374,6 +374,22 @@ impl Cache {
         self.inner.shared.put_aside(file, why)
     }
 
+    /// Keeps what is left of a change that will never be made, where [`Self::put_aside`] keeps data: whose it was, what it was about and why it was
+    /// given up, and these data, which may be none.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn keep_given_up(
+        &self,
+        key: FileKey,
+        writer: u32,
+        why: &str,
+        data: &[u8],
+    ) -> Result<Conflict, CacheError> {
+        self.inner.shared.keep_given_up(key, writer, why, data)
+    }
+
     /// Lists what was put aside, first the file that came into the cache first.
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {

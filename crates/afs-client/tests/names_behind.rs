@@ -243,7 +243,7 @@ fn two_files_of_one_name_are_both_kept_and_two_directories_become_one() {
 }
 
 #[test]
-fn a_rename_removes_nothing_that_others_have_made_meanwhile() {
+fn names_that_others_have_made_meanwhile_stay_and_what_was_not_done_is_listed() {
     let world = Cell::new();
     let (one, two) = (world.client_with(behind(&world, 1)), world.client(2));
     let root = world.run_with(&one, |one| async move {
@@ -259,8 +259,10 @@ fn a_rename_removes_nothing_that_others_have_made_meanwhile() {
         async move {
             one.rename(NOBODY, (root, b"old"), (root, b"new"), false).await.unwrap();
             one.remove(NOBODY, root, b"gone").await.unwrap();
+            one.symlink(NOBODY, root, b"link", b"our/target").await.unwrap();
             let root = cell_root(&two).await;
             write_new(&two, root, "new", "theirs").await;
+            write_new(&two, root, "link", "theirs").await;
             two.remove(NOBODY, root, b"gone").await.unwrap();
             write_new(&two, root, "gone", "theirs").await;
             // It knows that the server is away.
@@ -270,9 +272,18 @@ fn a_rename_removes_nothing_that_others_have_made_meanwhile() {
     world.let_in();
     world.run(async move {
         pause(&one, 120).await;
-        let all = ["/gone=theirs", "/new=theirs", "/old=ours"];
+        let all = ["/gone=theirs", "/link=theirs", "/new=theirs", "/old=ours"];
         assert_eq!(tree(&two, cell_root(&two).await).await, all);
         assert_eq!(tree(&one, root).await, all, "here too");
+        let mut told: Vec<_> = one
+            .conflicts()
+            .into_iter()
+            .map(|conflict| (one.read_conflict(&conflict, 0, 100).unwrap(), conflict.why))
+            .collect();
+        told.sort();
+        let [(none, renamed), (target, link)] = &told[..] else { panic!("{told:?}") };
+        assert!(none.is_empty() && renamed.contains("\"old\" could not be renamed to \"new\""), "{renamed}");
+        assert!(target == b"our/target" && link.contains("\"link\" could not be made"), "{link}");
     });
 }
 
@@ -353,7 +364,8 @@ fn a_file_is_not_replaced_by_one_whose_data_could_not_be_stored() {
         pause(&one, 60).await;
         assert_eq!(read_all(&open(&two, "text", READ).await).await, b"old");
         assert_eq!(read_all(&open(&one, "text", READ).await).await, b"old", "here too");
-        assert_eq!((one.conflicts().len(), one.waiting().changes), (1, 0));
+        // The data, and the change of the name.
+        assert_eq!((one.conflicts().len(), one.waiting().changes), (2, 0));
     });
 }
 

@@ -1,10 +1,10 @@
 //! Putting files aside: to where their writer finds them, and no program. What is there counts as the cache's, and has a limit of its own.
 
-use super::Shared;
-use crate::CacheError;
+use super::{Index, Shared};
 use crate::conflict::Conflict;
 use crate::file::CacheFile;
 use crate::records;
+use crate::{CacheError, FileKey};
 use afs_store::{Batch, lock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering;
 /// Files that were put aside may take the cache's limit divided by this. Beyond that those go that came into the cache first, but
 /// never the one that was put aside last: a program that tries again and again to write to a full volume must not fill the disk.
 const ASIDE_PART: u64 = 4;
+
+/// So many are kept at most: those without data take room too.
+const ASIDE_MAX: usize = 10_000;
 
 impl Shared {
     pub(super) fn put_aside(&self, file: &Arc<CacheFile>, why: &str) -> Result<Conflict, CacheError> {
@@ -59,15 +62,66 @@ impl Shared {
         }
         self.move_aside(&conflict)?;
         file.set_left(false);
+        let beyond = self.add_conflict(&mut index, &conflict);
+        drop(index);
+        self.remove_beyond(&beyond)?;
+        Ok(conflict)
+    }
+
+    /// As [`crate::Cache::keep_given_up`].
+    pub(super) fn keep_given_up(
+        &self,
+        key: FileKey,
+        writer: u32,
+        why: &str,
+        data: &[u8],
+    ) -> Result<Conflict, CacheError> {
+        let mut index = lock(&self.index);
+        let number = index.next_number;
+        index.next_number += 1;
+        let cell = index.cells.iter().find(|(_, number)| **number == key.cell);
+        let length = data.len() as u64;
+        let conflict = Conflict {
+            number,
+            cell: cell.map(|(name, _)| name.clone()).unwrap_or_default(),
+            volume: key.volume,
+            vnode: key.vnode,
+            unique: key.unique,
+            version: 0,
+            writer,
+            length,
+            ranges: (length > 0).then_some(0..length).into_iter().collect(),
+            why: why.to_owned(),
+        };
+        let failed = |error| CacheError::io(&self.folder, "cannot keep what was given up", error);
+        // What an earlier one with this number has left would pass for this one's.
+        self.remove(&conflict.text_name())?;
+        self.remove(&conflict.data_name())?;
+        let file = self.disk.create(&conflict.data_name()).map_err(failed)?;
+        file.write_at(0, data).map_err(failed)?;
+        let mut batch = Batch::default();
+        records::put(&mut batch, records::conflict(number), conflict.encode());
+        self.commit(batch)?;
+        self.move_aside(&conflict)?;
+        let beyond = self.add_conflict(&mut index, &conflict);
+        drop(index);
+        self.remove_beyond(&beyond)?;
+        Ok(conflict)
+    }
+
+    /// Adds one to the list. Returns those that are beyond the limits then.
+    fn add_conflict(&self, index: &mut Index, conflict: &Conflict) -> Vec<Conflict> {
         index.conflicts.insert(conflict.number, conflict.clone());
         self.grow(conflict.written());
-        let beyond = self.beyond_limit(&index.conflicts, conflict.number);
-        drop(index);
+        self.beyond_limit(&index.conflicts, conflict.number)
+    }
+
+    fn remove_beyond(&self, beyond: &[Conflict]) -> Result<(), CacheError> {
         for old in beyond {
             tracing::warn!(file = %old.data_name(), "a file that was put aside is removed to make room for newer ones");
-            self.remove_conflict(&old)?;
+            self.remove_conflict(old)?;
         }
-        Ok(conflict)
+        Ok(())
     }
 
     /// The conflicts beyond the limit, the lowest numbers first.
@@ -76,7 +130,7 @@ impl Shared {
         let mut total: u64 = all.values().map(Conflict::written).sum();
         let mut beyond = Vec::new();
         for old in all.values().filter(|old| old.number != newest) {
-            if total <= limit {
+            if total <= limit && all.len() - beyond.len() <= ASIDE_MAX {
                 break;
             }
             total -= old.written();

@@ -140,6 +140,32 @@ fn what_was_put_aside_is_found_with_a_text_and_no_longer_in_the_way() {
 }
 
 #[test]
+fn what_was_given_up_is_listed_with_its_reason_and_what_there_was_of_it() {
+    let folder = Folder::new("given-up");
+    let cache = Cache::open(&folder, config()).unwrap();
+    let cell = cache.cell("a.cell").unwrap();
+    let key = FileKey { cell, volume: 7, vnode: 2, unique: 3 };
+    let link = cache.keep_given_up(key, 1000, "\"link\" could not be made", b"our/target").unwrap();
+    let name = cache.keep_given_up(key, 1000, "\"a\" could not be renamed", b"").unwrap();
+    let text = fs::read_to_string(folder.join(link.text_name())).unwrap();
+    assert!(text.contains("user 1000") && text.contains("\"link\"") && text.contains("0 to 10"), "{text}");
+    drop(cache);
+    let cache = Cache::open(&folder, config()).unwrap();
+    assert_eq!(cache.conflicts(), [link.clone(), name.clone()]);
+    assert_eq!(cache.read_conflict(&link, 0, 100).unwrap(), b"our/target");
+    assert_eq!(cache.read_conflict(&name, 0, 100).unwrap(), b"");
+    // The next file has another number.
+    let file = current(&cache, key, 5, 0).unwrap();
+    file.write(0, b"mine", &by(1000)).unwrap();
+    let conflict = cache.put_aside(&file, "the file was changed by others").unwrap();
+    assert!(conflict.number > name.number);
+    for conflict in [link, name, conflict] {
+        cache.remove_conflict(&conflict).unwrap();
+    }
+    assert!(fs::read_dir(folder.join("conflicts")).unwrap().next().is_none());
+}
+
+#[test]
 fn what_an_earlier_conflict_has_left_does_not_pass_for_a_later_ones() {
     for length in [4, 2 * SLOT as usize] {
         let mut names = None;

@@ -287,15 +287,17 @@ impl Files {
         Ok(self.streams.fetch_whole(user, real, AFSPATHMAX).await?.0 == target)
     }
 
-    /// Puts aside what was written into a file that will not be made.
-    pub(crate) fn give_up(&self, fid: Fid, why: &Error) {
+    /// Puts aside what was written into a file that will not be made. False if nothing was, and nobody has it open to write yet.
+    pub(crate) fn give_up(&self, fid: Fid, why: &Error) -> bool {
         if let Some(data) = self.opened(fid) {
             data.put_aside(self, why);
-        } else if let Some(file) = self.key(fid).ok().and_then(|key| self.cache.dirty_of(key))
-            && let Err(error) = self.cache.put_aside(&file, &why.to_string())
-        {
+            return true;
+        }
+        let Some(file) = self.key(fid).ok().and_then(|key| self.cache.dirty_of(key)) else { return false };
+        if let Err(error) = self.cache.put_aside(&file, &why.to_string()) {
             tracing::error!(%fid, %error, "written data could not be put aside");
         }
+        true
     }
 
     /// Has a file stored soon.

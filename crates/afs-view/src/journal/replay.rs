@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use afs_cache::{Change, FileKey, What};
+use afs_cache::{Change, FileKey, NewKind, What};
 use afs_wire::ids::{AfsTime, VolumeId};
 use rx_proto::time::Instant;
 
@@ -66,6 +66,23 @@ fn subject(change: &Change<Fid>) -> Fid {
         | What::Set { of, .. }
         | What::Sync { of } => *of,
     }
+}
+
+/// What could not be done, and what there is to keep of it: the target of a link. `None` of what changes nothing.
+fn in_words(change: &Change<Fid>) -> Option<(String, &[u8])> {
+    let name = |place: &afs_cache::Place<Fid>| format!("{:?}", String::from_utf8_lossy(&place.name));
+    let what = match &change.what {
+        What::Make { place, kind: NewKind::Symlink(target), .. } => {
+            return Some((format!("{} could not be made", name(place)), target));
+        }
+        What::Make { place, .. } => format!("{} could not be made", name(place)),
+        What::Link { place, .. } => format!("{} could not be made as another name of a file", name(place)),
+        What::Remove { place, .. } => format!("{} could not be removed", name(place)),
+        What::Rename { from, to, .. } => format!("{} could not be renamed to {}", name(from), name(to)),
+        What::Set { .. } => "mode or time of modification could not be set".to_owned(),
+        What::Sync { .. } => return None,
+    };
+    Some((what, &[]))
 }
 
 /// The effects of a change, by the vnodes that show them.
@@ -397,13 +414,21 @@ impl Replay {
             self.files.note_stays(fid);
             self.statuses.invalidations.mention(fid, Told::Vnode);
         }
-        if let What::Make { made, place, .. } = &change.what {
-            let name = String::from_utf8_lossy(&place.name);
-            let why = Error::Invalid { what: format!("{name:?} could not be made: {error}") };
+        let Some((what, data)) = in_words(change) else { return };
+        let why = Error::Invalid { what: format!("{what}: {error}") };
+        let mut is_kept = false;
+        if let What::Make { made, .. } = &change.what {
             self.vnodes.local_ids.note_never(*made, why.clone());
-            self.files.give_up(*made, &why);
+            is_kept = self.files.give_up(*made, &why);
             self.vnodes.remove(*made);
             self.statuses.invalidations.mention(*made, Told::Vnode);
+        }
+        if !is_kept
+            && let Ok(key) = self.files.key(subject(change))
+            && let Err(error) =
+                self.files.cache.keep_given_up(key, change.writer.user, &why.to_string(), data)
+        {
+            tracing::error!(%error, "a change that was given up is in the log alone");
         }
     }
 
