@@ -1,8 +1,10 @@
-//! What callers may do in a snapshot of a volume: the rights of then and of now.
+//! Which snapshots of a volume callers are told of, and what they may do in one: the rights of then and of now.
 
 use crate::support::{ALL, Cell, ROOT, VOLUME, stamp};
-use afs_wire::ids::{AfsFid, ViceId, VolumeId};
+use afs_volume::Stamp;
+use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
 use afs_wire::rights::Rights;
+use afs_wire::rxafs::GetSnapshots;
 
 const ACCESS: i32 = 49_733_388;
 const SNAPSHOT: VolumeId = VolumeId(VOLUME.0 + 1);
@@ -99,5 +101,44 @@ fn who_looks_into_a_snapshot_is_told_when_rights_change() {
         admin.set_acl(dir, "1\n0\nadmin 127\n").await.unwrap();
         assert_eq!(user.breaks(), [AfsFid::whole_volume(SNAPSHOT)]);
         assert_eq!(user.status(then(dir)).await.unwrap().status.caller_access, Rights(0));
+    });
+}
+
+#[test]
+fn who_may_look_up_a_directory_is_told_of_the_snapshots_in_which_it_is() {
+    let cell = Cell::new();
+    cell.grant(&[(ViceId::SYSTEM_ANYUSER, ALL)]);
+    let [admin, user, other] =
+        [(1, "admin"), (2, "user"), (3, "other")].map(|(n, name)| cell.client_of(n, name));
+    let partition = cell.partition.clone();
+    cell.run(async move {
+        let make = |number: u32, seconds| {
+            let stamp = Stamp { now: AfsTime(seconds), ..stamp() };
+            partition.make_snapshot(VOLUME, VolumeId(VOLUME.0 + number), false, stamp).unwrap();
+        };
+        // By volume id the newest is first.
+        make(9, 100);
+        let dir = admin.make_dir(ROOT, "dir").await.unwrap().fid;
+        let file = admin.create(dir, "file").await.unwrap().fid;
+        admin.set_acl(dir, "2\n0\nuser 8\nadmin 127\n").await.unwrap();
+        make(8, 200);
+        make(7, 300);
+        let told = async |who: &crate::support::client::Client, dir| {
+            let reply = who.call(GetSnapshots { dir }).await;
+            reply.map(|reply| {
+                reply.snapshots.iter().map(|told| (told.volume.0 - VOLUME.0, told.made.0)).collect()
+            })
+        };
+        let of_root: Result<Vec<_>, i32> = told(&other, ROOT).await;
+        assert_eq!(of_root, Ok(vec![(9, 100), (8, 200), (7, 300)]));
+        assert_eq!(told(&user, dir).await, Ok(vec![(8, 200), (7, 300)]));
+        assert_eq!(told(&other, dir).await, Err(ACCESS));
+        assert_eq!(told(&admin, file).await, Err(49_733_395), "it is no directory");
+        let in_snapshot = AfsFid { volume: VolumeId(VOLUME.0 + 7), ..ROOT };
+        assert_eq!(told(&admin, in_snapshot).await, Err(49_733_397), "a snapshot has none");
+        let gone = AfsFid { unique: afs_wire::ids::Uniquifier(9999), ..dir };
+        assert_eq!(told(&admin, gone).await, Err(102), "no such vnode");
+        partition.delete_volume(VolumeId(VOLUME.0 + 8)).unwrap();
+        assert_eq!(told(&user, dir).await, Ok(vec![(7, 300)]));
     });
 }

@@ -28,8 +28,13 @@ pub type ViceIds = XdrArray<ViceId, 10>;
 pub type IpAddrs = XdrArray<HostAddr, 10>;
 /// Numbers of one collection of extended statistics.
 pub type CollData = XdrArray<u32, 1024>;
+/// Snapshots of a volume, of the newest at most so many as a volume can have on a partition of ours.
+pub type VolumeSnapshots = XdrArray<VolumeSnapshot, SNAPSHOTS_MAX>;
 /// The counters of `GetStatistics64`, in the order of File service notes 6.5.
 pub type ViceStatistics64 = XdrArray<u64, 16>;
+
+/// Snapshots that `GetSnapshots` tells of at most.
+pub const SNAPSHOTS_MAX: usize = 4096;
 
 wire_enum! {
     /// The kind of a lock (File service notes 6.7).
@@ -239,6 +244,15 @@ wire_struct! {
         servers: [HostAddr; 8],
     }
 
+    /// A snapshot of a volume.
+    #[derive(Copy)]
+    struct VolumeSnapshot {
+        /// The volume by whose id the snapshot is read.
+        volume: VolumeId,
+        /// The time that it shows.
+        made: AfsTime,
+    }
+
     /// A command of `FsCmd`; no server has any.
     struct FsCmdInputs {
         /// The command.
@@ -376,5 +390,7 @@ interface! {
         65541 CallBackRxConnAddr (addr: HostAddr);
         /// Counters of 64 bits.
         65542 GetStatistics64 (version: i32) -> (statistics: ViceStatistics64);
+        /// The snapshots in which a directory is, for who may look it up. Only servers of ours have it (File service notes 6.9).
+   1634099456 GetSnapshots (dir: AfsFid) -> (snapshots: VolumeSnapshots);
     }
 }
