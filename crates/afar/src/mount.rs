@@ -54,7 +54,7 @@ pub(crate) const ABOUT: &str = "runs the client, which mounts the cells that the
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
-pub(super) const OURS: [Opt; 16] = [
+pub(super) const OURS: [Opt; 17] = [
     Opt::single("config", "folder with ThisCell and CellServDB, as -confdir; default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache, as -cachedir").ours(),
     Opt::single("cache-size", "limit of the cache, such as 10G").ours(),
@@ -76,6 +76,7 @@ pub(super) const OURS: [Opt; 16] = [
     .ours(),
     Opt::single("as", "user for -localauth, default the first in server/UserList").ours(),
     Opt::single("log", "filter for log messages, such as info or warn,afs_reach=debug").ours(),
+    Opt::flag("show-snapshots", "list .snapshots in the root directories of volumes").ours(),
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
     Opt::single(
         "write-behind",
@@ -190,6 +191,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     if let Some(dynroot) = settings.dynroot {
         client.dynroot = dynroot;
     }
+    client.shows_snapshots = given.has("show-snapshots");
     let asks_dns = settings.afsdb.unwrap_or(client.dynroot);
     if let Some(fakestat) = settings.fakestat {
         client.fakestat = fakestat;

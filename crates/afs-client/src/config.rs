@@ -49,6 +49,9 @@ pub struct Config {
     /// True if a mount point of another cell's volume has a made-up status before anybody has been in it, so that its servers
     /// are not asked (`-fakestat`). Default true: else `ls -l` of the dynamic root asks each cell there is.
     pub fakestat: bool,
+    /// True if listings of the root directories of volumes show `.snapshots`. Default false, so that no program that goes through a tree comes
+    /// there; it can be entered by name in each directory.
+    pub shows_snapshots: bool,
     /// The values of `@sys`, in the order in which it is tried. Default: one, of the machine, such as `amd64_linux26`.
     pub sysnames: Vec<String>,
     /// Local users and who they are to cells: see [`LocalUser`].
@@ -156,6 +159,7 @@ impl Config {
             dynroot: true,
             root_volume: "root.afs".to_owned(),
             fakestat: true,
+            shows_snapshots: false,
             sysnames: vec![default_sysname().to_owned()],
             users: Vec::new(),
             keys: Vec::new(),

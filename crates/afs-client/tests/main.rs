@@ -26,6 +26,7 @@ mod replicas;
 mod rounds;
 mod rxgk;
 mod servers;
+mod snapshots;
 mod statuses;
 mod store_behind;
 mod stores;

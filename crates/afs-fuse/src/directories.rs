@@ -81,7 +81,10 @@ impl FileSystem {
             if !is_plus {
                 return outcome(move |fs, _| Answer::Entries(names(&fs.inodes, &listing, pos, room)));
             }
-            ask_ahead(&client, &open, &listing, (pos, room)).await;
+            // Each snapshot is a volume of its own, and would be asked for by a call of its own.
+            if !open.node.fid.is_snapshots() {
+                ask_ahead(&client, &open, &listing, (pos, room)).await;
+            }
             outcome(move |fs, fresh| {
                 Answer::PlusEntries(fs.plus_entries(&open, &listing, (pos, room), fresh))
             })

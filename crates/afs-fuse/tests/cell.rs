@@ -32,10 +32,10 @@ use afs_fuse::{Options, Served};
 use afs_lab::real::address::own_address;
 use afs_lab::real::relay::{Relay, Way};
 use afs_lab::sim::{self, people::People};
-use afs_volume::Partition;
 use afs_volume::disk::SimulatedDisk;
+use afs_volume::{Partition, Stamp};
 use afs_wire::Uuid;
-use afs_wire::ids::VolumeId;
+use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::vl::{self, SiteFlags};
 use fuse_dev::Device;
 use rx::{Endpoint, EndpointConfig};
@@ -150,6 +150,12 @@ impl Cell {
     /// Limits what may be stored in the cell, in KiB.
     pub(crate) fn set_quota(&self, kib: u32) {
         self.partition.volume(ROOT_CELL).unwrap().change_info(|info| info.max_quota_kib = kib).unwrap();
+    }
+
+    /// Makes the snapshot `2026-11-28T030000Z` of the cell.
+    pub(crate) fn make_snapshot(&self) {
+        let (id, stamp) = (VolumeId(ROOT_CELL.0 + 9), Stamp { now: AfsTime(1_795_834_800), ..sim::stamp() });
+        self.partition.make_snapshot(ROOT_CELL, id, false, stamp).unwrap();
     }
 
     /// A client of its own, and the kernel that it serves.

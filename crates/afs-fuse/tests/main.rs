@@ -6,4 +6,5 @@ mod files;
 mod kernel;
 mod names;
 mod reference;
+mod snapshots;
 mod together;

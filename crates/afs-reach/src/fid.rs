@@ -12,10 +12,14 @@ impl CellIndex {
     /// No cell: where the dynamic root lives, whose vnodes the client makes up.
     pub const DYNROOT: Self = Self(0);
 
+    /// The bit that turns a cell's index into that of the directories of snapshots which the client makes up in the cell's directories. The table
+    /// of cells has far fewer.
+    const SNAPSHOTS: u32 = 1 << 31;
+
     /// True if volumes can be in it.
     #[must_use]
     pub const fn has_volumes(self) -> bool {
-        self.0 != Self::DYNROOT.0
+        self.0 != Self::DYNROOT.0 && self.0 & Self::SNAPSHOTS == 0
     }
 }
 
@@ -73,10 +77,43 @@ impl Fid {
         self.vnode.0 == VnodeNumber::ROOT.0
     }
 
-    /// True if the client makes it up: it is of the dynamic root.
+    /// True if the client makes it up: it is of the dynamic root, or a directory of snapshots.
     #[must_use]
     pub const fn is_made_up(self) -> bool {
-        self.cell.0 == CellIndex::DYNROOT.0
+        !self.cell.has_volumes()
+    }
+
+    /// The directory, made up by the client, that has this directory as it was in each snapshot of its volume.
+    #[must_use]
+    pub const fn snapshots(self) -> Self {
+        Self { cell: CellIndex(self.cell.0 | CellIndex::SNAPSHOTS), ..self }
+    }
+
+    /// True if this is such a directory of snapshots.
+    #[must_use]
+    pub const fn is_snapshots(self) -> bool {
+        self.cell.0 & CellIndex::SNAPSHOTS != 0
+    }
+
+    /// The directory that a directory of snapshots is in; any other vnode itself.
+    #[must_use]
+    pub const fn without_snapshots(self) -> Self {
+        Self { cell: CellIndex(self.cell.0 & !CellIndex::SNAPSHOTS), ..self }
+    }
+
+    /// An entry of a directory, as its pages call it. Those of a directory of snapshots have the snapshot's volume in place of the uniquifier.
+    #[must_use]
+    pub const fn entry(self, fid: LocalFid) -> Self {
+        match self.is_snapshots() {
+            true => Self { volume: VolumeId(fid.unique.0), ..self.without_snapshots() },
+            false => self.sibling(fid),
+        }
+    }
+
+    /// The reverse, for the pages of a directory of snapshots.
+    #[must_use]
+    pub const fn entry_of_snapshot(self, snapshot: VolumeId) -> LocalFid {
+        LocalFid { vnode: self.vnode, unique: Uniquifier(snapshot.0) }
     }
 }
 

@@ -112,6 +112,11 @@ impl VolumeEntry {
             .find(|&kind| self.id_of(kind) == Some(volume))
     }
 
+    /// True if a file server has told of it, as of a snapshot that it has.
+    fn is_snapshot(&self) -> bool {
+        self.ids[..2] == [VolumeId(0); 2]
+    }
+
     /// True if somebody works on the volume: moves, releases or restores it. Or has begun to, and never ended.
     fn is_worked_on(&self) -> bool {
         self.flags.intersects(EntryFlags::OPERATIONS)
@@ -283,6 +288,24 @@ impl Locations {
                 table.by_id.insert((entry.cell, id), Arc::clone(entry));
             }
         }
+    }
+
+    /// A server has a snapshot of a volume that it has, by its own word: database servers have no entry of it. What these have an entry of is no
+    /// snapshot, whatever the server says.
+    pub fn note_snapshot(&self, vldb: &dyn Vldb, cell: CellIndex, snapshot: VolumeId, server: &Arc<Server>) {
+        if self.known(cell, snapshot).is_some_and(|known| !known.is_snapshot()) {
+            return;
+        }
+        let site = Site { server: Arc::clone(server), flags: SiteFlags::BACK_VOL };
+        self.keep(&Arc::new(VolumeEntry {
+            cell,
+            name: snapshot.0.to_string(),
+            ids: [VolumeId(0), VolumeId(0), snapshot],
+            flags: EntryFlags::BACK_EXISTS,
+            sites: vec![site],
+            until: Instant::MAX,
+        }));
+        vldb.note_read_only(cell, snapshot);
     }
 
     fn is_missing(&self, now: Instant, cell: CellIndex, name: &str) -> bool {

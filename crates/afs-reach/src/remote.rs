@@ -11,7 +11,7 @@ use std::time::Duration;
 use afs_failover::{Verdict, verdict};
 use afs_wire::abort::RXKADLEVELFAIL;
 use afs_wire::ids::VolumeId;
-use afs_wire::rxafs::{FetchACL, FetchStatus, GetVolumeStatus, Rxafs};
+use afs_wire::rxafs::{FetchACL, FetchStatus, GetSnapshots, GetVolumeStatus, Rxafs};
 use rx::{CallError, ClientCall, Peer, RpcError, Runtime};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
@@ -94,7 +94,7 @@ impl Asked<'_> {
 
 /// The purpose of a procedure of the file service. Those that are named here change nothing.
 fn purpose_of<R: Rpc>() -> Purpose {
-    let reads = [FetchStatus::OPCODE, FetchACL::OPCODE, GetVolumeStatus::OPCODE];
+    let reads = [FetchStatus::OPCODE, FetchACL::OPCODE, GetSnapshots::OPCODE, GetVolumeStatus::OPCODE];
     if reads.contains(&R::OPCODE) { Purpose::Read } else { Purpose::Change }
 }
 

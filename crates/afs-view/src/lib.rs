@@ -19,6 +19,7 @@
 //! - A change of names that does not wait for the server: `src/names/changes/here.rs`, [`journal`]; what shows of it: `src/vnodes/vnode/ahead.rs`. When it is sent: [`journal`], `src/pause.rs`.
 //! - Mount points, the dynamic root, `@sys`: [`names::mount_point`], [`names::dynroot`], [`names::lookup`],
 //!   [`names::links`].
+//! - `.snapshots`: [`names::snapshots`]. Tests: `crates/afs-client/tests/snapshots.rs`.
 //! - Which version of a file is read: [`data::files`]; `may_be_mixed` in [`data::fetch`] keeps a read from mixing two releases of a
 //!   volume. How many calls fetch: [`data::fetch`], [`data::fetch::pace`], [`data::fetch::readahead`], [`data::fetch::prefetch`].
 //! - How written data are kept and stored: `src/data/write.rs`, `src/data/write_back.rs`, after a close that does not wait: [`data::write_behind`]; where that is so: [`data::store_behind`]; what `fsync` means then: [`mod@data::fsync`]; how they travel: [`data::streams`]. Locks:

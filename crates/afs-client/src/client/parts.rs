@@ -32,7 +32,7 @@ use afs_view::data::streams::Streams;
 use afs_view::data::write_behind;
 use afs_view::dependents::Dependents;
 use afs_view::events::Invalidations;
-use afs_view::names::changes::Changes;
+use afs_view::names::changes::{self, Changes};
 use afs_view::names::directory::Directories;
 use afs_view::names::dynroot::DynamicRoot;
 use afs_view::names::links::Links;
@@ -139,8 +139,11 @@ pub(super) fn assemble(
         &statuses,
         cache,
         &dynamic_root,
-        config.fakestat,
-        SysNames::new(config.sysnames.clone()),
+        changes::Options {
+            is_fakestat: config.fakestat,
+            shows_snapshots: config.shows_snapshots,
+            sysnames: SysNames::new(config.sysnames.clone()),
+        },
         write_behind::Options {
             mode: config.write_behind,
             offline_max: config.offline_max,

@@ -75,6 +75,27 @@ async fn a_wrong_entry_is_forgotten_under_all_its_ids() {
     assert!(locations.is_missing(now, CellIndex(1), "w"));
     assert!(!locations.is_missing(now + MISSING_LIFE, CellIndex(1), "w"));
 }
+#[tokio::test]
+async fn a_snapshot_is_where_the_server_is_that_told_of_it_and_no_server_tells_where_other_volumes_are() {
+    let (locations, database) = (locations(), Database::default());
+    locations.keep(&Arc::new(entry(EntryFlags::RW_EXISTS, &[(1, SiteFlags::RW_VOL)])));
+    let socket = SocketAddr::from(([192, 0, 2, 9], 7000));
+    let server = locations.servers.get_or_add(ServerKind::File, CellIndex(1), None, &[socket]).unwrap();
+    for volume in [VolumeId(10), VolumeId(40)] {
+        locations.note_snapshot(&database, CellIndex(1), volume, &server);
+    }
+    let servers = |volume| {
+        let entry = locations.known(CellIndex(1), volume).unwrap();
+        let servers = entry.servers_of(entry.kind_of(volume).unwrap());
+        servers.iter().map(|server| server.best().unwrap().socket).collect::<Vec<_>>()
+    };
+    assert_eq!(servers(VolumeId(40)), [socket]);
+    assert_ne!(servers(VolumeId(10)), [socket], "the VLDB knows where that is");
+    assert_eq!(*database.read_only.lock().unwrap(), [VolumeId(40)]);
+    locations.forget(CellIndex(1), VolumeId(40));
+    assert!(locations.known(CellIndex(1), VolumeId(40)).is_none());
+}
+
 fn locations() -> Locations {
     Locations::new(Arc::new(rx::TokioRuntime::current()), Arc::default(), 7000)
 }

@@ -28,13 +28,14 @@ use crate::data::files::Files;
 use crate::data::fsync::Recorder;
 use crate::data::open_files::OpenFiles;
 use crate::data::streams::Streams;
-use crate::data::write_behind::Options;
+use crate::data::write_behind;
 use crate::journal::{Journal, Replay};
 use crate::names::directory::Directories;
 use crate::names::dynroot::DynamicRoot;
 use crate::names::links::Links;
 use crate::names::lookup::{Found, Made, Names, SysNames, new_name};
 use crate::names::mount_point::{MountPoints, MountText};
+use crate::names::snapshots::Snapshots;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::{Kind, unix_time};
 use crate::vnodes::table::Vnodes;
@@ -76,6 +77,17 @@ fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
+/// What the client's configuration says of names.
+#[derive(Debug)]
+pub struct Options {
+    /// See `Config::fakestat` of `afs-client`.
+    pub is_fakestat: bool,
+    /// See `Config::shows_snapshots`.
+    pub shows_snapshots: bool,
+    /// The values of `@sys`.
+    pub sysnames: SysNames,
+}
+
 /// Changes of names: who is asked to make them, and what is edited here afterwards.
 #[derive(Debug)]
 pub struct Changes {
@@ -111,9 +123,8 @@ impl Changes {
         statuses: &Arc<Statuses>,
         cache: Cache,
         dynamic_root: &Arc<DynamicRoot>,
-        is_fakestat: bool,
-        sysnames: SysNames,
-        write_behind: Options,
+        options: Options,
+        write_behind: write_behind::Options,
     ) -> Arc<Self> {
         let vnodes = &statuses.vnodes;
         let streams = Streams::new(Arc::clone(statuses));
@@ -128,7 +139,7 @@ impl Changes {
             Arc::clone(statuses),
             Arc::clone(&links),
             Arc::clone(dynamic_root),
-            is_fakestat,
+            options.is_fakestat,
         ));
         // Hidden names go by changes of names, which ask which files are open.
         let journal = Arc::new(Journal::new(Arc::clone(&vnodes.local_ids.pause)));
@@ -151,6 +162,8 @@ impl Changes {
                 statuses: Arc::clone(statuses),
                 streams,
                 dynamic_root: Arc::clone(dynamic_root),
+                snapshots: Arc::new(Snapshots::new(calls, vnodes)),
+                shows_snapshots: options.shows_snapshots,
                 mount_points: Arc::clone(&mount_points),
                 open_files: Arc::clone(&open_files),
             });
@@ -161,7 +174,7 @@ impl Changes {
                 dns: Arc::clone(&calls.dns),
                 vnodes: Arc::clone(vnodes),
                 open_files: Arc::clone(&open_files),
-                sysnames,
+                sysnames: options.sysnames,
             });
             let replay = Arc::new(Replay {
                 journal,

@@ -16,6 +16,7 @@ use crate::data::open_files::{Listed, OpenFiles};
 use crate::data::streams::Streams;
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::MountPoints;
+use crate::names::snapshots::{self, Snapshots};
 use crate::names::walk;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::Kind;
@@ -60,7 +61,12 @@ pub struct Listing {
     pages: Pages,
     /// Names of this client's that it leaves out: of files that are open and have no other.
     hidden: Vec<String>,
+    /// True if the directory of snapshots is among them, as the last one.
+    shows_snapshots: bool,
 }
+
+/// The place to go on reading after the directory of snapshots: behind those of all slots.
+const BEHIND_SNAPSHOTS: u64 = 1 << 16;
 
 impl Listing {
     /// The directory. Of one that was asked for by its mount point, the mount point.
@@ -86,19 +92,25 @@ impl Listing {
         // The kernel takes no listing with a name that has a slash, as only a damaged volume or a server of ill will has one.
         let is_shown = move |name: &[u8]| !name.is_empty() && !name.contains(&b'/') && !is_hidden(name);
         let entries = self.pages.directory.entries_from(slot).filter(move |entry| is_shown(entry.name));
-        entries.map(move |entry| self.entry(&entry))
+        let snapshots = (self.shows_snapshots && position < BEHIND_SNAPSHOTS).then(|| DirEntry {
+            name: snapshots::NAME,
+            fid: self.real.snapshots(),
+            kind: Some(Kind::Directory),
+            next: BEHIND_SNAPSHOTS,
+        });
+        entries.map(move |entry| self.entry(&entry)).chain(snapshots)
     }
 
     /// The fid that a name names.
     pub fn find(&self, name: &[u8]) -> Option<Fid> {
-        self.pages.directory.lookup(name).map(|entry| self.real.sibling(entry.fid))
+        self.pages.directory.lookup(name).map(|entry| self.real.entry(entry.fid))
     }
 
     fn entry<'a>(&'a self, entry: &Entry<'a>) -> DirEntry<'a> {
         let fid = match entry.name {
             b"." => self.dir,
             b".." => self.parent,
-            _ => self.real.sibling(entry.fid),
+            _ => self.real.entry(entry.fid),
         };
         let kind = match entry.name {
             b"." | b".." => Some(Kind::Directory),
@@ -119,6 +131,9 @@ pub struct Directories {
     /// The streams that bring pages.
     pub streams: Streams,
     pub(crate) dynamic_root: Arc<DynamicRoot>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    /// True if listings of the root directories of volumes show their directories of snapshots.
+    pub(crate) shows_snapshots: bool,
     /// The mounts, and so the directory that one is in.
     pub(crate) mount_points: Arc<MountPoints>,
     /// The open files, whose hidden names listings leave out.
@@ -146,6 +161,15 @@ impl Directories {
         if let Some(pages) = self.dynamic_root.pages_of(dir) {
             return Ok(pages);
         }
+        if dir.is_snapshots() {
+            let shown = dir.without_snapshots();
+            self.pages_of_volume(user, shown).await?;
+            return self.snapshots.pages(user, shown).await;
+        }
+        self.pages_of_volume(user, dir).await
+    }
+
+    async fn pages_of_volume(&self, user: User, dir: Fid) -> Result<Pages, Error> {
         if !dir.vnode.is_directory() || dir.is_made_up() {
             return Err(Error::NotADirectory { fid: dir });
         }
@@ -308,7 +332,15 @@ impl Directories {
                 Err(error) => return Some(Err(error)),
             },
         };
-        Some(Ok(self.listing(user, (dir, real), pages, &listed)))
+        let shows_snapshots =
+            self.may_show_snapshots(real, &pages) && self.snapshots.are_known(user, real)?;
+        Some(Ok(self.listing(user, (dir, real), (pages, shows_snapshots), &listed)))
+    }
+
+    /// True if a listing of these pages is to have the directory of snapshots, if there is one.
+    fn may_show_snapshots(&self, real: Fid, pages: &Pages) -> bool {
+        let is_root = real.is_root() && !real.is_made_up();
+        self.shows_snapshots && is_root && pages.directory.lookup(snapshots::NAME).is_none()
     }
 
     /// See `Client::read_dir`.
@@ -326,14 +358,17 @@ impl Directories {
             }
             Ok(pages) => pages,
         };
-        Ok(self.listing(user, (dir, real), pages, &listed))
+        // Who cannot be told of them is shown the others.
+        let shows_snapshots = self.may_show_snapshots(real, &pages)
+            && self.snapshots.are_told(user, real).await.unwrap_or(false);
+        Ok(self.listing(user, (dir, real), (pages, shows_snapshots), &listed))
     }
 
     fn listing(
         self: &Arc<Self>,
         user: User,
         (dir, real): (Fid, Fid),
-        pages: Pages,
+        (pages, shows_snapshots): (Pages, bool),
         listed: &Listed<'_>,
     ) -> Listing {
         if !real.is_made_up() {
@@ -341,7 +376,7 @@ impl Directories {
         }
         let dot_dot = pages.directory.lookup(b"..").map(|entry| real.sibling(entry.fid));
         let parent = self.mount_points.parent_of(dir, real, dot_dot);
-        Listing { dir, real, parent, pages, hidden: listed.hidden() }
+        Listing { dir, real, parent, pages, hidden: listed.hidden(), shows_snapshots }
     }
 }
 
@@ -360,8 +395,8 @@ mod tests {
         let own = root.in_volume();
         let directory = Arc::new(Directory::build(own, own, entries).unwrap());
         let pages = Pages { directory, version: DataVersion(1) };
-        let listing =
-            Listing { dir: root, real: root, parent: root, pages, hidden: vec!["hidden".to_owned()] };
+        let hidden = vec!["hidden".to_owned()];
+        let listing = Listing { dir: root, real: root, parent: root, pages, hidden, shows_snapshots: false };
         let mut names: Vec<_> = listing.entries_from(0).map(|entry| entry.name).collect();
         names.sort_unstable();
         assert_eq!(names, [&b"."[..], b"..", b"aa", b"ok"]);

@@ -18,6 +18,7 @@ use afs_wire::rights::Rights;
 use bytes::Bytes;
 use rx_proto::time::Instant;
 
+use crate::names::snapshots;
 use crate::vnodes::status::{Kind, Status};
 use crate::vnodes::vnode::Pages;
 use afs_reach::cells::Cells;
@@ -183,7 +184,7 @@ impl DynamicRoot {
         Ok(ROOT.sibling(made.fid()))
     }
 
-    /// The status of one of its entries, or its own.
+    /// The status of one of its entries, or its own, or that of a directory of snapshots.
     ///
     /// # Errors
     ///
@@ -193,6 +194,9 @@ impl DynamicRoot {
         if fid == ROOT {
             // Who changes its names tells of it.
             return Ok(Status { is_volume_root: true, valid_until: Instant::MAX, ..directory });
+        }
+        if fid.is_snapshots() {
+            return Ok(Status { data_version: snapshots::STATUS, ..directory });
         }
         if fid == VOLUMES {
             return Ok(Status { data_version: DataVersion(1), ..directory });

@@ -1,4 +1,4 @@
-//! Names: what a name in a directory names, `.`, `..` and `@sys` among them. Which names a directory has is left to `directory`.
+//! Names: what a name in a directory names, `.`, `..`, `@sys` and `.snapshots` among them. Which names a directory has is left to `directory`.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,6 +9,7 @@ use crate::data::open_files::OpenFiles;
 use crate::names::directory::Directories;
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::MountPoints;
+use crate::names::snapshots;
 use crate::vnodes::status::Status;
 use crate::vnodes::table::Vnodes;
 use afs_reach::dns::DnsCells;
@@ -138,6 +139,14 @@ impl Names {
             return mount.ok_or_else(|| no_entry(dir, name));
         }
         let pages = self.directories.pages_of(user, dir).await?.directory;
+        if dir.is_snapshots() {
+            let found = pages.lookup(name).map(|entry| dir.entry(entry.fid));
+            return found
+                .inspect(|found| {
+                    self.directories.snapshots.enter(user, dir.without_snapshots(), found.volume);
+                })
+                .ok_or_else(|| no_entry(dir, name));
+        }
         for candidate in self.sysnames.candidates(name) {
             if let Some(entry) = pages.lookup(&candidate) {
                 let fid = dir.sibling(entry.fid);
@@ -162,7 +171,7 @@ impl Names {
             return None;
         }
         let real = self.mount_points.known_real(user, dir)?;
-        if real == dynroot::VOLUMES {
+        if real == dynroot::VOLUMES || real.is_snapshots() {
             return None;
         }
         let fid = if real == dynroot::ROOT {
@@ -188,7 +197,15 @@ impl Names {
             } else {
                 pages.lookup(name).map(|entry| entry.fid)
             };
-            let Some(fid) = found else { return Some(Err(no_entry(dir, name))) };
+            let Some(fid) = found else {
+                if name == snapshots::NAME && self.directories.snapshots.are_known(user, real)? {
+                    let fid = real.snapshots();
+                    return Some(
+                        self.mount_points.known_status(user, fid)?.map(|status| Found { fid, status }),
+                    );
+                }
+                return Some(Err(no_entry(dir, name)));
+            };
             let fid = real.sibling(fid);
             if !fid.vnode.is_directory() {
                 self.vnodes.get(fid)?.set_parent(real.in_volume());
@@ -203,6 +220,10 @@ impl Names {
 
     /// See `Client::is_name_beside`.
     pub fn is_name_beside(&self, user: User, (other, name): (Fid, &[u8]), (dir, fid): (Fid, Fid)) -> bool {
+        // Nobody changes a snapshot: a directory in it is found by its name and in its directory of snapshots, for ever.
+        if other.is_snapshots() || dir.is_snapshots() {
+            return true;
+        }
         let real = self.mount_points.known_real(user, dir);
         if other != dir && !real.is_some_and(|real| self.mount_points.is_place_of(other, real)) {
             let real = self.mount_points.known_real(user, other).unwrap_or(other);
@@ -236,6 +257,12 @@ impl Names {
         let mut last_gone = None;
         for _ in 0..LOOKUPS_MAX {
             let fid = match self.entry(user, real, name).await {
+                Err(Error::NoEntry { .. }) if name == snapshots::NAME && !real.is_made_up() => {
+                    if !self.directories.snapshots.are_told(user, real).await? {
+                        break;
+                    }
+                    real.snapshots()
+                }
                 Err(error) => {
                     real = self.mount_points.real_anew(user, dir, real, error).await?;
                     self.entry(user, real, name).await?
@@ -254,6 +281,8 @@ impl Names {
                 }
                 // The entry of a directory that is damaged.
                 Err(Error::Gone { fid: gone }) if gone == fid => break,
+                // A snapshot that was removed a moment ago.
+                Err(Error::NoVolume { .. }) if real.is_snapshots() => break,
                 other => return Ok(Found { fid, status: other? }),
             }
         }

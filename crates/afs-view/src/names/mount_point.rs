@@ -326,6 +326,9 @@ impl MountPoints {
 
     /// The directory that a directory is in, as far as that is known here.
     pub(crate) fn parent_of(&self, asked: Fid, real: Fid, dot_dot: Option<Fid>) -> Fid {
+        if real.is_snapshots() {
+            return real.without_snapshots();
+        }
         let of_mount = |mount: Fid| {
             if mount.is_made_up() {
                 let is_of_all = mount.volume == dynroot::VOLUMES.volume && mount != dynroot::VOLUMES;

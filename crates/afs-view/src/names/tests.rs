@@ -18,10 +18,10 @@ use rx_security::Level;
 
 use crate::data::locks::Locks;
 use crate::data::locks::calls::LockCalls;
-use crate::data::write_behind::Options;
+use crate::data::write_behind;
 use crate::dependents::Dependents;
 use crate::events::Invalidations;
-use crate::names::changes::Changes;
+use crate::names::changes::{self, Changes};
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::lookup::SysNames;
 use crate::vnodes::attributes::Statuses;
@@ -91,8 +91,9 @@ impl World {
         let dynamic_root = Arc::new(DynamicRoot::new(Arc::clone(&calls.cells), Vec::new(), AfsTime(7)));
         let cache = Cache::in_memory(afs_cache::Config::new(1 << 20)).unwrap();
         let sysnames = SysNames::new(vec!["linux".to_owned()]);
+        let options = changes::Options { is_fakestat, shows_snapshots: false, sysnames };
         let parts =
-            Changes::new(&calls, &statuses, cache, &dynamic_root, is_fakestat, sysnames, Options::default());
+            Changes::new(&calls, &statuses, cache, &dynamic_root, options, write_behind::Options::default());
         let responder = Responder { resets: server.resets(), server };
         let now = parts.calls.runtime.now();
         Self { sim, parts, responder, now }
