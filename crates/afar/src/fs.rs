@@ -19,7 +19,9 @@ mod pins;
 pub(crate) mod place;
 mod quota;
 mod ranks;
+mod restore;
 mod servers;
+mod snapshots;
 mod volumes;
 mod workstation;
 
@@ -156,6 +158,18 @@ static SUITE: Suite = Suite {
                 Opt::flag("list", "show what is pinned, and how much of it is here; so does no path").ours(),
             ],
             pins::pin
+        ),
+        // ---- snapshots
+        verb!("snapshots", "list the versions of files that snapshots have", facts![PATHS], snapshots::list),
+        verb!(
+            "restore",
+            "bring back a file or a tree from a snapshot",
+            &[
+                Opt::single("path", "dir/file path").required().path(),
+                Opt::single("at", "the snapshot, by its time").ours(),
+                Opt::flag("over", "replace what has changed since, in place of a copy beside it").ours(),
+            ],
+            restore::run
         ),
         verb!("whatwaits", "list what no server has yet", facts![], cache::show_waiting),
         verb!("setcachesize" or "cachesize", "set cache size", &[

@@ -66,4 +66,5 @@ mod top;
 mod two_servers;
 mod unprivileged;
 mod up;
+mod user_snapshots;
 mod work;

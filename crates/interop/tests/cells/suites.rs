@@ -329,7 +329,7 @@ fn compare_verbs(links: &Links) -> Verdict {
 /// The verbs of a suite that Debian's does not have.
 fn own_verbs(suite: &str) -> &'static [&'static str] {
     match suite {
-        "fs" => &["pin", "whatwaits"],
+        "fs" => &["pin", "restore", "snapshots", "whatwaits"],
         "vos" => &["snapshot"],
         _ => &[],
     }
