@@ -23,10 +23,10 @@ use btree::BTree;
 pub use btree::Backend;
 pub use checked::{CheckedBackend, CheckedFile};
 use log::{Record, Segment};
+pub use opening::Schema;
 use recovery::ASIDE;
 pub use recovery::Loss;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -47,25 +47,6 @@ pub fn after(prefix: &[u8]) -> Key {
     }
     // Of nothing: no key begins so.
     Key(vec![0xff])
-}
-
-/// The facts that a store has to know of its owner's rows.
-pub trait Schema: fmt::Debug + Send + Sync {
-    /// True if a row is a reservation: numbers up to which may be given out, that count even where the batch they came
-    /// in does not.
-    fn is_reservation(&self, _key: &Key) -> bool {
-        false
-    }
-
-    /// Returns one reservation that covers both.
-    fn larger_reservation(&self, _a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
-        b.to_vec()
-    }
-
-    /// The files in which the data may be that a row speaks of, which must be synced before the row counts after a power loss.
-    fn files_of(&self, _key: &Key, _row: &[u8]) -> Vec<String> {
-        Vec::new()
-    }
 }
 
 /// The options with which a store is opened.

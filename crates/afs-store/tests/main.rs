@@ -6,3 +6,4 @@ mod flips;
 mod lock;
 mod pages;
 mod power;
+mod version;

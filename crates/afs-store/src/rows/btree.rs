@@ -36,13 +36,16 @@ pub(super) const STATE: TableDefinition<'static, &str, u64> = TableDefinition::n
 pub(super) const CHECKPOINT: &str = "checkpoint";
 /// The version of the format (Volume format 1).
 pub(super) const VERSION: &str = "version";
-/// The version that we write, and the newest that we read. 1 has no checksums of blocks, and a log of its own format.
-const FORMAT: u64 = 2;
+/// The version that a new file gets, and the oldest that we read. 1 has no checksums of blocks, and a log of its own format. Rows may be of
+/// a higher one ([`super::Schema::version`]).
+pub(super) const FORMAT: u64 = 2;
 
 /// redb's rows.
 #[derive(Debug)]
 pub(crate) struct BTree {
     cache_bytes: usize,
+    /// The highest version that the owner of the rows knows.
+    newest: u64,
     db: RwLock<Opened>,
     /// True once redb has met damage, which it answers nothing behind: from then on rows are read without it (`past_damage`).
     has_damage: AtomicBool,
@@ -154,7 +157,7 @@ fn damaged(why: String) -> StoreError {
 }
 
 /// Opens the file, or makes it where there is none.
-fn open_file(disk: &Arc<dyn Disk>, cache_bytes: usize) -> Result<Arc<CheckedFile>, StoreError> {
+fn open_file(disk: &Arc<dyn Disk>, cache_bytes: usize, newest: u64) -> Result<Arc<CheckedFile>, StoreError> {
     let make = || {
         // Of what is not there any more.
         match disk.remove(SUMS) {
@@ -176,7 +179,7 @@ fn open_file(disk: &Arc<dyn Disk>, cache_bytes: usize) -> Result<Arc<CheckedFile
             if !is_new {
                 check_begin(&*file)?;
             }
-            convert(&file, cache_bytes)?;
+            convert(&file, cache_bytes, newest)?;
             CheckedFile::make(&**disk, &*file, SUMS)?;
             opened()
         }
@@ -192,9 +195,9 @@ fn open_file(disk: &Arc<dyn Disk>, cache_bytes: usize) -> Result<Arc<CheckedFile
 
 impl BTree {
     /// Opens it, or makes it where there is none, also where a start ended while it was made. One of an earlier version is converted.
-    pub(crate) fn open(disk: &Arc<dyn Disk>, cache_bytes: usize) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: &Arc<dyn Disk>, cache_bytes: usize, newest: u64) -> Result<Self, StoreError> {
         copying::go_on(&**disk)?;
-        let file = open_file(disk, cache_bytes)?;
+        let file = open_file(disk, cache_bytes, newest)?;
         let (db, refusal) =
             match open(CheckedBackend(file.clone()), cache_bytes, false).map_err(Failure::told) {
                 Ok(db) => (Some(db), None),
@@ -204,6 +207,7 @@ impl BTree {
             };
         let mut btree = Self {
             cache_bytes,
+            newest,
             refusal: None,
             has_damage: AtomicBool::new(db.is_none()),
             was_copied: AtomicBool::new(disk.is_scratch()),
@@ -215,7 +219,7 @@ impl BTree {
         match (btree.number(VERSION), &refusal) {
             // Without its notes nobody knows which rows of the log go before it.
             (Err(StoreError::Damaged { .. }), Some(why)) => return Err(damaged(why.clone())),
-            (version, _) => check_version(version?)?,
+            (version, _) => check_version(version?, newest)?,
         }
         if let Some(why) = refusal {
             let done = if btree.renew()? { COPIED } else { NOT_COPIED };
@@ -233,11 +237,16 @@ impl BTree {
         }
         let copied = {
             let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
-            let pages = || Pages::new(&opened.file).and_then(|pages| number_in(&pages, CHECKPOINT));
-            pages().map_err(Failure::from).and_then(|checkpoint| {
-                let numbers = [(CHECKPOINT, checkpoint.unwrap_or(0)), (VERSION, FORMAT)];
-                copying::copy(&*self.disk, &opened.file, numbers, self.cache_bytes)
-            })
+            let numbers = || -> io::Result<_> {
+                let pages = Pages::new(&opened.file)?;
+                let number = |name, other| -> io::Result<(&str, u64)> {
+                    Ok((name, number_in(&pages, name)?.unwrap_or(other)))
+                };
+                Ok([number(CHECKPOINT, 0)?, number(VERSION, FORMAT)?])
+            };
+            numbers()
+                .map_err(Failure::from)
+                .and_then(|numbers| copying::copy(&*self.disk, &opened.file, numbers, self.cache_bytes))
         };
         if copied.is_err() {
             return Ok(false);
@@ -247,7 +256,7 @@ impl BTree {
         opened.times += 1;
         let mut put = || {
             copying::put_copy(&*self.disk)?;
-            opened.file = open_file(&self.disk, self.cache_bytes)?;
+            opened.file = open_file(&self.disk, self.cache_bytes, self.newest)?;
             let backend = CheckedBackend(opened.file.clone());
             opened.db = Some(open(backend, self.cache_bytes, false).map_err(Failure::told)?);
             Ok(())
@@ -323,6 +332,21 @@ impl BTree {
     /// The last record of the log whose rows are here.
     pub(crate) fn checkpoint(&self) -> Result<Seq, StoreError> {
         Ok(self.number(CHECKPOINT)?.unwrap_or(0))
+    }
+
+    /// The version of the format.
+    pub(crate) fn version(&self) -> Result<u64, StoreError> {
+        Ok(self.number(VERSION)?.unwrap_or(FORMAT))
+    }
+
+    /// Sets that; durable when it returns.
+    pub(crate) fn set_version(&self, version: u64) -> Result<(), StoreError> {
+        let _alone = self.taking.write().unwrap_or_else(PoisonError::into_inner);
+        self.with(|db| {
+            let tx = begin(db)?;
+            tx.open_table(STATE)?.insert(VERSION, version)?;
+            Ok(tx.commit()?)
+        })
     }
 
     /// Takes rows up to a record of the log; durable when it returns.
@@ -430,11 +454,11 @@ fn number(db: &Database, name: &str) -> Result<Option<u64>, Failure> {
     }
 }
 
-fn check_version(found: Option<u64>) -> Result<(), StoreError> {
+fn check_version(found: Option<u64>, newest: u64) -> Result<(), StoreError> {
     match found {
-        Some(FORMAT) => Ok(()),
+        Some(found) if (FORMAT..=newest).contains(&found) => Ok(()),
         Some(other) => {
-            let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
+            let why = format!("has format {other}, and this program reads {newest}: use a newer one");
             Err(StoreError::damaged(NAME, why))
         }
         None => Err(damaged("it has no version".into())),
@@ -443,11 +467,11 @@ fn check_version(found: Option<u64>) -> Result<(), StoreError> {
 
 /// Makes a new file one of our version, and so one of the version before, or one whose checksums are gone: after redb has checked all
 /// of it. Programs that know of no checksums refuse it from then on.
-fn convert(file: &Arc<dyn DiskFile>, cache_bytes: usize) -> Result<(), StoreError> {
+fn convert(file: &Arc<dyn DiskFile>, cache_bytes: usize, newest: u64) -> Result<(), StoreError> {
     let db = open(Backend(file.clone()), cache_bytes, true).map_err(Failure::told)?;
     let version = whole(|| number(&db, VERSION)).map_err(Failure::told)?;
     if !matches!(version, None | Some(1)) {
-        return check_version(version);
+        return check_version(version, newest);
     }
     let note = || {
         let tx = begin(&db)?;
@@ -512,7 +536,7 @@ mod tests {
         let disk: Arc<dyn Disk> = Arc::new(SimulatedDisk::new(64 << 20));
         disk.create(NAME).unwrap().write_at(0, &bytes_of(OLD)).unwrap();
         for upto in [7, 8] {
-            let rows = BTree::open(&disk, 1 << 20).unwrap();
+            let rows = BTree::open(&disk, 1 << 20, FORMAT).unwrap();
             assert_eq!(rows.checkpoint().unwrap(), upto);
             for n in 0..40 {
                 assert_eq!(rows.get(&Key(vec![n])).unwrap().as_deref(), Some(&[n; 20][..]), "row {n}");

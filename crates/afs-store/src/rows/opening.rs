@@ -1,15 +1,41 @@
-//! Opening a store: what counts of what earlier runs have left, and the segment of the log that this run begins with. How the log is
-//! read is left to `log`.
+//! Opening a store: what it has to know of its owner's rows, what counts of what earlier runs have left, and the segment of the log that this
+//! run begins with. How the log is read is left to `log`.
 
-use super::btree::BTree;
+use super::btree::{BTree, FORMAT};
 use super::log::{self, Segment};
 use super::recovery;
-use super::{Batch, Layer, Layers, Options, Queue, Schema, Store, Writer, lock, size_of};
+use super::{Batch, Key, Layer, Layers, Options, Queue, Store, Writer, lock, size_of};
 use crate::StoreError;
 use crate::disk::Disk;
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
+
+/// The facts that a store has to know of its owner's rows.
+pub trait Schema: fmt::Debug + Send + Sync {
+    /// The highest version of the format that the owner knows, at least 2. A store of a higher one is refused. New stores are of version 2,
+    /// until [`Store::set_version`].
+    fn version(&self) -> u64 {
+        FORMAT
+    }
+
+    /// True if a row is a reservation: numbers up to which may be given out, that count even where the batch they came
+    /// in does not.
+    fn is_reservation(&self, _key: &Key) -> bool {
+        false
+    }
+
+    /// Returns one reservation that covers both.
+    fn larger_reservation(&self, _a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
+        b.to_vec()
+    }
+
+    /// The files in which the data may be that a row speaks of, which must be synced before the row counts after a power loss.
+    fn files_of(&self, _key: &Key, _row: &[u8]) -> Vec<String> {
+        Vec::new()
+    }
+}
 
 /// Bytes of a first segment for which there is room on a disk that others have filled, tried in this order.
 const SMALL_SEGMENTS: [u64; 2] = [1 << 20, 64 << 10];
@@ -47,7 +73,7 @@ impl Store {
     /// The disk fails or is full; what is there is damaged, or of a newer version.
     pub fn open(disk: Arc<dyn Disk>, options: Options, schema: &dyn Schema) -> Result<Self, StoreError> {
         let Options { cache_bytes, log_bytes } = options;
-        let btree = BTree::open(&disk, cache_bytes)?;
+        let btree = BTree::open(&disk, cache_bytes, schema.version())?;
         let mut recovered = recovery::recover(&*disk, btree.checkpoint()?, schema)?;
         recovered.losses.extend(btree.refusal().cloned());
         let boot = log::boot(&*disk)?;
@@ -114,5 +140,28 @@ impl Store {
         trim(&*store.disk, &mut recovered.unused, &recovered.ends);
         lock(&store.old).append(&mut recovered.unused);
         Ok(store)
+    }
+
+    /// The version of the format (Volume format 1).
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn version(&self) -> Result<u64, StoreError> {
+        self.with_btree(BTree::version)
+    }
+
+    /// Says that the rows are of a version from now on, so that programs that do not know it refuse the store. What makes them so has to be
+    /// synced before.
+    ///
+    /// # Errors
+    ///
+    /// The disk's. If it is full, or a part of the B-tree is damaged, the version stays as it was.
+    pub fn set_version(&self, version: u64) -> Result<(), StoreError> {
+        match self.with_btree(|btree| btree.set_version(version)) {
+            Err(error @ (StoreError::DiskFull | StoreError::Damaged { .. })) => Err(error),
+            Err(error) => Err(self.fail_sync(error)),
+            Ok(()) => Ok(()),
+        }
     }
 }
