@@ -333,24 +333,14 @@ impl Store {
         }
         self.move_to_current(edit)?;
         self.cut_chunks(edit, self.base)?;
-        let Plan::Chunks { done, old, .. } = &self.plan else { unreachable!("as above") };
+        let Plan::Chunks { done, .. } = &self.plan else { unreachable!("as above") };
+        let (store, group) = (&self.volume.shared.store, self.volume.group.id);
         for new in done {
-            let before = match old {
-                Old::Inline(_) => None,
-                Old::Chunks(_) => {
-                    let group = self.volume.group.id;
-                    let row = group::part(
-                        &self.volume.shared.store,
-                        group,
-                        id.vnode,
-                        Part::Chunk(new.n),
-                        Snapshot::NEWEST,
-                    )?;
-                    row.map(|(snapshot, row)| Ok::<_, VolumeError>((snapshot, ChunkRecord::decode(&row)?)))
-                        .transpose()?
-                }
-            };
-            edit.put_chunk(id.vnode, new.n, new.record, before);
+            // Short data may have been long before: then there is a row that says that there is no chunk.
+            let before = group::part(store, group, id.vnode, Part::Chunk(new.n), Snapshot::NEWEST)?;
+            let before =
+                before.map(|(snapshot, row)| Ok::<_, VolumeError>((snapshot, ChunkRecord::decode(&row)?)));
+            edit.put_chunk(id.vnode, new.n, new.record, before.transpose()?);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::reference::{assert_same, choose, expect, new_tree, read_tree, run};
 use super::{assert_whole, finish, new_clone, open, settle, stamp, volume};
 use crate::disk::SimulatedDisk;
 use crate::records::VolumeRecord;
-use crate::{Partition, SNAPSHOTS_MAX, VolumeError, VolumeKind};
+use crate::{Partition, SNAPSHOTS_MAX, SetStatus, StoreRange, VnodeId, VolumeError, VolumeKind};
 use afs_wire::ids::{SecurityLevel, VolumeId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -113,6 +113,34 @@ fn only_a_whole_read_write_volume_gets_snapshots_and_they_stay_what_they_are() {
     assert_eq!((info.clone, info.backup), (RO, VolumeId(0)));
     partition.set_level(RW, SecurityLevel::CRYPT).unwrap();
     assert_eq!(partition.volume(VolumeId(10)).unwrap().level(), SecurityLevel::CRYPT);
+}
+
+/// What had said that the file has no chunks was never removed.
+#[test]
+fn a_file_that_grows_again_after_it_was_cut_leaves_nothing_behind() {
+    let partition = open(&SimulatedDisk::new(1 << 30));
+    let volume = volume(&partition, RW.0);
+    let file = volume.create_file(VnodeId::ROOT, b"f", &SetStatus::default(), stamp(1)).unwrap().vnode.id;
+    let store = |length: u64| {
+        let range = StoreRange { position: 0, length, file_length: 0 };
+        let mut store = volume.begin_store(file, range).unwrap();
+        store.write(&vec![1; length as usize]).unwrap();
+        store.commit(&SetStatus::default(), stamp(1), false).unwrap();
+    };
+    for (n, length) in [(10, 20_000), (11, 0), (12, 20_000), (13, 100), (14, 9_000)] {
+        store(length);
+        partition.make_snapshot(RW, VolumeId(n), false, stamp(n)).unwrap();
+        if n == 11 {
+            partition.delete_volume(VolumeId(n)).unwrap();
+        }
+        settle(&partition);
+        assert_whole(&partition, &format!("at {n}"));
+    }
+    for n in [13, 12, 10, 14] {
+        partition.delete_volume(VolumeId(n)).unwrap();
+        settle(&partition);
+        assert_whole(&partition, &format!("without {n}"));
+    }
 }
 
 /// The newest that is written is the last snapshot's, so an older replica cannot take the volume's place.
