@@ -62,6 +62,8 @@ nightly:
 	AFAR_ETCD_SECONDS=600 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --features etcd --test afar_tests -- etcd_faults:: etcd_history:: --nocapture
 	AFAR_FLIPS=2000 $(RUST) cargo test --release -p afs-store -p afs-volume -p afs-cache -p afs-celldb -- flips:: flipped_bit
 	AFAR_FLIPS=50 $(RUST) cargo test --release -p afs-volume --test afs_volume_tests a_bit_that_flips
+	AFAR_SNAPSHOT_KILLS=30000 $(RUST) cargo test --release -p afs-volume --lib killed::
+	AFAR_KILLS=300 $(RUST) cargo test --release -p afs-volume --test afs_volume_tests kill_9
 	@scripts/fresh-debian.sh
 
 lint:

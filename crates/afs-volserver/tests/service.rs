@@ -285,7 +285,11 @@ async fn vos_online_opens_a_partition_again_when_its_disk_works_again() {
 #[derive(Debug)]
 struct AnyRows;
 
-impl Schema for AnyRows {}
+impl Schema for AnyRows {
+    fn version(&self) -> u64 {
+        u64::MAX
+    }
+}
 
 /// A stock server lists a volume that it cannot attach with its number alone; `vos zap -force` is what removes it.
 #[tokio::test(flavor = "multi_thread")]

@@ -64,7 +64,7 @@ impl Partition {
         if let Some(writable) = state.writable {
             return Err(VolumeError::VolumeExists(writable));
         }
-        if state.frozen > 0 || state.keeps_all {
+        if state.frozen > 0 || state.filling > 0 || state.keeps_all {
             return Err(VolumeError::Busy(old.id()));
         }
         if state.views.keys().any(|view| *view > snapshot) {
@@ -72,12 +72,11 @@ impl Partition {
             return Err(self.later_clone(old));
         }
         // Nothing is swept while what the removed volume had written is taken away.
-        state.frozen += 1;
-        state.removals += 1;
+        state.filling += 1;
         drop(state);
         let removed = remove_newer(&self.shared(), old.group.id, snapshot);
         let mut state = lock(&old.group.state);
-        state.frozen = state.frozen.saturating_sub(1);
+        state.filling = state.filling.saturating_sub(1);
         drop(state);
         removed
     }
@@ -102,7 +101,6 @@ impl Partition {
         batch.put(keys::counters(to), counters.encode());
         let seq = shared.store.submit(batch)?;
         old.set_gone();
-        state.removals += 1;
         state.writable = Some(to);
         old.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
         drop(state);

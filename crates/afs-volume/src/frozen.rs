@@ -10,7 +10,7 @@ use afs_wire::ids::VnodeNumber;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A volume as it was. What only it shows goes some time after it is dropped; so does what was removed meanwhile from the volume's group.
+/// A volume as it was. What only it shows goes some time after it is dropped.
 #[derive(Debug)]
 pub struct Frozen {
     volume: Arc<Volume>,
@@ -31,7 +31,6 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         let mut state = lock(&self.volume.group.state);
         state.frozen -= 1;
-        state.removals += 1;
         state.remove_view(self.snapshot);
     }
 }
@@ -63,8 +62,6 @@ impl Volume {
         };
         state.add_view(snapshot);
         state.frozen += 1;
-        // A sweep that goes on now has not seen this view everywhere, and is not the last one.
-        state.removals += 1;
         let record = VolumeRecord { snapshot: Some(snapshot), is_restoring: false, ..self.record() };
         let (shared, group) = (self.shared.clone(), self.group.clone());
         let volume = Arc::new(Volume::new(self.id, shared, group, record, counters));

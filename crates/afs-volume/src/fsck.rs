@@ -2,11 +2,12 @@
 //! but for what opening a partition does. Expects that nobody else uses it meanwhile.
 
 pub(crate) mod links;
+pub(crate) mod notes;
 pub(crate) mod rows;
 
 use crate::damage::Damage;
 use crate::group::{self, GroupHandle, Versions};
-use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
+use crate::keys::{self, Key, Part, Replaced, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::CHUNK;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
@@ -171,7 +172,11 @@ fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Res
     let mut hidden: Vec<(String, String)> = Vec::new();
     let look = |key: &Key, row: &Bytes| {
         let Some(vnode) = VnodeKey::parse(key) else {
-            if !keys::is_key(key) {
+            if let Some(note) = Replaced::parse(key) {
+                if !damage.groups.contains_key(&note.version.group) {
+                    notes::check(&shared.store, &groups, note, report)?;
+                }
+            } else if !keys::is_key(key) {
                 report.find(None, format!("row {:02x?}", key.0), "has a key that is none");
             } else if keys::garbage_of(key).is_some() && !row.starts_with(b"data/") {
                 report.find(None, format!("row {:02x?}", key.0), "is of garbage, and names no file of data");
@@ -183,14 +188,14 @@ fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Res
             return Ok(());
         }
         if versions.last().is_some_and(|(last, _)| (last.group, last.vnode) != (vnode.group, vnode.vnode)) {
-            check_vnode_rows(&groups, &std::mem::take(&mut versions), report);
+            check_vnode_rows(shared, &groups, &std::mem::take(&mut versions), report)?;
         }
         versions.push((vnode, row.clone()));
         Ok(())
     };
     each_row(&shared.store, &[], look, |what, why| hidden.push((what, why)))?;
     hidden.into_iter().for_each(|(what, why)| report.find(None, what, why));
-    check_vnode_rows(&groups, &versions, report);
+    check_vnode_rows(shared, &groups, &versions, report)?;
     for (group, (what, why)) in &damage.groups {
         report.find(None, format!("volume group {}", group.0), format!("{what} {why}"));
     }
@@ -199,15 +204,16 @@ fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Res
 
 /// Checks all rows of one vnode.
 fn check_vnode_rows(
+    shared: &Arc<Shared>,
     groups: &BTreeMap<keys::GroupId, Arc<GroupHandle>>,
     rows: &[(VnodeKey, Bytes)],
     report: &mut Report,
-) {
-    let Some(((first, _), _)) = rows.split_first() else { return };
+) -> Result<(), VolumeError> {
+    let Some(((first, _), _)) = rows.split_first() else { return Ok(()) };
     let what = format!("vnode {} of volume group {}", first.vnode, first.group.0);
     let Some(group) = groups.get(&first.group) else {
         report.find(None, what, "its group is not there");
-        return;
+        return Ok(());
     };
     let state = lock(&group.state);
     // What came of a volume that is half-made, or waits to be swept: nothing is given out of its numbers.
@@ -257,10 +263,21 @@ fn check_vnode_rows(
         }
     }
     if !state.record.needs_sweep && !state.is_half {
-        for (part, Snapshot(snapshot)) in group::unseen(&versions, &state.all_views()) {
+        let views = state.all_views();
+        let unseen = group::unseen(&versions, &views);
+        for (part, Snapshot(snapshot)) in &unseen {
             report.find(None, what.clone(), format!("{part:?} of snapshot {snapshot} is shown by no volume"));
         }
+        for (at, part, snapshot) in group::replaced(&versions, &unseen) {
+            let note = Replaced { at, version: VnodeKey { part, snapshot, ..*first } };
+            let is_noted = notes::is_noted(&shared.store, &views, note);
+            if report.take(None, is_noted)? == Some(false) {
+                let why = format!("it is not noted that {part:?} of snapshot {} was replaced", snapshot.0);
+                report.find(None, what.clone(), why);
+            }
+        }
     }
+    Ok(())
 }
 
 fn check_volume(volume: &Volume, report: &mut Report) -> Result<(), VolumeError> {

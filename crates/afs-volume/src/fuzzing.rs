@@ -2,7 +2,7 @@
 //! written as it was. No part of what the crate offers.
 
 use crate::VolumeError;
-use crate::keys::{Key, VnodeKey};
+use crate::keys::{Key, Replaced, VnodeKey};
 use crate::pages::{Directory, PAGE};
 use crate::records::{self, ChunkRecord, Counters, GroupRecord, VnodeRecord, VolumeRecord};
 use crate::vnode::VnodeId;
@@ -41,6 +41,9 @@ pub fn row(kind: u8, bytes: &[u8]) -> bool {
         }
         _ => {
             let key = VnodeKey::parse(&Key(bytes.to_vec()));
+            if let Some(note) = Replaced::parse(&Key(bytes.to_vec())) {
+                assert_eq!(note.key().0, bytes, "what is read is written as it was");
+            }
             let name = String::from_utf8_lossy(bytes);
             if let Some((file, key)) = records::parse_file_name(&name) {
                 let crate::keys::Part::Chunk(n) = key.part else { panic!("files are of chunks") };

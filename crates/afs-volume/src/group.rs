@@ -2,18 +2,20 @@
 //! rows, and which rows nobody sees any more. What is common to all changes is in `edit`.
 
 mod edit;
+mod sweep;
 
 use crate::VolumeError;
 use crate::keys::{self, GroupId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
-use crate::records::{self, ChunkRecord, GroupRecord, VnodeRecord};
-use crate::shared::{Shared, raise};
-use afs_store::{Batch, Bytes, Store, StoreError, lock};
+use crate::records::{ChunkRecord, GroupRecord, VnodeRecord};
+use crate::shared::raise;
+use afs_store::{Bytes, Store, StoreError};
 use afs_wire::ids::{VnodeNumber, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 pub(crate) use edit::Edit;
+pub(crate) use sweep::sweep;
 
 /// Chunks that are looked up one by one if rows near them cannot be read: a gibibyte.
 const ONE_BY_ONE: u32 = 1024;
@@ -77,10 +79,14 @@ pub(crate) struct GroupState {
     pub(crate) views: BTreeMap<Snapshot, u32>,
     /// The volume that can be changed.
     pub(crate) writable: Option<VolumeId>,
-    /// Views among those that are of no volume, and end with the process. Nothing is swept meanwhile.
+    /// How many of those are of no volume, and end with the process.
     pub(crate) frozen: u32,
-    /// Counts the volumes that were removed, so that a sweep knows whether it came before.
-    pub(crate) removals: u64,
+    /// How many restores and others write or remove what nobody is shown. Nothing is swept meanwhile.
+    pub(crate) filling: u32,
+    /// Views that have gone, and whose rows are still to go.
+    pub(crate) gone: BTreeSet<Snapshot>,
+    /// True if rows may be unseen for another reason, or may lack the note that they were replaced: then a sweep looks at all vnodes.
+    pub(crate) wants_full_sweep: bool,
     /// True if it has what came of a restore that did not end. Nothing is swept, and its numbers are not looked after yet.
     pub(crate) is_half: bool,
     /// True if a volume of it may be there whose row cannot be read: nobody knows what that shows, so nothing goes.
@@ -105,7 +111,9 @@ impl GroupState {
             views: BTreeMap::new(),
             writable: None,
             frozen: 0,
-            removals: 0,
+            filling: 0,
+            gone: BTreeSet::new(),
+            wants_full_sweep: false,
             is_half: false,
             keeps_all: false,
         }
@@ -144,6 +152,18 @@ impl GroupState {
         self.keeps_all || self.views.range(written..self.record.current).next().is_some()
     }
 
+    /// True if what is there is shown, or unseen: not while a restore fills it, whose chunks have no status yet.
+    pub(crate) fn may_be_swept(&self) -> bool {
+        self.filling == 0 && !self.is_half
+    }
+
+    /// True if there is something for a sweep to do now. What a view shows that ends with the process is still marked to be swept when the
+    /// rest is done.
+    pub(crate) fn is_to_be_swept(&self) -> bool {
+        let is_due = self.wants_full_sweep || !self.gone.is_empty() || self.frozen == 0;
+        self.record.needs_sweep && is_due && self.may_be_swept() && !self.keeps_all
+    }
+
     /// All that its volumes show.
     pub(crate) fn all_views(&self) -> Vec<Snapshot> {
         self.views.keys().copied().chain(self.writable.map(|_| Snapshot::NEWEST)).collect()
@@ -160,8 +180,18 @@ impl GroupState {
             *count -= 1;
             if *count == 0 {
                 self.views.remove(&snapshot);
+                self.gone.insert(snapshot);
+                // What is the newest is not noted as replaced, and without the volume only the last view shows that.
+                let is_last = self.writable.is_none() && self.views.range(snapshot..).next().is_none();
+                self.wants_full_sweep |= is_last;
             }
         }
+    }
+
+    /// The volume that could be changed is there no more.
+    pub(crate) fn remove_writable(&mut self) {
+        self.writable = None;
+        self.wants_full_sweep = true;
     }
 }
 
@@ -258,80 +288,6 @@ fn each_chunk(
     range.filter_map(|n| chunk(n).transpose()).collect()
 }
 
-/// Removes rows that no volume shows, and puts the files they name among the garbage; the group too, when no
-/// volume is left. Others change volumes meanwhile, between one vnode and the next. What is left at the end comes again.
-pub(crate) fn sweep(
-    shared: &Arc<Shared>,
-    group: &GroupHandle,
-    is_ended: &dyn Fn() -> bool,
-) -> Result<(), VolumeError> {
-    let prefix = keys::group_prefix(group.id);
-    let removals = lock(&group.state).removals;
-    let mut from = Some(Key(prefix.clone()));
-    while let Some(start) = from {
-        if is_ended() {
-            return Ok(());
-        }
-        let (rows, next) = shared.store.page(&start, &prefix)?;
-        let numbers: BTreeSet<VnodeNumber> =
-            rows.iter().filter_map(|(key, _)| VnodeKey::parse(key)).map(|key| key.vnode).collect();
-        for number in numbers {
-            if !sweep_vnode(shared, group, number)? {
-                // It comes again: what began meanwhile counts as a removal.
-                return Ok(());
-            }
-        }
-        from = next;
-    }
-    let mut state = lock(&group.state);
-    if state.removals != removals {
-        return Ok(());
-    }
-    let mut batch = Batch::default();
-    if state.views.is_empty() && state.writable.is_none() {
-        batch.delete(keys::group(group.id));
-        batch.delete(keys::group_reservation(group.id));
-        batch.delete(keys::partial(group.id));
-        lock(&shared.groups).remove(&group.id);
-    } else {
-        state.record.needs_sweep = false;
-        batch.put(keys::group(group.id), state.record.encode());
-    }
-    shared.store.submit(batch)?;
-    Ok(())
-}
-
-/// Says whether it could be done: not while a restore fills the group, whose chunks have no status yet.
-fn sweep_vnode(shared: &Arc<Shared>, group: &GroupHandle, number: VnodeNumber) -> Result<bool, VolumeError> {
-    let state = lock(&group.state);
-    if state.frozen > 0 || state.is_half {
-        return Ok(false);
-    }
-    let mut rows: Versions = BTreeMap::new();
-    shared.store.scan::<VolumeError>(&keys::vnode_prefix(group.id, number), |key, row| {
-        if let Some(key) = VnodeKey::parse(key) {
-            rows.entry(key.part).or_default().push((key.snapshot, row.clone()));
-        }
-        Ok(())
-    })?;
-    let mut batch = Batch::default();
-    let mut garbage = Vec::new();
-    for (part, snapshot) in unseen(&rows, &state.all_views()) {
-        let key = VnodeKey { group: group.id, vnode: number, part, snapshot };
-        batch.delete(key.key());
-        if let Part::Chunk(n) = part
-            && let Some((_, row)) = rows[&part].iter().find(|(written, _)| *written == snapshot)
-            && let Some(chunk) = ChunkRecord::decode(row)?
-        {
-            Shared::discard(&mut batch, chunk.file, &key, n);
-            garbage.push((chunk.file, records::file_name(chunk.file, &key, n)));
-        }
-    }
-    let seq = shared.store.submit(batch)?;
-    shared.note_garbage(seq, garbage);
-    Ok(true)
-}
-
 /// The rows of a vnode: of each part its versions, the newest first.
 pub(crate) type Versions = BTreeMap<Part, Vec<(Snapshot, Bytes)>>;
 
@@ -359,4 +315,31 @@ pub(crate) fn unseen(rows: &Versions, views: &[Snapshot]) -> Vec<(Part, Snapshot
         unseen.extend(gone.map(|(_, (snapshot, _))| (*part, *snapshot)));
     }
     unseen
+}
+
+/// The rows of a vnode that views show, and that are not the newest or are of a vnode that was removed: in which snapshot each was replaced, as
+/// far as views can tell, its part, and the snapshot in which it was written.
+pub(crate) fn replaced(rows: &Versions, unseen: &[(Part, Snapshot)]) -> Vec<(Snapshot, Part, Snapshot)> {
+    let unseen: BTreeSet<_> = unseen.iter().copied().collect();
+    let is_kept = |part: Part, snapshot: Snapshot| !unseen.contains(&(part, snapshot));
+    let status = rows.get(&Part::Status).map_or(&[][..], |versions| versions);
+    let removals: Vec<Snapshot> = status
+        .iter()
+        .filter(|(snapshot, row)| row.is_empty() && is_kept(Part::Status, *snapshot))
+        .map(|(snapshot, _)| *snapshot)
+        .collect();
+    let mut replaced = Vec::new();
+    for (&part, versions) in rows {
+        let mut newer = None;
+        for &(snapshot, _) in versions.iter().filter(|(snapshot, _)| is_kept(part, *snapshot)) {
+            let removed = removals.iter().rev().find(|removed| **removed > snapshot).copied();
+            let at = match part {
+                Part::Status => newer,
+                _ => [newer, removed].into_iter().flatten().min(),
+            };
+            replaced.extend(at.map(|at| (at, part, snapshot)));
+            newer = Some(snapshot);
+        }
+    }
+    replaced
 }

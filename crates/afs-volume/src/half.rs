@@ -80,9 +80,8 @@ impl Partition {
         volume.set_gone();
         volume.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
         if rests {
-            state.frozen = state.frozen.saturating_sub(1);
+            state.filling = state.filling.saturating_sub(1);
         }
-        state.removals += 1;
         (state.writable, state.is_half) = (Some(id), true);
         drop(state);
         let aside = Aside { group: volume.group.clone(), half };
@@ -149,8 +148,8 @@ impl Partition {
         batch.put(keys::group(group.id), record.encode());
         let seq = self.shared().store.submit(batch)?;
         state.record = record;
-        state.removals += 1;
-        (state.writable, state.is_half) = (None, false);
+        state.is_half = false;
+        state.remove_writable();
         drop(state);
         self.change_asides(|asides, _| drop(asides.remove(&id)));
         self.shared().settle(seq)?;
@@ -230,12 +229,12 @@ impl Partition {
         batch.put(keys::counters(id), counters.encode());
         let seq = shared.store.submit(batch)?;
         new.set_gone();
-        (left.record, left.writable) = (left_record, None);
-        left.removals += 1;
+        left.record = left_record;
+        left.remove_writable();
         (state.record, state.is_half) = (group, false);
         state.add_view(Snapshot::NOTHING);
-        state.frozen += 1;
-        state.removals += 1;
+        state.filling += 1;
+        state.wants_full_sweep = true;
         drop((state, left));
         let volume = Arc::new(Volume::new(id, shared.clone(), aside.group.clone(), record, counters));
         volume.set_state(new.state());

@@ -37,6 +37,7 @@ mod table {
     pub(super) const GARBAGE: u8 = 0x06;
     pub(super) const HALF: u8 = 0x07;
     pub(super) const PARTIAL: u8 = 0x08;
+    pub(super) const REPLACED: u8 = 0x09;
     pub(super) const VNODE: u8 = 0x10;
 }
 
@@ -109,6 +110,52 @@ impl VnodeKey {
             part: Part::from_number(bytes[9], number(10))?,
             snapshot: Snapshot(!number(UNVERSIONED)),
         })
+    }
+}
+
+/// A version of a part that another one has replaced, while a view shows it: the key of a row that has nothing else to say. They sort by when they
+/// were replaced, and then by when they were written, so that those are next to each other that go with a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    /// The snapshot in which it was replaced.
+    pub(crate) at: Snapshot,
+    pub(crate) version: VnodeKey,
+}
+
+impl Replaced {
+    pub(crate) fn key(self) -> Key {
+        let VnodeKey { group, vnode, part, snapshot } = self.version;
+        let (kind, n) = part.number();
+        let mut key = Self::from(group, self.at, snapshot).0;
+        key.extend_from_slice(&vnode.0.to_be_bytes());
+        key.push(kind);
+        key.extend_from_slice(&n.to_be_bytes());
+        Key(key)
+    }
+
+    /// Comes before all that were replaced in this snapshot and written in that one, or later.
+    pub(crate) fn from(group: GroupId, at: Snapshot, written: Snapshot) -> Key {
+        let mut key = Self::prefix(group);
+        key.extend_from_slice(&at.0.to_be_bytes());
+        key.extend_from_slice(&written.0.to_be_bytes());
+        Key(key)
+    }
+
+    /// The prefix of all of a group.
+    pub(crate) fn prefix(group: GroupId) -> Vec<u8> {
+        numbered(table::REPLACED, group.0).0
+    }
+
+    pub(crate) fn parse(key: &Key) -> Option<Self> {
+        let bytes: &[u8; UNVERSIONED + 8] = key.0.as_slice().try_into().ok()?;
+        let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let version = VnodeKey {
+            group: (bytes[0] == table::REPLACED).then_some(GroupId(number(1)))?,
+            snapshot: Snapshot(number(9)),
+            vnode: VnodeNumber(number(13)),
+            part: Part::from_number(bytes[17], number(18))?,
+        };
+        Some(Self { at: Snapshot(number(5)), version })
     }
 }
 
@@ -239,6 +286,7 @@ pub(crate) fn is_key(key: &Key) -> bool {
         ) => key.0.len() == 5,
         Some(&table::GARBAGE) => key.0.len() == 9,
         Some(&table::VNODE) => VnodeKey::parse(key).is_some(),
+        Some(&table::REPLACED) => Replaced::parse(key).is_some(),
         _ => false,
     }
 }
@@ -269,6 +317,26 @@ mod tests {
         assert!(key(2).key() < key(1).key());
         assert_eq!(VnodeKey::parse(&key(9).key()), Some(key(9)));
         assert!(key(0).key() < afs_store::after(&part_prefix(GroupId(7), VnodeNumber(2), Part::Chunk(3))));
+    }
+
+    #[test]
+    fn replaced_versions_come_by_when_they_were_replaced_and_written() {
+        let replaced = |at, written, vnode| {
+            let (group, part, snapshot) = (GroupId(7), Part::Chunk(3), Snapshot(written));
+            let version = VnodeKey { group, vnode: VnodeNumber(vnode), part, snapshot };
+            Replaced { at: Snapshot(at), version }
+        };
+        let keys = [replaced(2, 1, 9), replaced(3, 1, 8), replaced(3, 2, 4), replaced(3, 2, 5)];
+        assert!(keys.windows(2).all(|two| two[0].key() < two[1].key()));
+        for replaced in keys {
+            assert_eq!(Replaced::parse(&replaced.key()), Some(replaced));
+            assert!(is_key(&replaced.key()) && VnodeKey::parse(&replaced.key()).is_none());
+            assert!(Replaced::from(GroupId(7), replaced.at, replaced.version.snapshot) < replaced.key());
+            assert!(
+                Replaced::from(GroupId(7), replaced.at, Snapshot(replaced.version.snapshot.0 + 1))
+                    > replaced.key()
+            );
+        }
     }
 
     #[test]

@@ -360,10 +360,9 @@ impl Partition {
                 None => &mut state,
             };
             old.set_gone();
-            state.removals += 1;
             match old.snapshot {
                 Some(snapshot) => state.remove_view(snapshot),
-                None => state.writable = None,
+                None => state.remove_writable(),
             }
         }
         drop((other, state));
@@ -401,15 +400,15 @@ impl Partition {
         batch.delete(keys::counters(id));
         let seq = shared.store.submit(batch)?;
         state.record = record;
-        state.removals += 1;
         volume.set_gone();
         match volume.snapshot {
             Some(snapshot) => state.remove_view(snapshot),
-            None => state.writable = None,
+            None => state.remove_writable(),
         }
         if volume.rests.load(Ordering::Acquire) {
-            state.frozen = state.frozen.saturating_sub(1);
-            (state.writable, state.is_half) = (None, false);
+            state.filling = state.filling.saturating_sub(1);
+            state.is_half = false;
+            state.remove_writable();
         }
         drop(state);
         write(&self.inner.open).volumes.remove(&id);
@@ -431,11 +430,12 @@ impl Partition {
                 batch.put(keys::group(handle.id), record.encode());
                 let seq = shared.store.submit(batch)?;
                 state.record = record;
-                state.removals += 1;
                 match snapshot {
                     Some(snapshot) => state.remove_view(snapshot),
-                    None => state.writable = None,
+                    None => state.remove_writable(),
                 }
+                // All that was kept for it is looked at.
+                state.wants_full_sweep = true;
                 seq
             }
             _ => shared.store.submit(batch)?,

@@ -172,11 +172,18 @@ pub(crate) fn file_name(file: FileId, key: &VnodeKey, chunk: u32) -> String {
     format!("data/{:08x}/{:016x}.{group:x}.{vnode:x}.{chunk:x}.{snapshot:x}", file.0 >> 10, file.0)
 }
 
+/// The version of the format: 2 has no notes of what was replaced (Volume format 12).
+pub(crate) const VERSION: u64 = 3;
+
 /// The facts that the store has to know of our rows.
 #[derive(Debug)]
 pub(crate) struct Rows;
 
 impl Schema for Rows {
+    fn version(&self) -> u64 {
+        VERSION
+    }
+
     fn is_reservation(&self, key: &Key) -> bool {
         keys::is_reservation(key)
     }

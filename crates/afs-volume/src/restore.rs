@@ -133,8 +133,9 @@ impl Partition {
         state.record = group;
         // It counts as the one that can be changed, so that nothing of what comes is swept.
         state.add_view(snapshot);
-        state.frozen += 1;
-        state.removals += 1;
+        state.filling += 1;
+        // What it hides is not noted as replaced.
+        state.wants_full_sweep = true;
         old.set_gone();
         drop(state);
         let volume = Arc::new(Volume::new(id, shared.clone(), old.group.clone(), record, counters));

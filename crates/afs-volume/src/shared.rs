@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// Counts the starts before which something may have been taken back (Volume format 6).
     epoch: u32,
+    /// True if what was replaced until now may not be noted: a program of a version before had the partition.
+    pub(crate) lacks_notes: bool,
     numbers: Mutex<Numbers>,
     pub(crate) groups: Mutex<BTreeMap<GroupId, Arc<GroupHandle>>>,
     /// Readers that are open, by the last batch that they may see.
@@ -78,6 +80,7 @@ impl Shared {
             None => [0, 1],
         };
         let lost = lost(&store);
+        let lacks_notes = store.version()? < records::VERSION;
         let mut garbage = VecDeque::new();
         store.scan::<VolumeError>(&keys::all_garbage(), |key, row| {
             let name = String::from_utf8(row.to_vec()).ok().filter(|name| name.starts_with("data/"));
@@ -105,6 +108,7 @@ impl Shared {
             store,
             config,
             epoch,
+            lacks_notes,
             numbers: Mutex::new(numbers),
             groups: Mutex::default(),
             pins: Mutex::default(),
@@ -119,8 +123,17 @@ impl Shared {
         if self.lost() > 0 {
             batch.put(keys::partition_reservation(), records::encode_reservation(numbers.reserved));
         }
-        self.store.submit(batch)?;
+        let seq = self.store.submit(batch)?;
         self.store.sync_log()?;
+        if self.lacks_notes {
+            // That they are to be made up for is not lost with the next power loss, when the version says that they are there.
+            self.store.sync(seq)?;
+            match self.store.set_version(records::VERSION) {
+                // The next start does all of it again.
+                Err(StoreError::DiskFull | StoreError::Damaged { .. }) => {}
+                result => result?,
+            }
+        }
         if self.lost() > 0 {
             // What could be read of a damaged log is brought to where the damage is not.
             match self.store.checkpoint() {

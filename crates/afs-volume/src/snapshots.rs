@@ -5,7 +5,7 @@ use crate::{NewClone, Partition, Stamp, Volume, VolumeError, VolumeKind};
 use afs_wire::ids::VolumeId;
 use std::sync::Arc;
 
-/// Most snapshots of a volume on a partition. Each is a volume, which costs a kilobyte of memory, and a sweep compares each vnode with all.
+/// Most snapshots of a volume on a partition. Each is a volume, which costs a kilobyte of memory.
 pub const SNAPSHOTS_MAX: usize = if cfg!(test) { 400 } else { 4096 };
 
 impl Partition {

@@ -14,7 +14,11 @@ use std::time::{Duration, Instant};
 
 const VOLUME: VolumeId = VolumeId(536_870_912);
 const THREADS: u32 = 4;
+/// AFAR_KILLS sets another number.
 const KILLS: u32 = 20;
+/// Stands for the thread in what is said of snapshots, of which so many are kept.
+const SNAPSHOTS: u32 = u32::MAX;
+const KEPT: usize = 2;
 /// Files that a thread makes between two kills at most; numbers are not used twice.
 const NUMBERS_PER_ROUND: u32 = 1_000_000;
 
@@ -77,7 +81,17 @@ fn cpu_time() -> Duration {
 
 fn check(partition: &Partition, said: &BTreeMap<(u32, u32), Last>, when: &str) {
     let volume = partition.volume(VOLUME).unwrap();
-    for (&(thread, n), last) in said {
+    let of_snapshots = said.range((SNAPSHOTS, 0)..);
+    let there: Vec<u32> =
+        partition.snapshots_of(VOLUME).iter().map(|snapshot| snapshot.id().0 - VOLUME.0).collect();
+    assert!(there.len() <= KEPT + 1, "{when}: {there:?}");
+    for ((_, n), _) in of_snapshots.clone().filter(|(_, last)| **last == Last::Removed) {
+        assert!(!there.contains(n), "{when}: snapshot {n} is there again");
+    }
+    if let Some(((_, n), _)) = of_snapshots.last() {
+        assert!(there.contains(n), "{when}: snapshot {n} is lost");
+    }
+    for (&(thread, n), last) in said.range(..(SNAPSHOTS, 0)) {
         let directory = volume.lookup(VnodeId::ROOT, format!("t{thread}").as_bytes()).unwrap();
         let (plain, renamed) = (n.to_string(), format!("r{n}"));
         let found = |name: &str| match volume.lookup(directory, name.as_bytes()) {
@@ -108,10 +122,11 @@ fn check(partition: &Partition, said: &BTreeMap<(u32, u32), Last>, when: &str) {
 
 #[test]
 fn what_was_acknowledged_survives_kill_9() {
+    let kills = std::env::var("AFAR_KILLS").map_or(KILLS, |text| text.parse().expect("a number"));
     let folder = Folder::new("kill");
     let mut starts = Vec::new();
     let (mut total, mut longest) = (0, Duration::ZERO);
-    for round in 0..KILLS {
+    for round in 0..kills {
         // What earlier rounds left is checked by fsck, and not each time anew, byte by byte.
         let mut said = BTreeMap::new();
         // From "just begun" to "in the midst of a checkpoint": a segment of 1 MiB is full in some 100 ms.
@@ -126,12 +141,18 @@ fn what_was_acknowledged_survives_kill_9() {
         check(&partition, &said, &when);
         let report = fsck::check(&partition).unwrap();
         assert!(report.is_clean(), "{when}: {:#?}", report.findings);
+        // Sometimes the next kill comes before what snapshots have shown has gone.
+        if round % 2 == 0 {
+            while partition.maintain().unwrap() {}
+            let report = fsck::check(&partition).unwrap();
+            assert!(report.is_clean(), "{when}, swept: {:#?}", report.findings);
+        }
     }
     starts.sort();
     println!(
-        "{total} files were acknowledged in {KILLS} rounds; the starts took {starts:?} of CPU time, and {longest:?} at most"
+        "{total} files and snapshots were acknowledged in {kills} rounds; the starts took {starts:?} of CPU time, and {longest:?} at most"
     );
-    assert!(total > KILLS as usize, "the load did something");
+    assert!(total > kills as usize, "the load did something");
     // Starts that read all of the store would take many times this. The clock's time is longer on a busy machine.
     assert!(starts[starts.len() / 2] < Duration::from_secs(1), "opening took {starts:?}");
     assert!(longest < Duration::from_secs(30), "opening took {longest:?}");

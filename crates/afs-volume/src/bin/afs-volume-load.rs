@@ -5,10 +5,13 @@
 //!
 //! Each thread works in a directory of its own, `tN`. File `n` of a thread has `n % 7` times 5,000 bytes, all of them
 //! `n % 251`; every fifth is renamed to `rN`, every seventh removed. Once so many FILES are made, the process kills itself.
+//!
+//! The first thread also makes a snapshot `n` after each sixteenth file, whose volume id is the volume's plus `n`, and removes all but the last
+//! few. What it says of them has the number of no thread. A dump is open most of the time.
 #![forbid(unsafe_code)]
 
 use afs_volume::{
-    Config, NewVolume, Partition, SetStatus, Stamp, StoreRange, Volume, VolumeError, VolumeKind,
+    Config, NewVolume, Partition, SetStatus, Stamp, StoreRange, SyncPolicy, Volume, VolumeError, VolumeKind,
 };
 use afs_volume::{VnodeId, VolumeState};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
@@ -18,8 +21,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 const VOLUME: VolumeId = VolumeId(536_870_912);
+/// Stands for the thread in what is said of snapshots.
+const SNAPSHOTS: u32 = u32::MAX;
+/// Snapshots that are kept.
+const KEPT: usize = 2;
 
 fn stamp(n: u32) -> Stamp {
     Stamp { who: ViceId(1), now: AfsTime(n) }
@@ -31,8 +39,26 @@ fn say(what: &str, thread: u32, n: u32) {
     let _ = writeln!(out, "{what} {thread} {n}").and_then(|()| out.flush());
 }
 
+/// Makes a snapshot, and removes old ones.
+fn keep_snapshots(partition: &Partition, n: u32) -> Result<(), VolumeError> {
+    partition.make_snapshot(VOLUME, VolumeId(VOLUME.0 + n), true, stamp(n))?;
+    say("made", SNAPSHOTS, n);
+    for old in partition.snapshots_of(VOLUME).iter().rev().skip(KEPT) {
+        partition.delete_volume(old.id())?;
+        say("removed", SNAPSHOTS, old.id().0 - VOLUME.0);
+    }
+    Ok(())
+}
+
 /// `left` is how many files all threads make until the process kills itself.
-fn work(volume: &Arc<Volume>, thread: u32, first: u32, left: &AtomicU32) -> Result<(), VolumeError> {
+fn work(
+    partition: &Partition,
+    volume: &Arc<Volume>,
+    thread: u32,
+    first: u32,
+    left: &AtomicU32,
+) -> Result<(), VolumeError> {
+    let mut dump = None;
     let set = SetStatus::default();
     let name = format!("t{thread}").into_bytes();
     let directory = match volume.lookup(VnodeId::ROOT, &name) {
@@ -58,13 +84,26 @@ fn work(volume: &Arc<Volume>, thread: u32, first: u32, left: &AtomicU32) -> Resu
             volume.remove_file(directory, &name, stamp(n))?;
             say("removed", thread, n);
         }
+        if thread == 0 && n % 16 == 9 {
+            keep_snapshots(partition, n)?;
+            if n % 3 == 0 {
+                // The one before ends.
+                dump.replace(volume.freeze()?);
+            }
+        }
     }
     Ok(())
 }
 
 fn run(folder: &Path, threads: u32, first: u32, files: u32) -> Result<(), VolumeError> {
-    let partition =
-        Partition::open(folder, Config { reserve_kib: 0, log_bytes: 1 << 20, ..Config::default() })?;
+    let config = Config {
+        reserve_kib: 0,
+        log_bytes: 1 << 20,
+        // Often, so that it is killed while it sweeps too.
+        sync: SyncPolicy::Every(Duration::from_millis(50)),
+        ..Config::default()
+    };
+    let partition = Partition::open(folder, config)?;
     let volume = match partition.volume(VOLUME) {
         Ok(volume) => volume,
         Err(_) => {
@@ -93,8 +132,8 @@ fn run(folder: &Path, threads: u32, first: u32, files: u32) -> Result<(), Volume
                 (
                     t,
                     scope.spawn({
-                        let (volume, left) = (&volume, &left);
-                        move || work(volume, t, first, left)
+                        let (partition, volume, left) = (&partition, &volume, &left);
+                        move || work(partition, volume, t, first, left)
                     }),
                 )
             })

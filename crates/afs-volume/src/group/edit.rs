@@ -2,7 +2,7 @@
 //! given out twice. What a view shows of the rows is left to the parent.
 
 use super::{GroupState, directory, part};
-use crate::keys::{self, FileId, GroupId, Part, Snapshot, VnodeKey};
+use crate::keys::{self, FileId, GroupId, Part, Replaced, Snapshot, VnodeKey};
 use crate::pages::Directory;
 use crate::records::{self, ChunkRecord, Counters, GroupRecord, VnodeRecord};
 use crate::shared::Shared;
@@ -149,11 +149,18 @@ impl<'a> Edit<'a> {
         self.forget(vnode, part, previous.filter(|&p| p < self.current()));
     }
 
-    /// Takes away the older row of a part, if no clone shows it.
+    /// Takes away the older row of a part, or notes that it has been replaced, if a clone shows it.
     fn forget(&mut self, vnode: VnodeNumber, part: Part, previous: Option<Snapshot>) {
-        if let Some(snapshot) = previous.filter(|&p| !self.state.is_shown(p)) {
-            self.batch.delete(VnodeKey { group: self.group(), vnode, part, snapshot }.key());
+        let Some(snapshot) = previous else { return };
+        let version = VnodeKey { group: self.group(), vnode, part, snapshot };
+        match self.state.is_shown(snapshot) {
+            true => self.replace(version),
+            false => self.batch.delete(version.key()),
         }
+    }
+
+    fn replace(&mut self, version: VnodeKey) {
+        self.batch.put(Replaced { at: self.current(), version }.key(), Vec::new());
     }
 
     /// Takes away a part as the newest view shows it.
@@ -277,8 +284,10 @@ impl<'a> Edit<'a> {
         self.counters.files = self.counters.files.saturating_sub(1);
         self.counters.used_kib = self.counters.used_kib.saturating_sub(record.blocks_kib());
         let volume = self.volume;
+        let mut part_before = None;
         volume.shared.store.scan::<VolumeError>(&keys::vnode_prefix(self.group(), number), |key, row| {
             let Some(key) = VnodeKey::parse(key) else { return Ok(()) };
+            let is_newest = part_before.replace(key.part) != Some(key.part);
             // Rows that a clone shows stay; others below them wait for the sweep. No one asks for them, as the vnode's
             // number is not given out again.
             let goes = key.snapshot == self.current() || !self.state.is_shown(key.snapshot);
@@ -287,6 +296,8 @@ impl<'a> Edit<'a> {
                     self.discard_chunk(number, n, Some((key.snapshot, ChunkRecord::decode(row)?)));
                 }
                 self.batch.delete(key.key());
+            } else if key.part != Part::Status && is_newest {
+                self.replace(key);
             }
             Ok(())
         })?;

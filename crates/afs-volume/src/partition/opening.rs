@@ -66,7 +66,7 @@ impl Open {
                 None => state.writable = Some(id),
             }
             if record.is_restoring {
-                state.frozen += 1;
+                state.filling += 1;
                 state.is_half = record.info.destroy_me;
             }
             records.push((id, record));
@@ -105,7 +105,11 @@ impl Open {
                 state.make_up_for(shared.lost());
                 raised.put(keys::group_reservation(*id), records::encode_reservation(state.reserved));
             }
-            if state.catch_up(shared.epoch()) {
+            // What a clone shows may have been replaced without a note.
+            let lacks_notes = (shared.lost() > 0 || shared.lacks_notes) && !state.views.is_empty();
+            state.record.needs_sweep |= lacks_notes;
+            state.wants_full_sweep = state.record.needs_sweep;
+            if state.catch_up(shared.epoch()) || lacks_notes {
                 raised.put(keys::group(*id), state.record.encode());
             }
         }
@@ -174,12 +178,9 @@ pub(super) fn maintain<'a>(
     }
     let groups: Vec<Arc<GroupHandle>> = lock(&shared.groups).values().cloned().collect();
     for handle in groups {
-        let needs_sweep = {
-            let state = lock(&handle.state);
-            state.record.needs_sweep && !state.keeps_all && state.frozen == 0 && !state.is_half
-        };
-        if needs_sweep {
-            has_done |= note(group::sweep(shared, &handle, is_ended).map(|()| true));
+        let is_to_be_swept = lock(&handle.state).is_to_be_swept();
+        if is_to_be_swept {
+            has_done |= note(group::sweep(shared, &handle, is_ended).map(|_| true));
         }
     }
     let has_spare = shared.store.prepare();

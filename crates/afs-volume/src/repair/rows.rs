@@ -1,9 +1,10 @@
 //! Rows that are written for one volume, so that the clones of its group, and what they are clones of, go on to show what they show; and
-//! rows that no volume shows.
+//! rows that no volume shows, and the notes of what was replaced.
 
 use super::Ledger;
-use crate::group::{self, GroupState, Versions};
-use crate::keys::{self, Part, Snapshot, VnodeKey};
+use crate::fsck::notes;
+use crate::group::{self, GroupHandle, GroupState, Versions};
+use crate::keys::{self, Part, Replaced, Snapshot, VnodeKey};
 use crate::shared::Shared;
 use crate::{Volume, VolumeError};
 use afs_store::{Batch, Bytes, Key, lock};
@@ -103,23 +104,24 @@ fn is_shown(state: &GroupState, written: Snapshot, at: Snapshot) -> bool {
     state.keeps_all || state.views.range(written..at).next().is_some()
 }
 
-/// Removes the rows of vnodes that no volume shows.
+/// Removes the rows of vnodes that no volume shows, and notes what was replaced.
 pub(super) fn remove_unseen(shared: &Arc<Shared>, ledger: &mut Ledger<'_>) -> Result<(), VolumeError> {
     let groups: Vec<_> = lock(&shared.groups).values().cloned().collect();
     for group in groups {
         let views = {
             let state = lock(&group.state);
             // What is to be swept goes when the server runs; and nothing goes while it is not known what is shown.
-            let is_swept = state.record.needs_sweep || state.is_half || state.frozen > 0 || state.keeps_all;
+            let is_swept = state.record.needs_sweep || !state.may_be_swept() || state.keeps_all;
             if is_swept || (state.views.is_empty() && state.writable.is_none()) {
                 continue;
             }
             state.all_views()
         };
         let mut of_vnode: (VnodeNumber, Versions) = (VnodeNumber(0), BTreeMap::new());
-        let mut batch = Batch::default();
+        let (mut batch, mut noted) = (Batch::default(), 0);
         let mut finish = |(vnode, versions): (VnodeNumber, Versions), batch: &mut Batch| {
-            for (part, snapshot) in group::unseen(&versions, &views) {
+            let unseen = group::unseen(&versions, &views);
+            for &(part, snapshot) in &unseen {
                 let what = format!("vnode {vnode} of volume group {}", group.id.0);
                 ledger.say(
                     None,
@@ -128,24 +130,61 @@ pub(super) fn remove_unseen(shared: &Arc<Shared>, ledger: &mut Ledger<'_>) -> Re
                 );
                 batch.delete(VnodeKey { group: group.id, vnode, part, snapshot }.key());
             }
+            for (at, part, snapshot) in group::replaced(&versions, &unseen) {
+                let note = Replaced { at, version: VnodeKey { group: group.id, vnode, part, snapshot } };
+                if !notes::is_noted(&shared.store, &views, note)? {
+                    batch.put(note.key(), Vec::new());
+                    noted += 1;
+                }
+            }
+            Ok::<(), VolumeError>(())
         };
         let scanned = shared.store.scan::<VolumeError>(&keys::group_prefix(group.id), |key, row| {
             let Some(VnodeKey { vnode, part, snapshot, .. }) = VnodeKey::parse(key) else { return Ok(()) };
             if vnode != of_vnode.0 {
-                finish(std::mem::replace(&mut of_vnode, (vnode, BTreeMap::new())), &mut batch);
+                finish(std::mem::replace(&mut of_vnode, (vnode, BTreeMap::new())), &mut batch)?;
             }
             // Of data, only whether there are some matters.
             let row: Bytes = if row.is_empty() { row.clone() } else { Arc::from([0].as_slice()) };
             of_vnode.1.entry(part).or_default().push((snapshot, row));
             Ok(())
         });
-        match scanned {
-            Ok(()) => finish(of_vnode, &mut batch),
+        match scanned.and_then(|()| finish(of_vnode, &mut batch)) {
             // Those of the vnode that it was at may not all have been seen.
-            Err(VolumeError::Damaged { .. }) => {}
+            Ok(()) | Err(VolumeError::Damaged { .. }) => {}
             Err(error) => return Err(error),
         }
         ledger.submit(&shared.store, batch)?;
+        let forgotten = forget_notes(shared, &group, &views, ledger)?;
+        if noted + forgotten > 0 {
+            let why = format!("notes that {noted} rows were replaced, and removes {forgotten} such notes");
+            ledger.say(None, format!("volume group {}", group.id.0), why);
+        }
     }
     Ok(())
+}
+
+/// Removes notes that are of no use any more. Says how many.
+fn forget_notes(
+    shared: &Arc<Shared>,
+    group: &GroupHandle,
+    views: &[Snapshot],
+    ledger: &mut Ledger<'_>,
+) -> Result<usize, VolumeError> {
+    let mut batch = Batch::default();
+    let scanned = shared.store.scan::<VolumeError>(&Replaced::prefix(group.id), |key, _| {
+        let Some(note) = Replaced::parse(key) else { return Ok(()) };
+        let is_left = notes::is_left(views.iter().copied(), note);
+        if is_left && shared.store.get(&note.version.key())?.is_none() {
+            batch.delete(key.clone());
+        }
+        Ok(())
+    });
+    match scanned {
+        Ok(()) | Err(VolumeError::Damaged { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let count = batch.rows.len();
+    ledger.submit(&shared.store, batch)?;
+    Ok(count)
 }

@@ -3,7 +3,7 @@
 
 use super::{Restore, may_rest_in_place};
 use crate::group;
-use crate::keys::{self, GroupId, Key, Part, Snapshot, VnodeKey};
+use crate::keys::{self, GroupId, Key, Part, Replaced, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{Partition, Volume, VolumeError};
@@ -71,8 +71,8 @@ impl Volume {
     /// A restore has ended: the volume shows the newest again. Under the group's lock.
     pub(super) fn leave_snapshot(&self, state: &mut group::GroupState) {
         self.set_gone();
-        state.removals += 1;
-        state.frozen = state.frozen.saturating_sub(1);
+        state.wants_full_sweep = true;
+        state.filling = state.filling.saturating_sub(1);
         (state.writable, state.is_half) = (Some(self.id), false);
         self.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
     }
@@ -106,7 +106,18 @@ pub(crate) fn remove_newer(
     group: GroupId,
     snapshot: Snapshot,
 ) -> Result<(), VolumeError> {
-    remove_rows(shared, &keys::group_prefix(group), |key| key.snapshot > snapshot)
+    remove_rows(shared, &keys::group_prefix(group), |key| key.snapshot > snapshot)?;
+    // What these had replaced is the newest again.
+    let prefix = Replaced::prefix(group);
+    let mut from = Some(Replaced::from(group, Snapshot(snapshot.0 + 1), Snapshot::NOTHING));
+    while let Some(start) = from {
+        let (rows, next) = shared.store.page(&start, &prefix)?;
+        let mut batch = Batch::default();
+        rows.into_iter().for_each(|(key, _)| batch.delete(key));
+        shared.store.submit(batch)?;
+        from = next;
+    }
+    Ok(())
 }
 
 /// Removes rows of vnodes that begin so, with the files that they name.

@@ -5,7 +5,7 @@ use super::rests::fill_log;
 use super::scene::*;
 use super::{assert_whole, config, open, settle, stamp, volume};
 use crate::disk::{Cut, Disk, SimulatedDisk};
-use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
+use crate::keys::{self, FileId, GroupId, Key, Part, Replaced, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::ChunkRecord;
 use crate::{Partition, SetStatus, StoreRange, VnodeId, VolumeError, fsck};
@@ -46,6 +46,28 @@ fn rows_that_belong_to_nothing() {
     finds("vnode 2 of volume group 1: Status is of snapshot 7, which is to come", |scene| {
         let (_, record) = scene.record(SMALL);
         scene.change(|batch| batch.put(key(SMALL, Part::Status, Snapshot(7)), record.encode()));
+    });
+}
+
+#[test]
+fn notes_of_what_was_replaced_that_are_missing_or_of_nothing() {
+    let note = |group, snapshot, at| {
+        let snapshot = Snapshot(snapshot);
+        let version = VnodeKey { group: GroupId(group), vnode: LARGE, part: Part::Chunk(0), snapshot };
+        Replaced { at: Snapshot(at), version }.key()
+    };
+    finds("vnode 4 of volume group 1: it is not noted that Chunk(0) of snapshot 1 was replaced", |scene| {
+        scene.change(|batch| batch.delete(note(1, 1, 2)));
+    });
+    finds(
+        "note of vnode 4 of volume group 1: Chunk(0) of snapshot 2, replaced in 3, is not there",
+        |scene| {
+            scene.change(|batch| batch.put(note(1, 2, 3), vec![]));
+            scene.change(|batch| batch.delete(key(LARGE, Part::Chunk(0), Snapshot(2))));
+        },
+    );
+    finds("note of vnode 4 of volume group 9: its group is not there", |scene| {
+        scene.change(|batch| batch.put(note(9, 1, 2), vec![]));
     });
 }
 

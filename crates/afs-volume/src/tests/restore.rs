@@ -53,7 +53,7 @@ fn fill(restore: &mut Restore, tree: &Tree, base: &Tree, most: usize) -> Result<
     Ok(())
 }
 
-fn restore(
+pub(super) fn restore(
     partition: &Partition,
     id: VolumeId,
     tree: &Tree,
