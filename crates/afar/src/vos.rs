@@ -47,6 +47,7 @@ mod sync;
 mod syncserv;
 mod syncvldb;
 mod transfer;
+mod undelete;
 mod unlock;
 mod unlockvldb;
 mod verbs;
@@ -71,6 +72,7 @@ use jiff::tz::TimeZone;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -214,6 +216,19 @@ impl Vos {
         if self.verbose && !self.json {
             self.printer.say(text);
             self.printer.flush();
+        }
+    }
+
+    /// Asks the user, who has to say yes.
+    fn ask(&self, question: &str) -> Done {
+        self.printer.complain(&format!("{question} [y|n] (n)\n"));
+        let mut answer = String::new();
+        match io::stdin().read_line(&mut answer).ok().and(answer.chars().next()) {
+            Some('y' | 'Y') => Ok(()),
+            _ => {
+                complain!(self.printer, "aborted.\n");
+                Err(Stop::RETURNED)
+            }
         }
     }
 

@@ -22,11 +22,12 @@ fn snapshot(cell: &TwoServers) -> (VolumeId, String) {
     }
 }
 
-/// The ids of a volume's snapshots, and the servers that have them.
+/// The ids of a volume's snapshots but for what it has left, and the servers that have them.
 fn listed(cell: &TwoServers, volume: VolumeId) -> Vec<(VolumeId, String)> {
     let listed = cell.json(&format!("snapshot list {volume}"));
     let one = |snapshot: &Value| (id(&snapshot["id"]), snapshot["server"].as_str().unwrap().to_owned());
-    listed["snapshots"].as_array().unwrap().iter().map(one).collect()
+    let is_made = |snapshot: &&Value| snapshot["kind"] != "removed";
+    listed["snapshots"].as_array().unwrap().iter().filter(is_made).map(one).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,11 +181,95 @@ async fn snapshots_stay_where_a_volume_was_and_nothing_is_lost_without_a_word() 
     }
     cell.does("remove -id again");
     let said = cell.json(&format!("remove ONE a {volume} -snapshots"));
-    assert_eq!(said["removed_snapshots"], 1);
+    assert_eq!((&said["removed_snapshots"], &said["undelete_until"]), (&Value::from(2), &Value::Null));
     assert_eq!(listed(&cell, volume).len(), 1);
     let said = cell.does(&format!("remove TWO a {volume} -snapshots"));
     assert!(said.ends_with(&format!("Deleted snapshots of volume {volume}: 1\n")), "{said}");
     assert_eq!(listed(&cell, volume), []);
     assert!(!cell.fails(&format!("remove TWO a {volume} -snapshots")).is_empty(), "there is nothing left");
+    cell.check("at the end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_volume_comes_back_with_its_name_its_id_and_its_entry() {
+    let mut cell = TwoServers::new("undelete");
+    let volume = cell.create("TWO", "v");
+    let written = fill(&cell.files(1), volume, &[0, 5000, 3_000_000]).await;
+    cell.does("backup v");
+    cell.does("addsite ONE a v");
+    cell.does("release v");
+    let before = cell.json("listvldb -name v")[0].clone();
+    let said = cell.does("remove -id v");
+    let until =
+        said.split_once("can be brought back until ").unwrap().1.split_once(": vos undelete").unwrap().0;
+    let listed = cell.does("listvol TWO a -snapshots");
+    assert!(listed.contains(&format!(" removed of {volume} until {until}\n")), "{listed}");
+    cell.agree("while it is removed");
+    assert!(cell.fails("undelete w").contains("keeps a removed volume w"));
+    cell.restart(1);
+    let said = cell.does("undelete v -noresolve");
+    let two = cell.address(1);
+    assert_eq!(said, format!("Volume {volume} (v) is back on server {two} partition /vicepa\n"));
+    let after = cell.json("listvldb -name v")[0].clone();
+    for field in ["name", "rw_id", "ro_id", "rw_exists", "ro_exists"] {
+        assert_eq!(after[field], before[field], "{field}");
+    }
+    assert_eq!(cell.sites("v").len(), 2, "the replica has stayed");
+    cell.agree("after it came back");
+    has(&cell.files(1), volume, &written, "after it came back").await;
+    cell.does("backup v");
+    cell.does("release v");
+    let new = cell.files(1).create_file(AfsFid::root_of(volume), "new").await.unwrap().fid;
+    cell.files(1).store(new, 0, vec![1], 1).await.unwrap();
+
+    // The name, and then also the id, are another volume's meanwhile.
+    cell.does("remove ONE a v.readonly");
+    cell.does(&format!("zap TWO a {volume}"));
+    cell.does("remove -id v");
+    let other = cell.create("ONE", "v");
+    let said = cell.fails(&format!("undelete {volume}"));
+    assert!(
+        said.contains(&format!("volume {other} is called v now: bring volume {volume} back under")),
+        "{said}"
+    );
+    let said = cell.json(&format!("undelete {volume} -toname v.old"));
+    assert_eq!((id(&said["id"]), &said["name"]), (volume, &Value::from("v.old")));
+    cell.does("remove -id v.old");
+    cell.does(&format!("create TWO b w -id {volume}"));
+    let said = cell.fails("undelete v.old");
+    assert!(said.contains(&format!("another volume has the ID {volume} by now")), "{said}");
+    let again = id(&cell.json("undelete v.old -toname v.new")["id"]);
+    assert!(![volume, other].contains(&again));
+    cell.agree("beside others");
+    let again_there: Vec<_> =
+        written.iter().map(|(fid, data)| (AfsFid { volume: again, ..*fid }, data.clone())).collect();
+    has(&cell.files(1), again, &again_there, "as another volume").await;
+    cell.check("at the end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_has_moved_leaves_nothing_and_one_removed_twice_is_told_apart() {
+    let mut cell = TwoServers::new("undelete-moved");
+    let volume = cell.create("ONE", "v");
+    cell.does("move v ONE a TWO a");
+    cell.does("move v TWO a TWO b");
+    let left = |server: &str| {
+        let listed = cell.json(&format!("listvol {server} -snapshots"));
+        listed["snapshots"].as_array().unwrap().len()
+    };
+    assert_eq!((left("ONE"), left("TWO")), (0, 0));
+    cell.does("remove -id v");
+    cell.does(&format!("create ONE a v -id {volume}"));
+    cell.does("remove -id v");
+    assert_eq!((left("ONE"), left("TWO")), (1, 1));
+    let said = cell.fails("undelete v -noresolve");
+    assert!(said.contains("several removed volumes are kept that fit v"), "{said}");
+    let listed = cell.json("listvol TWO -snapshots");
+    let time = listed["snapshots"][0]["time"].as_str().unwrap();
+    assert!(said.contains(&format!("    {volume} removed {time} {} /vicepb\n", cell.address(1))), "{said}");
+    cell.does(&format!("undelete v -time {time} -server TWO"));
+    assert_eq!(cell.sites("v"), ["TWO /vicepb RW"]);
+    cell.does("remove -id v -snapshots");
+    assert_eq!((left("ONE"), left("TWO")), (1, 0), "what is given up goes at once");
     cell.check("at the end");
 }

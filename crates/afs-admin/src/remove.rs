@@ -72,10 +72,25 @@ pub async fn remove(
     partition: PartitionId,
     volume: VolumeId,
 ) -> Result<(), RemoveFailure> {
+    remove_copy(servers, server, partition, volume, None).await
+}
+
+/// The same of a copy of a volume, which itself is at another server, if one is named: then the server need not keep what the copy was.
+///
+/// # Errors
+///
+/// The step that failed.
+pub(crate) async fn remove_copy(
+    servers: &VolumeServers,
+    server: Ipv4Addr,
+    partition: PartitionId,
+    volume: VolumeId,
+    is_at: Option<Ipv4Addr>,
+) -> Result<(), RemoveFailure> {
     let failed = |step, error| RemoveFailure { step, error, not_ended: None };
     let begun = servers.begin(server, partition, volume, AttachFlags::OFFLINE).await;
     let transaction = begun.map_err(|error| failed(Step::Begin, error))?;
-    let removed = remove_in(servers, transaction).await;
+    let removed = remove_in(servers, transaction, is_at).await;
     let ended = servers.end_well(transaction).await;
     match (removed, ended) {
         (Ok(()), ended) => ended.map_err(|error| failed(Step::End, error)),
@@ -83,8 +98,15 @@ pub async fn remove(
     }
 }
 
-async fn remove_in(servers: &VolumeServers, transaction: Transaction) -> Result<(), (Step, Error)> {
+async fn remove_in(
+    servers: &VolumeServers,
+    transaction: Transaction,
+    is_at: Option<Ipv4Addr>,
+) -> Result<(), (Step, Error)> {
     let flags = VolumeFlags::DELETE_ON_SALVAGE | VolumeFlags::OUT_OF_SERVICE;
     servers.set_flags(transaction, flags).await.map_err(|error| (Step::SetFlags, error))?;
+    if let Some(to) = is_at {
+        servers.set_forwarding(transaction, to).await.map_err(|error| (Step::SetFlags, error))?;
+    }
     servers.delete(transaction).await.map_err(|error| (Step::Delete, error))
 }

@@ -16,7 +16,7 @@ use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 
 use crate::entry::Kind;
 use crate::error::Error;
-use crate::remove::remove;
+use crate::remove::{remove, remove_copy};
 use crate::steps::{Event, Failed, Steps, since};
 use crate::vldb::LocationDb;
 use crate::volumes::{Identity, NewClone, Transaction, VolumeServers};
@@ -364,8 +364,19 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
 
     /// Removes a volume of a place, also if the operation is to stop. Says whether it was there.
     async fn remove_at(&mut self, step: Step, place: Place, id: VolumeId) -> Result<bool, Failed<Step>> {
+        self.remove_copy_at(step, place, id, None).await
+    }
+
+    /// The same of a copy of a volume that is at another server, if one is named.
+    async fn remove_copy_at(
+        &mut self,
+        step: Step,
+        place: Place,
+        id: VolumeId,
+        is_at: Option<Ipv4Addr>,
+    ) -> Result<bool, Failed<Step>> {
         (self.steps.tell)(Event::Begins(step));
-        match remove(self.servers, place.server, place.partition, id).await {
+        match remove_copy(self.servers, place.server, place.partition, id, is_at).await {
             Ok(()) => {
                 (self.steps.tell)(Event::IsDone(step));
                 Ok(true)
@@ -399,7 +410,8 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         if is_removed {
             return None;
         }
-        match remove(servers, server, partition, id).await {
+        let is_at = Some(self.from.server).filter(|from| *from != server);
+        match remove_copy(servers, server, partition, id, is_at).await {
             Ok(()) => None,
             Err(failure) if failure.is_missing() => None,
             Err(_) => Some(Left::Target(self.to, id)),

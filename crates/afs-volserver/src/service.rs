@@ -1,5 +1,5 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `snapshots` keeps those of a volume and `schedule` makes them from time to time, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
+//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `snapshots` keeps those of a volume and `schedule` makes them from time to time, `removed` keeps what a removed volume leaves, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
 
 mod change;
 mod convert;
@@ -8,6 +8,7 @@ mod forward;
 mod halves;
 mod level;
 mod order;
+mod removed;
 mod restore;
 mod schedule;
 mod show;
@@ -77,6 +78,8 @@ pub struct Config {
     pub half_limit: Duration,
     /// The schedule by which snapshots are made of volumes that have none of their own. Default: none are made.
     pub schedule: Schedule,
+    /// The time for which a removed volume can be brought back. Default: none can.
+    pub undelete_limit: Duration,
     /// The time of day.
     pub clock: Arc<dyn Fn() -> AfsTime + Send + Sync>,
 }
@@ -85,15 +88,23 @@ impl Config {
     /// The defaults, with this clock.
     pub fn new(clock: impl Fn() -> AfsTime + Send + Sync + 'static) -> Self {
         let (idle_limit, half_limit) = (Duration::from_secs(600), Duration::from_secs(24 * 3600));
-        let schedule = Schedule::default();
-        Self { is_restricted: false, idle_limit, half_limit, schedule, clock: Arc::new(clock) }
+        let (schedule, undelete_limit) = (Schedule::default(), Duration::ZERO);
+        Self {
+            is_restricted: false,
+            idle_limit,
+            half_limit,
+            schedule,
+            undelete_limit,
+            clock: Arc::new(clock),
+        }
     }
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_restricted, idle_limit, half_limit, schedule, clock } = self;
-        write!(f, "Config({is_restricted}, {idle_limit:?}, {half_limit:?}, {schedule:?}, {})", clock().0)
+        let Self { is_restricted, idle_limit, half_limit, schedule, undelete_limit, clock } = self;
+        let limits = (idle_limit, half_limit, undelete_limit);
+        write!(f, "Config({is_restricted}, {limits:?}, {schedule:?}, {})", clock().0)
     }
 }
 
@@ -408,11 +419,11 @@ impl InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         if !self.is_over {
-            let Transaction { flags, return_code, is_changed, is_for_good, may_lose_level, .. } =
+            let Transaction { flags, return_code, is_changed, is_for_good, may_lose_level, end, .. } =
                 self.transaction;
             self.shared.transactions().release(self.shared.runtime.now(), self.transaction.id, |t| {
                 (t.flags, t.return_code, t.is_changed) = (flags, return_code, is_changed);
-                (t.is_for_good, t.may_lose_level) = (is_for_good, may_lose_level);
+                (t.is_for_good, t.may_lose_level, t.end) = (is_for_good, may_lose_level, end);
             });
         }
     }

@@ -41,10 +41,23 @@ pub struct Transaction {
     pub is_for_good: bool,
     /// True if its volume may be sent to servers that know no levels.
     pub may_lose_level: bool,
+    /// What was said in it of the end of its volume.
+    pub end: End,
     /// The bytes of a dump that the last procedure has sent or received.
     pub moved: Moved,
     idle_since: Instant,
     is_in_use: bool,
+}
+
+/// What was said of the end of a volume, before it is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Nothing.
+    Unknown,
+    /// It was whole, and is to be removed.
+    OfWhole,
+    /// It has moved to another server.
+    HasMoved,
 }
 
 /// Bytes that a procedure has sent and received so far, and whether it is to stop. A clone is of the same procedure.
@@ -138,6 +151,7 @@ impl Transactions {
                 is_changed: false,
                 is_for_good: false,
                 may_lose_level: false,
+                end: End::Unknown,
                 moved: Moved::default(),
                 idle_since: instant,
                 is_in_use: true,

@@ -4,6 +4,7 @@ mod dump;
 mod forward;
 mod halves;
 mod level;
+mod removed;
 mod restore;
 mod schedule;
 mod service;

@@ -11,7 +11,7 @@ use afs_volume::Schedule;
 use afs_wire::abort::VOLSERBAD_ACCESS;
 use afs_wire::afsvol::{
     AttachFlags, Clone, Forward, SnapshotCreate, SnapshotGetSchedule, SnapshotInfo, SnapshotList,
-    SnapshotSchedule, SnapshotSetSchedule,
+    SnapshotSchedule, SnapshotSetSchedule, SnapshotType,
 };
 use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
 use rxgen::Abort;
@@ -51,7 +51,7 @@ impl Lab {
 
     async fn scheduled(&self) -> Vec<SnapshotInfo> {
         let found = self.call(SnapshotList { volume: RW }).await.unwrap().snapshots.into_vec();
-        found.into_iter().filter(|snapshot| snapshot.is_scheduled == 1).collect()
+        found.into_iter().filter(|snapshot| snapshot.kind == SnapshotType::SCHEDULED).collect()
     }
 
     async fn times(&self) -> BTreeSet<u32> {

@@ -10,7 +10,7 @@ use afs_wire::abort::{VNOVOL, VOLSERBAD_ACCESS, VOLSERBADOP, VVOLEXISTS};
 use afs_wire::afsvol::{
     AttachFlags, Clone, ConvertROtoRWvolume, CreateVolume, DeleteVolume, ListOneVolume, ListVolumes,
     NukeVolume, ReClone, Restore, RestoreFlags, SetDate, SetFlags, SetIdsTypes, SnapshotCreate, SnapshotInfo,
-    SnapshotList, SnapshotRemove, VolumeFlags, XListVolumes,
+    SnapshotList, SnapshotRemove, SnapshotType, VolumeFlags, XListVolumes,
 };
 use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
 use rx_proto::abort::AbortCode;
@@ -61,8 +61,8 @@ async fn a_snapshot_is_listed_by_those_alone_who_ask_for_snapshots() {
     time.fetch_add(3600, Ordering::Relaxed);
     lab.snapshot(TWO).await.unwrap();
     let found = lab.snapshots(RW).await;
-    let made: Vec<_> = found.iter().map(|s| (s.volid, s.made.0, s.is_scheduled, s.partition)).collect();
-    assert_eq!(made, [(ONE, START, 0, A), (TWO, START + 3600, 0, A)]);
+    let made: Vec<_> = found.iter().map(|s| (s.volid, s.made.0, s.kind, s.partition)).collect();
+    assert_eq!(made, [(ONE, START, SnapshotType::MANUAL, A), (TWO, START + 3600, SnapshotType::MANUAL, A)]);
     assert!(found.iter().all(|s| s.parent == RW && s.name.to_vec() == b"user.x" && s.used_kib > 3000));
     assert_eq!(lab.snapshots(VolumeId(0)).await, found);
     assert_eq!(lab.snapshots(RO).await, []);

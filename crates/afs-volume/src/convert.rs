@@ -2,7 +2,7 @@
 //! the read-write volume is gone everywhere is for those to know who ask for it.
 
 use crate::keys;
-use crate::records::VolumeRecord;
+use crate::records::{GroupRecord, VolumeRecord};
 use crate::restore::remove_newer;
 use crate::{NAME_MAX, Partition, Volume, VolumeError, VolumeKind};
 use afs_store::{Batch, lock};
@@ -82,7 +82,7 @@ impl Partition {
     }
 
     /// Makes a volume the one of its group that can be changed, with this id and header.
-    fn become_newest(
+    pub(crate) fn become_newest(
         &self,
         old: &Arc<Volume>,
         to: VolumeId,
@@ -92,7 +92,10 @@ impl Partition {
         let counters = *lock(&old.counters);
         let mut state = lock(&old.group.state);
         old.check_whole()?;
+        // What a dump of it still shows is shown by nobody afterwards, if it is changed meanwhile.
+        let group = GroupRecord { needs_sweep: state.record.needs_sweep || state.frozen > 0, ..state.record };
         let mut batch = Batch::default();
+        batch.put(keys::group(old.group.id), group.encode());
         if from != to {
             batch.delete(keys::volume(from));
             batch.delete(keys::counters(from));
@@ -101,6 +104,7 @@ impl Partition {
         batch.put(keys::counters(to), counters.encode());
         let seq = shared.store.submit(batch)?;
         old.set_gone();
+        state.record = group;
         state.writable = Some(to);
         old.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
         drop(state);

@@ -17,10 +17,18 @@ pub enum VolumeKind {
     /// A clone of yesterday: 2.
     Backup,
     /// A clone of some moment that is kept beside others ([`Partition::make_snapshot`]). Ours: others are told that it is a backup.
-    Snapshot {
-        /// True if a schedule has made it, and may remove it.
-        is_scheduled: bool,
-    },
+    Snapshot(SnapshotKind),
+}
+
+/// The kinds of snapshots of a volume, by who may remove them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotKind {
+    /// Somebody has made it, and only people remove it.
+    Manual,
+    /// A schedule has made it, and removes it.
+    Scheduled,
+    /// What a volume has left that was removed ([`Partition::remove_leaving`]): it goes at its expiration date.
+    Removed,
 }
 
 /// How many snapshots of a volume are kept that are made by a schedule: the first one of each of so many hours, days, weeks and months, the
@@ -87,7 +95,7 @@ pub struct VolumeInfo {
     pub copy_date: AfsTime,
     /// The time when the last backup clone was made of it.
     pub backup_date: AfsTime,
-    /// After this it may be removed; 0 is never.
+    /// After this it may be removed; 0 is never. Only of snapshots that a removed volume has left does a server look at it.
     pub expiration_date: AfsTime,
     /// The time when it was last read.
     pub access_date: AfsTime,

@@ -22,6 +22,7 @@
 //! - What is kept of a volume whose move, release or restore was interrupted:
 //!   docs/decisions/0009-half-made-volumes.md, then [`half`].
 //! - Snapshots of a volume, which people keep beside others: [`snapshots`]. (What the format calls a snapshot is a number in a volume group.)
+//! - What a removed volume leaves, and how it comes back: [`removed`].
 //! - How a replica becomes the read-write volume: [`convert`], section 11 of the format.
 #![forbid(unsafe_code)]
 
@@ -42,6 +43,7 @@ mod namespace;
 mod pages;
 mod partition;
 mod records;
+mod removed;
 pub mod repair;
 mod restore;
 mod shared;
@@ -58,7 +60,7 @@ pub use error::VolumeError;
 pub use frozen::Frozen;
 pub use half::{Arrived, Half};
 pub use header::{
-    NAME_MAX, NewClone, NewVolume, Schedule, VolumeHeader, VolumeInfo, VolumeKind, VolumeState,
+    NAME_MAX, NewClone, NewVolume, Schedule, SnapshotKind, VolumeHeader, VolumeInfo, VolumeKind, VolumeState,
 };
 pub use partition::{DEFAULT_QUOTA_KIB, Partition, Space};
 pub use restore::Restore;

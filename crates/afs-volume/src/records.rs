@@ -1,7 +1,7 @@
 //! The content of rows: vnodes, chunks, volumes, volume groups, the partition (Volume format 5). Reading is total.
 
 use crate::keys::{self, FileId, GroupId, Key, Part, Snapshot, VnodeKey};
-use crate::{Kind, Schedule, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
+use crate::{Kind, Schedule, SnapshotKind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::Schema;
 use afs_store::codec::{Fields, Value};
 use afs_wire::acl::{Acl, ENTRIES_MAX};
@@ -250,8 +250,9 @@ impl VolumeRecord {
             VolumeKind::ReadWrite => 0,
             VolumeKind::ReadOnly => 1,
             VolumeKind::Backup => 2,
-            VolumeKind::Snapshot { is_scheduled: false } => 3,
-            VolumeKind::Snapshot { is_scheduled: true } => 4,
+            VolumeKind::Snapshot(SnapshotKind::Manual) => 3,
+            VolumeKind::Snapshot(SnapshotKind::Scheduled) => 4,
+            VolumeKind::Snapshot(SnapshotKind::Removed) => 5,
         };
         let mut value = Value::default()
             .u32(self.group.0)
@@ -302,7 +303,9 @@ impl VolumeRecord {
             0 => VolumeKind::ReadWrite,
             1 => VolumeKind::ReadOnly,
             2 => VolumeKind::Backup,
-            number @ (3 | 4) => VolumeKind::Snapshot { is_scheduled: number == 4 },
+            3 => VolumeKind::Snapshot(SnapshotKind::Manual),
+            4 => VolumeKind::Snapshot(SnapshotKind::Scheduled),
+            5 => VolumeKind::Snapshot(SnapshotKind::Removed),
             other => return Err(f.bad(&format!("has kind {other}")).into()),
         };
         let mut info = VolumeInfo {

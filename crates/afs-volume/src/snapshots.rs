@@ -1,7 +1,7 @@
 //! Snapshots of a volume: clones that are kept beside each other, as many as people want, each with an id of its own that is never used for
 //! another. A snapshot has its volume's name, and people know it by its creation date. When it is to be made and removed is for others to say.
 
-use crate::{NewClone, Partition, Stamp, Volume, VolumeError, VolumeKind};
+use crate::{NewClone, Partition, SnapshotKind, Stamp, Volume, VolumeError, VolumeKind};
 use afs_wire::ids::VolumeId;
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ impl Partition {
         if there.len() >= SNAPSHOTS_MAX {
             return Err(VolumeError::TooMany);
         }
-        let kind = VolumeKind::Snapshot { is_scheduled };
+        let kind = if is_scheduled { SnapshotKind::Scheduled } else { SnapshotKind::Manual };
+        let kind = VolumeKind::Snapshot(kind);
         self.make_clone(of, &NewClone { id, name: info.name, kind }, None, stamp)
     }
 

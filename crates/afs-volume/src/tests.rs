@@ -11,6 +11,7 @@ mod killed;
 mod level;
 mod model;
 mod reference;
+mod removed;
 mod repair;
 mod replaced;
 mod restore;

@@ -7,8 +7,8 @@ use crate::records::MESSAGE_MAX;
 use crate::records::{Counters, GroupRecord, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{
-    Kind, NAME_MAX, SetStatus, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeInfo,
-    VolumeKind, VolumeState,
+    Kind, NAME_MAX, SetStatus, SnapshotKind, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader,
+    VolumeInfo, VolumeKind, VolumeState,
 };
 use afs_store::{Batch, lock};
 use afs_wire::acl::{Acl, ENTRIES_MAX};
@@ -145,7 +145,17 @@ impl Volume {
     /// True if it is a snapshot.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
-        self.snapshot_of().is_some()
+        self.snapshot_kind().is_some()
+    }
+
+    /// The kind of snapshot, if it is one.
+    #[must_use]
+    pub fn snapshot_kind(&self) -> Option<SnapshotKind> {
+        self.snapshot?;
+        match lock(&self.info).kind {
+            VolumeKind::Snapshot(kind) => Some(kind),
+            VolumeKind::ReadWrite | VolumeKind::ReadOnly | VolumeKind::Backup => None,
+        }
     }
 
     /// The least level with which its contents are served.

@@ -131,6 +131,17 @@ impl Lab {
         self.afar.clone().map(Servers::Afar).map_err(Trouble::Failed)
     }
 
+    /// A machine with these servers, for a comparison: ours keep nothing of removed volumes, so that volumes have the same numbers.
+    pub fn compared(&self, servers: Servers) -> Machine {
+        let flags = match servers {
+            Servers::Stock => String::new(),
+            Servers::Afar(_) => {
+                format!("--config {}", self.root.join("interop/cell/like-openafs.toml").display())
+            }
+        };
+        Machine { flags, ..Machine::new(servers) }
+    }
+
     /// Checks that our program can be built with etcd.
     ///
     /// # Errors

@@ -3,12 +3,12 @@
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
+use crate::dates::utc_of;
 use crate::printer::complain;
 use afs_admin::convert::{ConvertFailure, Order, Step, convert};
 use afs_admin::entry::{Entry, Kind};
 use afs_admin::transfer::Place;
 use serde_json::json;
-use std::io;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let server = vos.server(given.word("server").unwrap_or_default(), "host", Stop::RETURNED)?;
@@ -23,6 +23,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Stop::RETURNED
     })?;
     check(vos, &entry, Place { server, partition }, given.has("force"))?;
+    if !given.has("force") {
+        check_removed(vos, &entry, Place { server, partition })?;
+    }
     let order =
         Order { place: Place { server, partition }, entry: &entry, keeps_read_only: given.has("keep-ro") };
     let converted =
@@ -85,15 +88,19 @@ fn check(vos: &Vos, entry: &Entry, place: Place, is_forced: bool) -> Done {
     if is_forced {
         return Ok(());
     }
-    vos.printer.complain("Overwrite this VLDB entry? [y|n] (n)\n");
-    let mut answer = String::new();
-    match io::stdin().read_line(&mut answer).ok().and(answer.chars().next()) {
-        Some('y' | 'Y') => Ok(()),
-        _ => {
-            complain!(vos.printer, "aborted.\n");
-            Err(Stop::RETURNED)
-        }
-    }
+    vos.ask("Overwrite this VLDB entry?")
+}
+
+/// Asks where the volume itself could be brought back: the conversion gives that up.
+fn check_removed(vos: &Vos, entry: &Entry, place: Place) -> Done {
+    let id = entry.id(Kind::ReadWrite).0;
+    let Some(left) = vos.removed_at(place.server, place.partition, id) else { return Ok(()) };
+    let time = utc_of(left.made.0);
+    complain!(
+        vos.printer,
+        "Volume {id} was removed here at {time}, and 'vos undelete {id}' would bring it back as it was then.\n"
+    );
+    vos.ask("Give that up, and convert the replica?")
 }
 
 fn complain_of(vos: &Vos, id: u32, read_only: u32, failure: &ConvertFailure) {

@@ -1,7 +1,7 @@
 //! `vos listvol`: the volumes of a server, or with `-half` only the volumes whose transfer was interrupted, or with `-snapshots` only snapshots.
 
 use super::show_volume::Totals;
-use super::snapshot::{as_json, made_by};
+use super::snapshot::{as_json, kind_of, note_of};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::dates::utc_of;
@@ -128,8 +128,8 @@ fn list_snapshots(vos: &Vos, machine: &str, server: Ipv4Addr, partitions: &[Part
         for snapshot in here() {
             let name = super::show_volume::name_of(&snapshot.name);
             let (id, parent, size) = (snapshot.volid.0, snapshot.parent.0, snapshot.used_kib);
-            let (time, by) = (utc_of(snapshot.made.0), made_by(snapshot));
-            say!(vos.printer, "{name:<32} {id:>10} {size:>10} K {time} {by} of {parent}\n");
+            let (time, by, note) = (utc_of(snapshot.made.0), kind_of(snapshot), note_of(snapshot));
+            say!(vos.printer, "{name:<32} {id:>10} {size:>10} K {time} {by} of {parent}{note}\n");
             shown.push(as_json(&(server, snapshot.clone())));
         }
         say!(vos.printer, "\n");

@@ -4,6 +4,7 @@ use super::snapshot::remove_one;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
+use crate::dates::utc_of;
 use crate::printer::{complain, say};
 use afs_admin::entry::{Entry, Kind};
 use afs_wire::ids::PartitionId;
@@ -37,28 +38,31 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         (Some(server), Some(partition)) => (server, partition),
         (server, partition) => locate(vos, text, id, server, partition)?,
     };
-    let snapshots = match given.has("snapshots") {
-        true => vos.snapshots_at(server, partition, id),
-        false => Vec::new(),
-    };
-    remove(vos, server, partition, id, !snapshots.is_empty()).map_err(|code| {
+    let drops = given.has("snapshots");
+    let has_snapshots = drops && !vos.snapshots_at(server, partition, id).is_empty();
+    remove(vos, server, partition, id, has_snapshots).map_err(|code| {
         vos.print_diagnostics("remove", code);
         Stop::RETURNED
     })?;
-    // Each is tried, also if one cannot be removed.
+    // Among them is what the volume itself has left. Each is tried, also if one cannot be removed.
+    let snapshots = if drops { vos.snapshots_at(server, partition, id) } else { Vec::new() };
     let removed = snapshots.iter().filter(|snapshot| remove_one(vos, server, snapshot).is_ok()).count();
     vos.warn_of_snapshots(server, partition, id);
     if vos.json {
         let place = (server.to_string(), partition.to_string());
         let mut said = json!({ "removed": id, "server": place.0, "partition": place.1 });
-        if given.has("snapshots") {
+        if drops {
             said["removed_snapshots"] = removed.into();
+        }
+        if let Some(left) = vos.removed_at(server, partition, id) {
+            said["undelete_until"] = utc_of(left.until.0).into();
         }
         vos.printer.say_json(&said);
     } else {
         let host = vos.resolved(server);
         say!(vos.printer, "Volume {id} on partition {partition} server {host} deleted\n");
-        if given.has("snapshots") {
+        vos.tell_of_undelete(server, partition, id);
+        if drops {
             say!(vos.printer, "Deleted snapshots of volume {id}: {removed}\n");
         }
     }

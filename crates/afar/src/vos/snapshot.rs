@@ -10,7 +10,7 @@ use crate::printer::{complain, say};
 use afs_admin::Error;
 use afs_admin::entry::{Kind, Site};
 use afs_wire::abort::{VOLSERVOLBUSY, VVOLEXISTS};
-use afs_wire::afsvol::{AttachFlags, SnapshotInfo, SnapshotSchedule};
+use afs_wire::afsvol::{AttachFlags, SnapshotInfo, SnapshotSchedule, SnapshotType};
 use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use serde_json::{Value, json};
@@ -89,10 +89,10 @@ fn list(vos: &Vos, given: &Given, id: u32) -> Done {
     let found = find(vos, given, id)?;
     say!(vos.printer, "Snapshots of volume {id}: {}\n", found.len());
     for (server, snapshot) in &found {
-        let (time, by) = (utc_of(snapshot.made.0), made_by(snapshot));
+        let (time, by, note) = (utc_of(snapshot.made.0), kind_of(snapshot), note_of(snapshot));
         let (host, partition) = (vos.host(*server), snapshot.partition);
         let (id, size) = (snapshot.volid.0, snapshot.used_kib);
-        say!(vos.printer, "{time} {id:>10} {size:>10} K {by:<9} {host} {partition}\n");
+        say!(vos.printer, "{time} {id:>10} {size:>10} K {by:<9} {host} {partition}{note}\n");
     }
     if vos.json {
         let shown: Vec<Value> = found.iter().map(as_json).collect();
@@ -108,14 +108,29 @@ pub(super) fn as_json((server, snapshot): &Placed) -> Value {
         "parent_id": snapshot.parent.0,
         "name": super::show_volume::name_of(&snapshot.name),
         "used_kib": snapshot.used_kib,
-        "scheduled": snapshot.is_scheduled != 0,
+        "scheduled": snapshot.kind == SnapshotType::SCHEDULED,
+        "kind": kind_of(snapshot),
+        "until": (snapshot.until != AfsTime(0)).then(|| utc_of(snapshot.until.0)),
         "server": server.to_string(),
         "partition": snapshot.partition.to_string(),
     })
 }
 
-pub(super) fn made_by(snapshot: &SnapshotInfo) -> &'static str {
-    if snapshot.is_scheduled == 0 { "manual" } else { "scheduled" }
+pub(super) fn kind_of(snapshot: &SnapshotInfo) -> &'static str {
+    match snapshot.kind {
+        SnapshotType::MANUAL => "manual",
+        SnapshotType::SCHEDULED => "scheduled",
+        SnapshotType::REMOVED => "removed",
+        _ => "unknown",
+    }
+}
+
+/// What a line about a snapshot says at its end.
+pub(super) fn note_of(snapshot: &SnapshotInfo) -> String {
+    match snapshot.until {
+        AfsTime(0) => String::new(),
+        until => format!(" until {}", utc_of(until.0)),
+    }
 }
 
 fn remove(vos: &Vos, given: &Given, id: u32) -> Done {
@@ -267,7 +282,9 @@ impl Vos {
 
     /// Says which snapshots of a volume are where it is not any more.
     pub(super) fn warn_of_snapshots(&self, server: Ipv4Addr, partition: PartitionId, id: u32) {
-        let left = self.snapshots_at(server, partition, id).len();
+        let mut left = self.snapshots_at(server, partition, id);
+        left.retain(|snapshot| snapshot.kind != SnapshotType::REMOVED);
+        let left = left.len();
         if left > 0 {
             let host = self.host(server);
             complain!(

@@ -384,6 +384,16 @@ pub(super) static SUITE: Suite = Suite {
             "synchronize VLDB with server",
             options![SERVER, PARTITION, Opt::single("volume", "volume name or ID"), DRY_RUN,]
         ),
+        verb!(
+            undelete,
+            "bring a removed volume back",
+            options![
+                ID.required(),
+                Opt::single("toname", "another name for the volume").ours(),
+                Opt::single("time", "UTC time at which it was removed, such as 2026-11-28T030000Z").ours(),
+                Opt::single("server", "machine name, to ask no other one").ours(),
+            ]
+        ),
         verb!(unlock, "release lock on VLDB entry for a volume", options![ID.required()]),
         verb!(unlockvldb, "unlock all the locked entries in the VLDB", options![SERVER, PARTITION]),
         verb!(

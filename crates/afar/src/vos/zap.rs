@@ -45,6 +45,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     zap(vos, server, partition, id)?;
     say!(vos.printer, "Volume {id} deleted\n");
+    vos.tell_of_undelete(server, partition, id);
     vos.warn_of_snapshots(server, partition, id);
     say_json(vos, server, partition, id, zapped_backup);
     Ok(())

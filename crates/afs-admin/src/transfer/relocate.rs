@@ -216,7 +216,8 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         if let Ok(source) = source {
             self.remove_old_clone(entry, &source).await;
         }
-        self.transfer.remove_at(Step::RemoveLeftover(volume), from, volume).await?;
+        let is_at = Some(to.server).filter(|to| *to != from.server);
+        self.transfer.remove_copy_at(Step::RemoveLeftover(volume), from, volume, is_at).await?;
         let backup = entry.id(Kind::Backup);
         if backup != VolumeId(0) && !entry.has(Kind::Backup) {
             self.transfer.remove_at(Step::RemoveLeftoverBackup(backup), from, backup).await?;

@@ -9,7 +9,7 @@ use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use futures_util::future::{Either, join_all, select};
 use rxgen::Abort;
 
-use super::{Transaction, VolumeServers};
+use super::{Transaction, VolumeServers, name_on_wire};
 use crate::error::Error;
 use crate::vldb::LocationDb;
 
@@ -57,6 +57,24 @@ impl VolumeServers {
             Err(error) if error.code() == Abort::OPCODE => Err(knows_none(server)),
             removed => removed.map(drop),
         }
+    }
+
+    /// Makes of the snapshot that a removed volume has left the read-write volume `new` again, with this name. The location database is left
+    /// as it is. One that another transaction has is tried again, for 3 s.
+    ///
+    /// # Errors
+    ///
+    /// The server's; VOLSERBADNAME for a name that is too long.
+    pub async fn undelete(
+        &self,
+        server: Ipv4Addr,
+        left: &SnapshotInfo,
+        new: VolumeId,
+        name: &str,
+    ) -> Result<(), Error> {
+        let (partition, volid, name) = (left.partition, left.volid, name_on_wire(name)?);
+        let order = afsvol::SnapshotUndelete { partition, volid, new_vol: new, name };
+        self.call_patiently(server, order).await.map(drop)
     }
 
     /// Sets by which schedule the server makes snapshots of a transaction's volume; `None` is the server's own.

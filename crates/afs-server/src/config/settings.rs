@@ -283,6 +283,8 @@ settings! {
         weekly_snapshots: u16 = 0;
         /// The same of months.
         monthly_snapshots: u16 = 0;
+        /// For how many days the server keeps what a removed volume was, so that `vos undelete` can bring it back. With 0 a removed volume is gone at once.
+        undelete_days: u16 = 7;
     }
 
     /// The databases.

@@ -451,6 +451,7 @@ impl<'a> Assembly<'a> {
         config.is_restricted = self.config.vol.restricted_query == Query::Admin;
         config.idle_limit = Duration::from_secs(self.config.vol.idle_transaction_seconds.into());
         config.schedule = self.config.schedule();
+        config.undelete_limit = Duration::from_secs(u64::from(self.config.vol.undelete_days) * 86_400);
         let authority = Arc::clone(&self.authority);
         let watcher = Arc::new(ClientsAreTold(file_server));
         let peers = Arc::new(VolumePeers {

@@ -12,10 +12,12 @@ use afs_wire::afsvol::{
 use afs_wire::ids::{AfsTime, PartitionId, ViceId, VolumeId, VolumeType};
 use rxgen::{Abort, Serve, ServerCall};
 
+use super::removed::remove_leaving;
 use super::snapshots::{no_snapshot, tell_what_stays};
 use super::{VolumeService, attach, is_known, log, order, settle};
 use crate::codes;
 use crate::partitions::Partitions;
+use crate::transactions::End;
 use rx::blocking::on_a_thread;
 
 /// The quota that a new volume begins with, in KiB; `vos` sets another at once.
@@ -162,8 +164,9 @@ impl Serve<DeleteVolume> for VolumeService {
     ) -> Result<reply::DeleteVolume, Abort> {
         let about = self.in_transaction(args.trans, "");
         self.audited(call, about, async move {
+            let left = self.id_to_leave(args.trans).await?;
             let volume = self
-                .within(args.trans, "DeleteVolume", |in_use, partition, volume| {
+                .within(args.trans, "DeleteVolume", move |in_use, partition, volume| {
                     no_snapshot(volume)?;
                     let id = volume.id();
                     let now = in_use.shared.time();
@@ -173,7 +176,7 @@ impl Serve<DeleteVolume> for VolumeService {
                         let name = volume.name();
                         tracing::info!(volume = %id, name, "what came of a half-made volume is kept for a while");
                     } else {
-                        partition.delete_volume(id).map_err(|e| log(&e, id))?;
+                        remove_leaving(in_use, partition, volume, left)?;
                         tell_what_stays(in_use.transaction.partition, partition, volume);
                     }
                     in_use.transaction.flags |= VolumeFlags::DELETED;
@@ -403,6 +406,9 @@ impl Serve<SetFlags> for VolumeService {
                     let (id, name) = (volume.id(), volume.name());
                     let state = if in_service { "online" } else { "offline" };
                     tracing::info!(target: order::OF_VOLUMES, "Volume {id} ({name}) is now {state}");
+                }
+                if destroy_me && !before.destroy_me && in_use.transaction.end == End::Unknown {
+                    in_use.transaction.end = End::OfWhole;
                 }
                 in_use.transaction.flags = flags;
                 in_use.transaction.is_for_good |= before.destroy_me && !destroy_me;

@@ -1,11 +1,12 @@
 //! A read-only volume that becomes the read-write one, after that was lost (`vos convertROtoRW`). No transaction of the caller's is needed.
 //! That the read-write volume is not on another server is for the caller to know.
 
-use afs_volume::{NAME_MAX, VolumeKind};
+use afs_volume::{NAME_MAX, VolumeError, VolumeKind};
 use afs_wire::afsvol::{AttachFlags, ConvertROtoRWvolume, reply};
 use afs_wire::ids::VolumeId;
 use rxgen::{Abort, Serve, ServerCall};
 
+use super::removed::remove_left;
 use super::{InUse, VolumeService, log};
 use crate::codes;
 use rx::blocking::on_a_thread;
@@ -64,8 +65,16 @@ fn convert(in_use: &InUse) -> Result<VolumeId, Abort> {
     }
     let name = info.name.strip_suffix(".readonly").filter(|name| !name.is_empty()).unwrap_or(&info.name);
     debug_assert!(name.len() <= NAME_MAX, "it is a part of one");
-    partition.convert_to_read_write(id, info.parent, name).map_err(|error| match error {
-        afs_volume::VolumeError::VolumeExists(other) => {
+    let convert = || partition.convert_to_read_write(id, info.parent, name);
+    let converted = match convert() {
+        // Who has a replica take the volume's place does not want the volume back.
+        Err(VolumeError::VolumeExists(_)) if remove_left(&partition, id).map_err(|e| log(&e, id))? => {
+            convert()
+        }
+        converted => converted,
+    };
+    converted.map_err(|error| match error {
+        VolumeError::VolumeExists(other) => {
             tracing::warn!(volume = %id, %other, "not converted: another volume of its group is newer");
             codes::EXDEV
         }

@@ -27,6 +27,7 @@ use super::order::{self, Caller};
 use super::{InUse, Peers, VolumeService, log, refused};
 use crate::codes;
 use crate::dump::{Arrived, Dump, Wanted};
+use crate::transactions::End;
 use rx::blocking::on_a_thread;
 
 impl Serve<Forward> for VolumeService {
@@ -67,8 +68,9 @@ impl Serve<SetForwarding> for VolumeService {
         let about = self.in_transaction(args.trans, "has moved");
         self.audited(call, about, async move {
             let volume = self
-                .within(args.trans, "SetForwarding", |_, _, volume| {
+                .within(args.trans, "SetForwarding", |in_use, _, volume| {
                     volume.set_state(VolumeState::Moved);
+                    in_use.transaction.end = End::HasMoved;
                     let (id, name) = (volume.id(), volume.name());
                     tracing::info!(target: order::OF_VOLUMES, "Volume {id} ({name}) has moved to another server: its callbacks end");
                     Ok(volume.id())

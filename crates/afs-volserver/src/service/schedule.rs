@@ -1,11 +1,12 @@
-//! Snapshots by a schedule: makes those that are due of the volumes that are here, and removes those that have expired. When that is, is for
+//! Snapshots by a schedule: makes those that are due of the volumes that are here, and removes those that have expired, also those that removed
+//! volumes have left. When that is, is for
 //! [`crate::schedule`] to say. What cannot be done now is tried again at the next look.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use afs_volume::{Partition, Schedule, VolumeKind, VolumeState};
+use afs_volume::{Partition, Schedule, SnapshotKind, Space, VolumeKind, VolumeState};
 use afs_wire::afsvol::{AttachFlags, SnapshotGetSchedule, SnapshotSchedule, SnapshotSetSchedule, reply};
 use afs_wire::ids::{PartitionId, VolumeId};
 use rx::Runtime;
@@ -27,9 +28,21 @@ const AT_ONCE: usize = 1024;
 struct Work {
     /// The volumes of which snapshots are due.
     due: Vec<VolumeId>,
-    /// The snapshots that have expired.
-    expired: Vec<VolumeId>,
+    /// The snapshots that are to go, and why.
+    expired: Vec<(VolumeId, Why)>,
 }
+
+/// The reason why a snapshot goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// Its time is over.
+    Expired,
+    /// A removed volume has left it, and its partition is nearly full.
+    Room,
+}
+
+/// A partition with less than one part in so many free keeps nothing of removed volumes.
+const FREE_PART: u64 = 20;
 
 /// Keeps the schedules until the service is gone.
 pub(super) async fn keep(shared: Weak<Shared>, runtime: Arc<dyn Runtime>) {
@@ -94,15 +107,23 @@ impl VolumeService {
         &self,
         at: PartitionId,
         partition: &Partition,
-        expired: Vec<VolumeId>,
+        expired: Vec<(VolumeId, Why)>,
     ) -> (Vec<VolumeId>, Result<(), String>) {
         let mut removed = Vec::new();
         let mut done = Ok(());
-        for id in expired {
+        for (id, why) in expired {
             let Ok(in_use) = self.begin(id, at, AttachFlags::OFFLINE, "SnapshotRemove") else { continue };
             match partition.delete_volume(id) {
                 Ok(()) => {
-                    tracing::debug!(snapshot = %id, partition = %at, "a scheduled snapshot has expired and was removed");
+                    match why {
+                        Why::Expired => tracing::debug!(
+                            snapshot = %id, partition = %at, "a snapshot has expired and was removed"
+                        ),
+                        Why::Room => tracing::warn!(
+                            snapshot = %id, partition = %at,
+                            "a removed volume cannot be brought back any more, as the partition is nearly full"
+                        ),
+                    }
                     removed.push(id);
                 }
                 Err(error) => {
@@ -144,31 +165,44 @@ impl VolumeService {
 
 /// Looks what is to be done. A volume that is not served is left alone.
 fn work(partition: &Partition, default: Schedule, now: u32) -> Work {
+    let mut work = Work::default();
     let mut wanted = Vec::new();
+    let mut left = Vec::new();
     let mut snapshots: BTreeMap<VolumeId, BTreeMap<u32, VolumeId>> = BTreeMap::new();
     for volume in partition.volumes() {
         let info = volume.header().info;
         match info.kind {
-            VolumeKind::Snapshot { is_scheduled: true } => {
+            VolumeKind::Snapshot(SnapshotKind::Scheduled) => {
                 snapshots.entry(info.parent).or_default().insert(info.creation_date.0, volume.id());
             }
+            VolumeKind::Snapshot(SnapshotKind::Removed) if info.expiration_date.0 <= now => {
+                work.expired.push((volume.id(), Why::Expired));
+            }
+            VolumeKind::Snapshot(SnapshotKind::Removed) => left.push((info.creation_date, volume.id())),
             VolumeKind::ReadWrite if volume.is_writable() && volume.state() == VolumeState::Online => {
                 wanted.push((volume.id(), info.schedule.unwrap_or(default)));
             }
             VolumeKind::ReadWrite
             | VolumeKind::ReadOnly
             | VolumeKind::Backup
-            | VolumeKind::Snapshot { is_scheduled: false } => {}
+            | VolumeKind::Snapshot(SnapshotKind::Manual) => {}
         }
     }
-    let mut work = Work::default();
     for (volume, schedule) in wanted {
         let made = snapshots.remove(&volume).unwrap_or_default();
         let planned = plan(schedule, &made.keys().copied().collect::<BTreeSet<_>>(), now);
-        work.expired.extend(planned.expired.iter().filter_map(|time| made.get(time)));
+        let expired = planned.expired.iter().filter_map(|time| made.get(time));
+        work.expired.extend(expired.map(|id| (*id, Why::Expired)));
         if planned.is_due {
             work.due.push(volume);
         }
+    }
+    // The next one goes if this one's space is not enough.
+    let is_short = |space: Space| space.free_kib < space.total_kib / FREE_PART;
+    if let Some((_, oldest)) = left.into_iter().min()
+        && partition.space().is_ok_and(is_short)
+    {
+        work.expired.push((oldest, Why::Room));
     }
     work
 }

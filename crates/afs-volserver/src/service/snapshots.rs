@@ -1,11 +1,14 @@
 //! Snapshots of a volume. These procedures are ours (Volume service notes 5.7): others list no snapshots, and can neither remove one nor change
 //! its header, so that it is as it was until somebody who knows what it is removes it.
 
-use afs_volume::{Partition, Volume, VolumeKind};
+use std::sync::Arc;
+
+use afs_volume::{Partition, SnapshotKind, Volume};
 use afs_wire::afsvol::{
-    AttachFlags, SnapshotCreate, SnapshotInfo, SnapshotList, SnapshotRemove, Snapshots, VolName, reply,
+    AttachFlags, SnapshotCreate, SnapshotInfo, SnapshotList, SnapshotRemove, SnapshotType, Snapshots,
+    VolName, reply,
 };
-use afs_wire::ids::{PartitionId, VolumeId};
+use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Serve, ServerCall};
 
@@ -69,18 +72,19 @@ impl Serve<SnapshotList> for VolumeService {
 
 /// What a list says of a volume that is a snapshot.
 fn info(partition: PartitionId, volume: &Volume) -> Option<SnapshotInfo> {
-    if !volume.is_snapshot() {
-        return None;
-    }
-    let header = volume.header();
-    let is_scheduled = header.info.kind == VolumeKind::Snapshot { is_scheduled: true };
+    let (kind, header) = (volume.snapshot_kind()?, volume.header());
     Some(SnapshotInfo {
         volid: header.id,
         partition,
         parent: header.info.parent,
         name: VolName::try_from(&*header.info.name).ok()?,
         made: header.info.creation_date,
-        is_scheduled: i32::from(is_scheduled),
+        kind: match kind {
+            SnapshotKind::Manual => SnapshotType::MANUAL,
+            SnapshotKind::Scheduled => SnapshotType::SCHEDULED,
+            SnapshotKind::Removed => SnapshotType::REMOVED,
+        },
+        until: if kind == SnapshotKind::Removed { header.info.expiration_date } else { AfsTime(0) },
         used_kib: header.used_kib,
     })
 }
@@ -120,8 +124,9 @@ pub(super) fn no_snapshot(volume: &Volume) -> Result<(), Abort> {
 /// Says in the log which snapshots are left of a volume that was removed.
 pub(super) fn tell_what_stays(at: PartitionId, partition: &Partition, removed: &Volume) {
     let (id, name) = (removed.id(), removed.name());
+    let stays = |snapshot: &&Arc<Volume>| snapshot.snapshot_kind() != Some(SnapshotKind::Removed);
     let left = match removed.is_writable() {
-        true => partition.snapshots_of(id).len(),
+        true => partition.snapshots_of(id).iter().filter(stays).count(),
         false => 0,
     };
     if left > 0 {

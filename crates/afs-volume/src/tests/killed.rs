@@ -3,7 +3,7 @@
 use super::reference::{Tree, assert_same, choose, expect, new_tree, read_tree, run};
 use super::{assert_whole, config, new_clone, open, settle, stamp, volume};
 use crate::disk::{Cut, Disk, SimulatedDisk};
-use crate::{Frozen, Partition, VolumeError, VolumeKind};
+use crate::{Frozen, Partition, SnapshotKind, VolumeError, VolumeKind};
 use afs_wire::ids::VolumeId;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -43,7 +43,7 @@ fn work(
                 let scheduled: Vec<u32> = there
                     .iter()
                     .filter(|snapshot| {
-                        snapshot.header().info.kind == VolumeKind::Snapshot { is_scheduled: true }
+                        snapshot.header().info.kind == VolumeKind::Snapshot(SnapshotKind::Scheduled)
                     })
                     .map(|snapshot| snapshot.id().0)
                     .collect();

@@ -4,7 +4,9 @@ use super::reference::{assert_same, choose, expect, new_tree, read_tree, run};
 use super::{assert_whole, finish, new_clone, open, settle, stamp, volume};
 use crate::disk::SimulatedDisk;
 use crate::records::VolumeRecord;
-use crate::{Partition, SNAPSHOTS_MAX, SetStatus, StoreRange, VnodeId, VolumeError, VolumeKind};
+use crate::{
+    Partition, SNAPSHOTS_MAX, SetStatus, SnapshotKind, StoreRange, VnodeId, VolumeError, VolumeKind,
+};
 use afs_wire::ids::{SecurityLevel, VolumeId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -33,7 +35,8 @@ fn hundreds_of_snapshots_show_what_the_volume_was_also_after_a_kill_and_without_
             partition.make_snapshot(RW, VolumeId(1000 + step), step % 3 == 0, stamp(step)).unwrap();
         let info = snapshot.header().info;
         assert_eq!((info.name.as_str(), info.creation_date, info.parent), ("v1", stamp(step).now, RW));
-        assert_eq!(info.kind, VolumeKind::Snapshot { is_scheduled: step % 3 == 0 });
+        let kind = if step % 3 == 0 { SnapshotKind::Scheduled } else { SnapshotKind::Manual };
+        assert_eq!(info.kind, VolumeKind::Snapshot(kind));
         snapshot.check_online().unwrap();
         trees.insert(1000 + step, tree.clone());
     }

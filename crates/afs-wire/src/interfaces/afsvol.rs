@@ -4,7 +4,7 @@ use crate::ids::{
     AfsTime, HostAddr, PartitionId, SecurityLevel, TransId, ViceId, VnodeNumber, VolumeId, VolumeType,
 };
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
-use rxgen::{interface, wire_struct};
+use rxgen::{interface, wire_enum, wire_struct};
 
 /// Bytes of a volume's name in its header, with the NUL (`VNAMESIZE`).
 pub const VNAMESIZE: usize = 32;
@@ -42,6 +42,18 @@ pub type Halves = XdrArray<HalfVolume, HALVES_MAX>;
 pub type Snapshots = XdrArray<SnapshotInfo, LIST_MAX>;
 /// A code for each destination.
 pub type ManyResults = XdrArray<i32, DESTINATIONS_MAX>;
+
+wire_enum! {
+    /// The kinds of snapshots, by who may remove them (Volume service notes 5.7).
+    enum SnapshotType: i32 {
+        /// Somebody has made it.
+        0 MANUAL;
+        /// A schedule has made it, and removes it.
+        1 SCHEDULED;
+        /// A removed volume has left it.
+        2 REMOVED;
+    }
+}
 
 wire_bits! {
     /// The use of a volume while a transaction has it (Volume service notes 3).
@@ -378,8 +390,10 @@ wire_struct! {
         name: VolName,
         /// The time that it shows.
         made: AfsTime,
-        /// 1 if a schedule has made it, otherwise 0.
-        is_scheduled: i32,
+        /// Its kind.
+        kind: SnapshotType,
+        /// The time until which the server keeps it, if a removed volume has left it; otherwise 0.
+        until: AfsTime,
         /// KiB of its contents, as quotas count them.
         used_kib: u64,
     }
@@ -493,5 +507,7 @@ interface! {
         /// The schedule of a volume, and whether it is its own. Ours.
         1_634_099_466 SnapshotGetSchedule (partition: PartitionId, volid: VolumeId)
                        -> (is_own: i32, schedule: SnapshotSchedule);
+        /// Makes of the snapshot that a removed volume has left a read-write volume again, with this id and name (Volume service notes 5.9). Ours.
+        1_634_099_467 SnapshotUndelete (partition: PartitionId, volid: VolumeId, new_vol: VolumeId, name: VolName);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 fn ours_with_stock(lab: &Lab) -> Verdict {
     let entries = list(lab)?;
     let stock = lab.cell(&Machine::new(Servers::Stock))?;
-    let ours = lab.cell(&Machine::new(lab.our_servers()?))?;
+    let ours = lab.cell(&lab.compared(lab.our_servers()?))?;
     let (said, ours) = (run(&stock, &entries)?, run(&ours, &entries)?);
     let (known, found): (Vec<_>, Vec<_>) =
         commands::compare(&entries, &said, &ours).into_iter().partition(|difference| {

@@ -202,7 +202,7 @@ fn with_ours(entries: &[Entry], links: &Links) -> Vec<Entry> {
 
 /// All that one server is enough for.
 fn compare_all(lab: &Lab, servers: &Servers) -> Verdict {
-    let cell = || lab.cell(&Machine::new(servers.clone()));
+    let cell = || lab.cell(&lab.compared(servers.clone()));
     let links = Links::new(lab, if *servers == Servers::Stock { "suites" } else { "suites-ours" })?;
     let our_cell =
         compare_in_cells(&entries(lab, &LISTS, COMMANDS_MIN)?, (cell()?, cell()?), &links, ON_PURPOSE)?;
@@ -212,8 +212,8 @@ fn compare_all(lab: &Lab, servers: &Servers) -> Verdict {
 /// The commands about volumes that move between two servers.
 fn compare_motion(lab: &Lab, servers: &Servers) -> Verdict {
     let cell = || -> Result<Cell, Trouble> {
-        let cell = lab.cell(&Machine::new(servers.clone()))?;
-        cell.join(3, &Machine::new(servers.clone()))?;
+        let cell = lab.cell(&lab.compared(servers.clone()))?;
+        cell.join(3, &lab.compared(servers.clone()))?;
         Ok(cell)
     };
     let links = Links::new(lab, if *servers == Servers::Stock { "motion" } else { "motion-ours" })?;
@@ -330,7 +330,7 @@ fn compare_verbs(links: &Links) -> Verdict {
 fn own_verbs(suite: &str) -> &'static [&'static str] {
     match suite {
         "fs" => &["pin", "restore", "snapshots", "whatwaits"],
-        "vos" => &["snapshot"],
+        "vos" => &["snapshot", "undelete"],
         _ => &[],
     }
 }
