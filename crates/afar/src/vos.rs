@@ -27,6 +27,7 @@ mod offline;
 mod online;
 mod partinfo;
 mod progress;
+mod publish;
 mod release;
 mod relocate;
 mod remaddrs;

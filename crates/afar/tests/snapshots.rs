@@ -73,6 +73,7 @@ async fn old_files_are_read_from_a_snapshot_by_its_id_until_it_is_removed() {
     );
     assert!(cell.fails("snapshot remove v yesterday").contains("'yesterday' is no time of a snapshot"));
     assert!(cell.fails("snapshot remove v").contains("say which snapshots"));
+    assert!(cell.fails("snapshot publish v").contains("say which snapshots"));
     assert!(cell.fails("snapshot take v").contains("not 'take'"));
     assert!(!cell.fails(&format!("remove ONE a {first}")).is_empty());
     assert!(!cell.fails(&format!("zap ONE a {first} -force")).is_empty());
@@ -272,4 +273,84 @@ async fn a_volume_that_has_moved_leaves_nothing_and_one_removed_twice_is_told_ap
     cell.does("remove -id v -snapshots");
     assert_eq!((left("ONE"), left("TWO")), (1, 0), "what is given up goes at once");
     cell.check("at the end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_published_snapshot_has_a_name_and_an_entry_until_they_are_taken_back() {
+    let mut cell = TwoServers::new("publish");
+    let volume = cell.create("ONE", "v");
+    let written = fill(&cell.files(0), volume, &[0, 5000]).await;
+    let (first, time) = snapshot(&cell);
+    let (second, later) = snapshot(&cell);
+    let said = cell.fails(&format!("snapshot publish v {time}"));
+    assert!(
+        said.contains("can read it there again") && said.contains("aborted"),
+        "who says nothing says no: {said}"
+    );
+    assert!(
+        cell.fails(&format!("snapshot publish v {time} -name v -force"))
+            .contains("is called v: give another name")
+    );
+    assert!(
+        cell.fails(&format!("snapshot publish v {time} -name v.backup -force"))
+            .contains("is no name for a volume")
+    );
+    assert!(
+        cell.fails(&format!("snapshot publish v {time} {later} -force")).contains("the time of one snapshot")
+    );
+    assert!(cell.fails(&format!("snapshot unpublish v {time}")).contains("is not published"));
+    let said = cell.does(&format!("snapshot publish v {time} -name then -force"));
+    assert_eq!(said, format!("Published snapshot {time} of volume {volume} as then\n"));
+    let said = cell.json(&format!("snapshot publish v {later} -force"));
+    assert_eq!(said["published_as"], Value::from(format!("v.{second}")));
+    cell.agree("with published snapshots");
+    assert_eq!(id(&cell.json("listvldb -name then")[0]["rw_id"]), first);
+    assert_eq!(cell.sites("then"), ["ONE /vicepa RW"]);
+    has(&cell.files(0), first, &written, "published").await;
+    let listed = cell.does("snapshot list v");
+    assert!(listed.contains(" published ") && listed.contains(" as then\n"), "{listed}");
+    assert!(cell.does("examine then").contains("then"));
+    let said = cell.fails(&format!("snapshot publish v {time} -name other -force"));
+    assert!(said.contains("is published as then already"), "{said}");
+
+    // What would change or remove it says how that is done.
+    let said = cell.fails(&format!("snapshot remove v {time}"));
+    assert!(
+        said.contains(&format!("is published as then: 'vos snapshot unpublish {volume} {time}' first")),
+        "{said}"
+    );
+    let said = cell.fails("remove -id then");
+    assert!(said.contains(&format!("volume {first} is snapshot {time} of volume {volume}")), "{said}");
+    for refused in ["backup then", "release then", "move then ONE a TWO a"] {
+        assert!(!cell.fails(refused).is_empty());
+    }
+    // Neither is taken for wrong by what compares servers and database.
+    for sync in ["syncvldb ONE", "syncserv ONE", "syncvldb ONE -volume then"] {
+        cell.does(sync);
+    }
+    cell.agree("after syncs");
+    cell.restart(0);
+    has(&cell.files(0), first, &written, "after kill -9").await;
+    // It outlives the volume, and comes to no harm when that is renamed.
+    cell.does("rename v w");
+    let said = cell.does(&format!("snapshot unpublish w {later}"));
+    assert_eq!(said, format!("Snapshot {later} of volume {volume} is not published any more\n"));
+    let listed = cell.json("snapshot list w");
+    assert_eq!(
+        (&listed["snapshots"][1]["kind"], &listed["snapshots"][1]["name"]),
+        (&Value::from("manual"), &Value::from("w"))
+    );
+    let output = cell.vos("remove -id w -snapshots").output().unwrap();
+    assert!(words(&output).contains("is published as then"), "{}", words(&output));
+    assert_eq!(listed_ids(&cell, volume), [first]);
+    has(&cell.files(0), first, &written, "without the volume").await;
+    cell.agree("without the volume");
+    cell.does(&format!("snapshot unpublish {volume} {time}"));
+    cell.does(&format!("snapshot remove {volume} {time}"));
+    cell.agree("at the end");
+    cell.check("at the end");
+}
+
+fn listed_ids(cell: &TwoServers, volume: VolumeId) -> Vec<VolumeId> {
+    listed(cell, volume).into_iter().map(|(id, _)| id).collect()
 }

@@ -355,7 +355,7 @@ impl Session {
         let found = volume.status_and_acl(VnodeId::from(&fid));
         let (status, acl) = found.map_err(|error| self.failed(volume, error))?;
         let mut granted = self.caller().granted(&acl);
-        if volume.is_snapshot() {
+        if snapshots::is_bound_to_now(volume) {
             granted = granted.and(self.granted_now(volume, &status)?);
         }
         let subject = Subject {

@@ -1,7 +1,7 @@
 //! Which snapshots of a volume callers are told of, and what they may do in one: the rights of then and of now.
 
 use crate::support::{ALL, Cell, ROOT, VOLUME, stamp};
-use afs_volume::Stamp;
+use afs_volume::{SnapshotKind, Stamp, VolumeKind};
 use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::GetSnapshots;
@@ -140,5 +140,35 @@ fn who_may_look_up_a_directory_is_told_of_the_snapshots_in_which_it_is() {
         assert_eq!(told(&admin, gone).await, Err(102), "no such vnode");
         partition.delete_volume(VolumeId(VOLUME.0 + 8)).unwrap();
         assert_eq!(told(&user, dir).await, Ok(vec![(7, 300)]));
+    });
+}
+
+#[test]
+fn in_a_published_snapshot_the_rights_are_those_of_then() {
+    let cell = Cell::new();
+    cell.grant(&[(ViceId::SYSTEM_ANYUSER, ALL)]);
+    let [admin, user] = [(1, "admin"), (2, "user")].map(|(n, name)| cell.client_of(n, name));
+    let partition = cell.partition.clone();
+    cell.run(async move {
+        let open = admin.make_dir(ROOT, "open").await.unwrap().fid;
+        let closed = admin.make_dir(ROOT, "closed").await.unwrap().fid;
+        admin.set_acl(closed, "1\n0\nadmin 127\n").await.unwrap();
+        let file = admin.create(open, "file").await.unwrap().fid;
+        admin.store(file, 0, b"then", 4).await.unwrap();
+        let snapshot = partition.make_snapshot(VOLUME, SNAPSHOT, false, stamp()).unwrap();
+        admin.set_acl(open, "1\n0\nadmin 127\n").await.unwrap();
+        admin.set_acl(closed, "1\n0\nsystem:anyuser 9\n").await.unwrap();
+        let set = |kind| snapshot.change_info(|info| info.kind = VolumeKind::Snapshot(kind)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(user.fetch(then(file), 0, 4).await.unwrap_err(), ACCESS);
+            set(SnapshotKind::Published);
+            assert_eq!(user.fetch(then(file), 0, 4).await.unwrap().0, b"then");
+            assert_eq!(user.status(then(closed)).await.unwrap().status.caller_access, Rights(0));
+            assert!(user.store(then(file), 0, b"now", 3).await.is_err(), "nobody writes into it");
+            set(SnapshotKind::Manual);
+        }
+        set(SnapshotKind::Published);
+        partition.delete_volume(VOLUME).unwrap();
+        assert_eq!(user.fetch(then(file), 0, 4).await.unwrap().0, b"then", "without the volume");
     });
 }

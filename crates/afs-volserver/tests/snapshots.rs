@@ -8,9 +8,9 @@ use crate::support::{A, B, Lab, RO, RW, text};
 use afs_volume::{VnodeId, VolumeState};
 use afs_wire::abort::{VNOVOL, VOLSERBAD_ACCESS, VOLSERBADOP, VVOLEXISTS};
 use afs_wire::afsvol::{
-    AttachFlags, Clone, ConvertROtoRWvolume, CreateVolume, DeleteVolume, ListOneVolume, ListVolumes,
-    NukeVolume, ReClone, Restore, RestoreFlags, SetDate, SetFlags, SetIdsTypes, SnapshotCreate, SnapshotInfo,
-    SnapshotList, SnapshotRemove, SnapshotType, VolumeFlags, XListVolumes,
+    AttachFlags, Clone, ConvertROtoRWvolume, CreateVolume, DeleteVolume, GetStatus, ListOneVolume,
+    ListVolumes, NukeVolume, ReClone, Restore, RestoreFlags, SetDate, SetFlags, SetIdsTypes, SnapshotCreate,
+    SnapshotInfo, SnapshotList, SnapshotPublish, SnapshotRemove, SnapshotType, VolumeFlags, XListVolumes,
 };
 use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
 use rx_proto::abort::AbortCode;
@@ -201,4 +201,52 @@ async fn the_snapshots_of_a_removed_volume_stay_and_are_no_obstacle() {
     let from_trans = lab.begin(TWO, AttachFlags::READ_ONLY).await;
     let order = afs_wire::afsvol::Dump { from_trans, from_date: FULL };
     assert!(!lab.stream(order).await.unwrap().is_empty());
+}
+
+/// It has an entry of its own in the location database, so all tools have to find what that says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_published_snapshot_is_listed_as_the_volume_of_its_entry_and_nobody_changes_it() {
+    let (lab, _) = lab().await;
+    lab.snapshot(ONE).await.unwrap();
+    let publish =
+        |is_published, name| SnapshotPublish { partition: A, volid: ONE, is_published, name: text(name) };
+    lab.everybody.0.store(false, Ordering::Relaxed);
+    lab.fails(publish(1, "then"), VOLSERBAD_ACCESS).await;
+    lab.everybody.0.store(true, Ordering::Relaxed);
+    let of_volume = SnapshotPublish { partition: A, volid: RW, is_published: 1, name: text("then") };
+    lab.fails(of_volume, Abort(22)).await;
+    lab.told();
+    lab.call(publish(1, "then")).await.unwrap();
+    assert_eq!(lab.told(), [ONE], "other rights count in it now");
+    let found = lab.snapshots(RW).await;
+    assert_eq!((found[0].kind, found[0].name.to_vec()), (SnapshotType::PUBLISHED, b"then".to_vec()));
+    let listed = lab.call(ListVolumes { partition: A, flags: 1 }).await.unwrap().entries.into_vec();
+    let seen = |volume: &afs_wire::afsvol::VolintInfo| (volume.volid, volume.kind, volume.parent_id);
+    assert_eq!(
+        listed.iter().map(seen).collect::<Vec<_>>(),
+        [RW, ONE].map(|id| (id, VolumeType::READ_WRITE, id))
+    );
+    assert_eq!(lab.one(ONE).await.name.text(), b"then");
+    let trans = lab.begin(ONE, AttachFlags::BUSY).await;
+    let status = lab.call(GetStatus { trans }).await.unwrap().status;
+    assert_eq!((status.kind, status.parent_id), (VolumeType::READ_WRITE, ONE));
+    // As 'vos backup', 'vos release', 'vos move' and 'vos remove' begin.
+    let clone = Clone {
+        trans,
+        purge_vol: VolumeId(0),
+        new_type: VolumeType::BACKUP,
+        new_name: text(""),
+        new_vol: TWO,
+    };
+    lab.fails(clone, VOLSERBADOP).await;
+    lab.fails(DeleteVolume { trans }, VOLSERBADOP).await;
+    lab.end(trans).await;
+    lab.fails(SnapshotRemove { partition: A, volid: ONE }, VOLSERBADOP).await;
+    lab.call(publish(0, "user.x")).await.unwrap();
+    let found = lab.snapshots(RW).await;
+    assert_eq!((found[0].kind, found[0].name.to_vec()), (SnapshotType::MANUAL, b"user.x".to_vec()));
+    let listed = lab.call(ListVolumes { partition: A, flags: 1 }).await.unwrap().entries.into_vec();
+    assert_eq!(listed.len(), 1, "nobody who does not ask for snapshots is told of it any more");
+    lab.call(SnapshotRemove { partition: A, volid: ONE }).await.unwrap();
+    lab.assert_whole("at the end");
 }

@@ -29,6 +29,8 @@ pub enum SnapshotKind {
     Scheduled,
     /// What a volume has left that was removed ([`Partition::remove_leaving`]): it goes at its expiration date.
     Removed,
+    /// One that somebody has made or a schedule, and that people have given a name of its own. Only people remove it.
+    Published,
 }
 
 /// How many snapshots of a volume are kept that are made by a schedule: the first one of each of so many hours, days, weeks and months, the

@@ -253,6 +253,7 @@ impl VolumeRecord {
             VolumeKind::Snapshot(SnapshotKind::Manual) => 3,
             VolumeKind::Snapshot(SnapshotKind::Scheduled) => 4,
             VolumeKind::Snapshot(SnapshotKind::Removed) => 5,
+            VolumeKind::Snapshot(SnapshotKind::Published) => 6,
         };
         let mut value = Value::default()
             .u32(self.group.0)
@@ -306,6 +307,7 @@ impl VolumeRecord {
             3 => VolumeKind::Snapshot(SnapshotKind::Manual),
             4 => VolumeKind::Snapshot(SnapshotKind::Scheduled),
             5 => VolumeKind::Snapshot(SnapshotKind::Removed),
+            6 => VolumeKind::Snapshot(SnapshotKind::Published),
             other => return Err(f.bad(&format!("has kind {other}")).into()),
         };
         let mut info = VolumeInfo {

@@ -7,7 +7,8 @@ use crate::codes::Code;
 use crate::dates::utc_of;
 use crate::printer::{complain, say};
 use afs_admin::entry::{Entry, Kind};
-use afs_wire::ids::PartitionId;
+use afs_wire::abort::VOLSERBADOP;
+use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::EntryFlags;
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -41,6 +42,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let drops = given.has("snapshots");
     let has_snapshots = drops && !vos.snapshots_at(server, partition, id).is_empty();
     remove(vos, server, partition, id, has_snapshots).map_err(|code| {
+        if code == Code(VOLSERBADOP.0) {
+            tell_of_snapshot(vos, server, id);
+        }
         vos.print_diagnostics("remove", code);
         Stop::RETURNED
     })?;
@@ -67,6 +71,18 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         }
     }
     if removed == snapshots.len() { Ok(()) } else { Err(Stop::RETURNED) }
+}
+
+/// Says how a snapshot is removed, if the volume is one.
+fn tell_of_snapshot(vos: &Vos, server: Ipv4Addr, id: u32) {
+    let listed = vos.wait(vos.volumes.snapshots(server, VolumeId(0))).unwrap_or_default();
+    if let Some(snapshot) = listed.into_iter().find(|snapshot| snapshot.volid.0 == id) {
+        let (parent, time) = (snapshot.parent, utc_of(snapshot.made.0));
+        complain!(
+            vos.printer,
+            "vos: volume {id} is snapshot {time} of volume {parent}: 'vos snapshot unpublish' takes its name back, 'vos snapshot remove' removes it\n"
+        );
+    }
 }
 
 /// Finds the place of the volume in the database, as far as it is not given.

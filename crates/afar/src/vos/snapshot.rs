@@ -1,15 +1,15 @@
 //! `vos snapshot`: makes, lists and removes snapshots of a volume, and sets the schedule by which its server does; and what other verbs say of
-//! those that stay when their volume goes.
+//! those that stay when their volume goes. [`publish`] gives them names.
 //! Servers of ours have them.
 
-use super::{Done, Stop, Vos};
+use super::{Done, Stop, Vos, publish};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::dates::{parse_utc, utc_of};
 use crate::printer::{complain, say};
 use afs_admin::Error;
 use afs_admin::entry::{Kind, Site};
-use afs_wire::abort::{VOLSERVOLBUSY, VVOLEXISTS};
+use afs_wire::abort::{VOLSERBADOP, VOLSERVOLBUSY, VVOLEXISTS};
 use afs_wire::afsvol::{AttachFlags, SnapshotInfo, SnapshotSchedule, SnapshotType};
 use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
@@ -27,8 +27,13 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         "list" => list,
         "remove" => remove,
         "schedule" => schedule,
+        "publish" => publish::publish,
+        "unpublish" => publish::unpublish,
         other => {
-            complain!(vos.printer, "vos: say create, list, remove or schedule, not '{other}'\n");
+            complain!(
+                vos.printer,
+                "vos: say create, list, remove, schedule, publish or unpublish, not '{other}'\n"
+            );
             return Err(Stop::RETURNED);
         }
     };
@@ -121,22 +126,25 @@ pub(super) fn kind_of(snapshot: &SnapshotInfo) -> &'static str {
         SnapshotType::MANUAL => "manual",
         SnapshotType::SCHEDULED => "scheduled",
         SnapshotType::REMOVED => "removed",
+        SnapshotType::PUBLISHED => "published",
         _ => "unknown",
     }
 }
 
 /// What a line about a snapshot says at its end.
 pub(super) fn note_of(snapshot: &SnapshotInfo) -> String {
-    match snapshot.until {
-        AfsTime(0) => String::new(),
-        until => format!(" until {}", utc_of(until.0)),
+    match snapshot.kind {
+        SnapshotType::REMOVED => format!(" until {}", utc_of(snapshot.until.0)),
+        SnapshotType::PUBLISHED => format!(" as {}", super::show_volume::name_of(&snapshot.name)),
+        _ => String::new(),
     }
 }
 
-fn remove(vos: &Vos, given: &Given, id: u32) -> Done {
+/// The times that are given.
+pub(super) fn times(vos: &Vos, given: &Given, id: u32) -> Result<Vec<u32>, Stop> {
     let times = given.words("time");
     if times.is_empty() {
-        complain!(vos.printer, "vos: say which snapshots of volume {id} to remove, by their times\n");
+        complain!(vos.printer, "vos: say which snapshots of volume {id}, by their times\n");
         return Err(Stop::RETURNED);
     }
     let parse = |text: &str| {
@@ -145,7 +153,11 @@ fn remove(vos: &Vos, given: &Given, id: u32) -> Done {
             Stop::RETURNED
         })
     };
-    let times = times.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    times.into_iter().map(parse).collect()
+}
+
+fn remove(vos: &Vos, given: &Given, id: u32) -> Done {
+    let times = times(vos, given, id)?;
     let found = find(vos, given, id)?;
     let mut done = Ok(());
     let mut removed = Vec::new();
@@ -240,6 +252,15 @@ fn schedule(vos: &Vos, given: &Given, id: u32) -> Done {
 /// Removes a snapshot. Complains if it cannot.
 pub(super) fn remove_one(vos: &Vos, server: Ipv4Addr, snapshot: &SnapshotInfo) -> Result<(), Code> {
     let SnapshotInfo { partition, volid, .. } = *snapshot;
+    if snapshot.kind == SnapshotType::PUBLISHED {
+        let (name, time) = (super::show_volume::name_of(&snapshot.name), utc_of(snapshot.made.0));
+        let parent = snapshot.parent;
+        complain!(
+            vos.printer,
+            "vos: snapshot {time} of volume {parent} is published as {name}: 'vos snapshot unpublish {parent} {time}' first\n"
+        );
+        return Err(Code(VOLSERBADOP.0));
+    }
     vos.caller.run(vos.volumes.remove_snapshot(server, partition, volid)).map_err(|error| {
         failed(vos, volid.0, &error);
         Code(error.code().0)
@@ -247,7 +268,7 @@ pub(super) fn remove_one(vos: &Vos, server: Ipv4Addr, snapshot: &SnapshotInfo) -
 }
 
 /// The snapshots of a volume: at the server that is given, or else at the volume's own and at all others.
-fn find(vos: &Vos, given: &Given, id: u32) -> Result<Vec<Placed>, Stop> {
+pub(super) fn find(vos: &Vos, given: &Given, id: u32) -> Result<Vec<Placed>, Stop> {
     let explain = |error| failed(vos, id, &error);
     let at = |server| {
         let found = vos.caller.run(vos.volumes.snapshots(server, VolumeId(id)));

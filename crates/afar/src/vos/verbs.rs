@@ -364,9 +364,9 @@ pub(super) static SUITE: Suite = Suite {
         ),
         verb!(
             snapshot,
-            "make, list or remove snapshots of a volume, or set when they are made",
+            "make, list, remove or publish snapshots of a volume, or set when they are made",
             options![
-                Opt::single("action", "create | list | remove | schedule").required(),
+                Opt::single("action", "create | list | remove | schedule | publish | unpublish").required(),
                 ID.required(),
                 Opt::list("time", "UTC time of a snapshot, such as 2026-11-28T030000Z"),
                 Opt::single("server", "machine name, of snapshots that their volume has left").ours(),
@@ -375,6 +375,8 @@ pub(super) static SUITE: Suite = Suite {
                 Opt::single("weekly", "schedule: number of weekly ones").ours(),
                 Opt::single("monthly", "schedule: number of monthly ones").ours(),
                 Opt::flag("default", "schedule: go by the server's again").ours(),
+                Opt::single("name", "publish: name of the volume that clients can mount").ours(),
+                Opt::flag("force", "publish: don't ask").ours(),
             ]
         ),
         verb!(status, "report on volser status", options![SERVER.required()]),

@@ -77,6 +77,30 @@ impl VolumeServers {
         self.call_patiently(server, order).await.map(drop)
     }
 
+    /// Gives a snapshot a name of its own, under which it is served with the rights of its time; or the volume's name, and these and the rights
+    /// of now. The location database is left as it is.
+    ///
+    /// # Errors
+    ///
+    /// The server's; VOLSERBADNAME for a name that is too long; that it knows no published snapshots.
+    pub async fn publish_snapshot(
+        &self,
+        server: Ipv4Addr,
+        snapshot: &SnapshotInfo,
+        name: &str,
+        is_published: bool,
+    ) -> Result<(), Error> {
+        let (partition, volid, name) = (snapshot.partition, snapshot.volid, name_on_wire(name)?);
+        let order = afsvol::SnapshotPublish { partition, volid, is_published: i32::from(is_published), name };
+        match self.call_patiently(server, order).await {
+            Err(error) if error.code() == Abort::OPCODE => Err(Error::Local {
+                what: format!("the volume server on {server} is too old to publish snapshots"),
+                code: Abort::OPCODE,
+            }),
+            published => published.map(drop),
+        }
+    }
+
     /// Sets by which schedule the server makes snapshots of a transaction's volume; `None` is the server's own.
     ///
     /// # Errors

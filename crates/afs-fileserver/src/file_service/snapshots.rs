@@ -1,10 +1,10 @@
 //! Which snapshots of a volume there are, and what callers may do in one: what the access lists of then and those of now both allow. So who
-//! loses a right in the volume loses it in its snapshots too. A directory that is gone counts as the nearest one above it that is there. Where
-//! the volume itself is not on this server, only administrators may look into its snapshots.
+//! loses a right in the volume loses it in its snapshots too, but in those that an administrator has published. A directory that is gone counts as
+//! the nearest one above it that is there. Where the volume itself is not on this server, only administrators may look into its snapshots.
 
 use std::sync::Arc;
 
-use afs_volume::{Kind, VnodeId, VnodeStatus, Volume, VolumeError};
+use afs_volume::{Kind, SnapshotKind, VnodeId, VnodeStatus, Volume, VolumeError};
 use afs_wire::acl::Acl;
 use afs_wire::ids::ViceId;
 use afs_wire::rights::Rights;
@@ -20,6 +20,11 @@ const DEPTH_MAX: usize = 4096;
 
 handlers! {
     GetSnapshots get_snapshots;
+}
+
+/// True of a snapshot in which the rights of now count as well as those of then.
+pub(super) fn is_bound_to_now(volume: &Volume) -> bool {
+    volume.snapshot_kind().is_some_and(|kind| kind != SnapshotKind::Published)
 }
 
 impl Session {
@@ -69,7 +74,7 @@ impl Session {
         let owner = |volume: &Volume| volume.status(VnodeId::ROOT).map_or(ViceId::BAD, |status| status.owner);
         let then = owner(volume);
         let is_still = || self.volume_of(volume).is_some_and(|volume| owner(&volume) == then);
-        if !volume.is_snapshot() || is_still() { then } else { ViceId::BAD }
+        if !is_bound_to_now(volume) || is_still() { then } else { ViceId::BAD }
     }
 
     /// Tells who looks into snapshots of a volume that rights in it have changed.

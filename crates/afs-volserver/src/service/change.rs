@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use afs_volume::{
-    NAME_MAX, NewClone, NewVolume, Partition, Stamp, Volume, VolumeError, VolumeKind, VolumeState,
+    NAME_MAX, NewClone, NewVolume, Partition, SnapshotKind, Stamp, Volume, VolumeError, VolumeKind,
+    VolumeState,
 };
 use afs_wire::afsvol::{
     AttachFlags, Clone, CreateVolume, DeleteVolume, EndTrans, NukeVolume, ReClone, SetDate, SetFlags,
@@ -292,6 +293,10 @@ fn clone(
     stamp: Stamp,
 ) -> Result<(), Abort> {
     let failed = |error: &VolumeError| log(error, original.id());
+    if original.snapshot_kind() == Some(SnapshotKind::Published) {
+        // It looks like a read-write volume, and a clone of it would be taken for one of the volume itself.
+        return Err(codes::BAD_OP);
+    }
     let parent = original.header().info.parent;
     if purge != VolumeId(0) {
         let old = partition.volume(purge).map_err(|e| failed(&e))?;

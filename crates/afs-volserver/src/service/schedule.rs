@@ -185,7 +185,7 @@ fn work(partition: &Partition, default: Schedule, now: u32) -> Work {
             VolumeKind::ReadWrite
             | VolumeKind::ReadOnly
             | VolumeKind::Backup
-            | VolumeKind::Snapshot(SnapshotKind::Manual) => {}
+            | VolumeKind::Snapshot(SnapshotKind::Manual | SnapshotKind::Published) => {}
         }
     }
     for (volume, schedule) in wanted {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use afs_volume::{Partition, Volume, VolumeError, VolumeHeader, VolumeKind, VolumeState};
+use afs_volume::{Partition, SnapshotKind, Volume, VolumeError, VolumeHeader, VolumeKind, VolumeState};
 use afs_wire::afsvol::{
     DiskPartition, DiskPartition64, GetFlags, GetName, GetSize, GetStatus, ListOneVolume, ListPartitions,
     ListVolumes, Monitor, PACKET_BYTES, PIds, PartEntries, PartitionInfo, PartitionInfo64, TransDebugEntries,
@@ -50,12 +50,14 @@ impl Serve<GetStatus> for VolumeService {
     ) -> Result<reply::GetStatus, Abort> {
         self.may_query(call.security())?;
         self.within(args.trans, "GetStatus", |_, _, volume| {
-            let VolumeHeader { id, info, next_unique, .. } = volume.header();
+            let header = volume.header();
+            let parent_id = parent_of(&header);
+            let VolumeHeader { id, info, next_unique, .. } = header;
             let status = VolserStatus {
                 vol_id: id,
                 next_unique: number(next_unique),
                 kind: type_of(info.kind),
-                parent_id: info.parent,
+                parent_id,
                 clone_id: info.clone,
                 backup_id: info.backup,
                 restored_from_id: info.restored_from,
@@ -229,7 +231,7 @@ impl VolumeService {
         on_a_thread(move || {
             let volumes = match only {
                 Some(id) => vec![(id, on.volume(id))],
-                None => sorted(&on).filter(|(_, volume)| !is_snapshot(volume)).collect(),
+                None => sorted(&on).filter(|(_, volume)| is_listed(volume)).collect(),
             };
             let volumes = volumes.into_iter().map(|(id, volume)| match volume {
                 Ok(_) if taken.contains(&id) => Ok(entry(id, Listed::InUse)),
@@ -265,8 +267,10 @@ impl Listed<'_> {
 
 type Found = Result<Arc<Volume>, VolumeError>;
 
-fn is_snapshot(volume: &Found) -> bool {
-    volume.as_ref().is_ok_and(|volume| volume.is_snapshot())
+/// True unless it is a snapshot of which the location database knows nothing.
+fn is_listed(volume: &Found) -> bool {
+    let kind = volume.as_ref().ok().and_then(|volume| volume.snapshot_kind());
+    matches!(kind, None | Some(SnapshotKind::Published))
 }
 
 fn sorted(partition: &Partition) -> impl Iterator<Item = (VolumeId, Found)> {
@@ -342,13 +346,15 @@ fn array<T, const MAX: usize>(entries: Vec<T>) -> Result<XdrArray<T, MAX>, Abort
 
 /// All that a list says of a volume.
 fn full(volume: &Volume) -> VolintInfo {
-    let VolumeHeader { id, info, used_kib, file_count, .. } = volume.header();
+    let header = volume.header();
+    let parent_id = parent_of(&header);
+    let VolumeHeader { id, info, used_kib, file_count, .. } = header;
     let is_served = matches!(volume.state(), VolumeState::Online);
     VolintInfo {
         name: cut(&info.name),
         kind: type_of(info.kind),
         backup_id: info.backup,
-        parent_id: info.parent,
+        parent_id,
         clone_id: info.clone,
         copy_date: info.copy_date,
         in_use: u8::from(is_served),
@@ -427,10 +433,17 @@ fn extended(info: VolintInfo) -> VolintXInfo {
     }
 }
 
-/// A kind as the protocol has it, which knows no snapshots: they are told to be backups.
+/// The read-write volume of a volume's entry.
+fn parent_of(header: &VolumeHeader) -> VolumeId {
+    let is_published = header.info.kind == VolumeKind::Snapshot(SnapshotKind::Published);
+    if is_published { header.id } else { header.info.parent }
+}
+
+/// A kind as the protocol has it, which knows no snapshots: they are told to be backups, and those that have an
+/// entry of their own in the location database to be the volume of that.
 pub(crate) const fn type_of(kind: VolumeKind) -> VolumeType {
     match kind {
-        VolumeKind::ReadWrite => VolumeType::READ_WRITE,
+        VolumeKind::ReadWrite | VolumeKind::Snapshot(SnapshotKind::Published) => VolumeType::READ_WRITE,
         VolumeKind::ReadOnly => VolumeType::READ_ONLY,
         VolumeKind::Backup | VolumeKind::Snapshot { .. } => VolumeType::BACKUP,
     }

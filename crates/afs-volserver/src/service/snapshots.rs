@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
-use afs_volume::{Partition, SnapshotKind, Volume};
+use afs_volume::{Partition, SnapshotKind, Volume, VolumeInfo, VolumeKind};
 use afs_wire::afsvol::{
-    AttachFlags, SnapshotCreate, SnapshotInfo, SnapshotList, SnapshotRemove, SnapshotType, Snapshots,
-    VolName, reply,
+    AttachFlags, SnapshotCreate, SnapshotInfo, SnapshotList, SnapshotPublish, SnapshotRemove, SnapshotType,
+    Snapshots, VolName, reply,
 };
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Serve, ServerCall};
 
+use super::change::volume_name;
 use super::{VolumeService, log, order};
 use crate::codes;
 use rx::blocking::on_a_thread;
@@ -83,6 +84,7 @@ fn info(partition: PartitionId, volume: &Volume) -> Option<SnapshotInfo> {
             SnapshotKind::Manual => SnapshotType::MANUAL,
             SnapshotKind::Scheduled => SnapshotType::SCHEDULED,
             SnapshotKind::Removed => SnapshotType::REMOVED,
+            SnapshotKind::Published => SnapshotType::PUBLISHED,
         },
         until: if kind == SnapshotKind::Removed { header.info.expiration_date } else { AfsTime(0) },
         used_kib: header.used_kib,
@@ -101,9 +103,11 @@ impl Serve<SnapshotRemove> for VolumeService {
             let Some(on) = self.partition(partition) else { return Err(codes::ILLEGAL_PARTITION) };
             let in_use = self.begin(volid, partition, AttachFlags::OFFLINE, "SnapshotRemove")?;
             on_a_thread(move || {
-                let removed = in_use.volume().and_then(|(_, volume)| match volume.is_snapshot() {
-                    true => on.delete_volume(volid).map_err(|error| log(&error, volid)),
-                    false => Err(codes::EINVAL),
+                let removed = in_use.volume().and_then(|(_, volume)| match volume.snapshot_kind() {
+                    None => Err(codes::EINVAL),
+                    // The location database has its name.
+                    Some(SnapshotKind::Published) => Err(codes::BAD_OP),
+                    Some(_) => on.delete_volume(volid).map_err(|error| log(&error, volid)),
                 });
                 in_use.end();
                 removed
@@ -111,6 +115,47 @@ impl Serve<SnapshotRemove> for VolumeService {
             .await?;
             self.tell(volid).await;
             Ok(reply::SnapshotRemove {})
+        })
+        .await
+    }
+}
+
+impl Serve<SnapshotPublish> for VolumeService {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, SnapshotPublish>,
+        args: SnapshotPublish,
+    ) -> Result<reply::SnapshotPublish, Abort> {
+        let SnapshotPublish { partition, volid, is_published, name } = args;
+        let what = if is_published == 0 { "not published any more" } else { "published" };
+        let about = self.on(partition, volid, format!("{what}, as {}", order::printable(&name)));
+        self.audited(call, about, async move {
+            if self.partition(partition).is_none() {
+                return Err(codes::ILLEGAL_PARTITION);
+            }
+            let name = volume_name(name.into_bytes())?.ok_or(codes::BAD_NAME)?;
+            let kind = if is_published == 0 { SnapshotKind::Manual } else { SnapshotKind::Published };
+            let in_use = self.begin(volid, partition, AttachFlags::READ_ONLY, "SnapshotPublish")?;
+            on_a_thread(move || {
+                let published = in_use.volume().and_then(|(on, volume)| {
+                    match volume.snapshot_kind() {
+                        // It makes way for the volume that it was.
+                        None | Some(SnapshotKind::Removed) => return Err(codes::EINVAL),
+                        Some(_) => {}
+                    }
+                    let change = |info: &mut VolumeInfo| {
+                        (info.name, info.kind) = (name, VolumeKind::Snapshot(kind));
+                        (info.clone, info.backup) = (VolumeId(0), VolumeId(0));
+                    };
+                    volume.change_info(change).and_then(|()| on.sync()).map_err(|e| log(&e, volid))
+                });
+                in_use.end();
+                published
+            })
+            .await?;
+            // Other rights count in it from now on.
+            self.tell(volid).await;
+            Ok(reply::SnapshotPublish {})
         })
         .await
     }

@@ -52,6 +52,8 @@ wire_enum! {
         1 SCHEDULED;
         /// A removed volume has left it.
         2 REMOVED;
+        /// It has a name of its own.
+        3 PUBLISHED;
     }
 }
 
@@ -509,5 +511,7 @@ interface! {
                        -> (is_own: i32, schedule: SnapshotSchedule);
         /// Makes of the snapshot that a removed volume has left a read-write volume again, with this id and name (Volume service notes 5.9). Ours.
         1_634_099_467 SnapshotUndelete (partition: PartitionId, volid: VolumeId, new_vol: VolumeId, name: VolName);
+        /// Gives a snapshot a name of its own, under which it is served as it was then; or, if that is 0, the volume's (Volume service notes 5.10). Ours.
+        1_634_099_468 SnapshotPublish (partition: PartitionId, volid: VolumeId, is_published: i32, name: VolName);
     }
 }
