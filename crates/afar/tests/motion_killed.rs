@@ -30,6 +30,10 @@ fn is_locked(said: &str) -> bool {
     said.contains("vldb entry is already locked") || said.contains("last release was aborted")
 }
 
+fn id(value: &serde_json::Value) -> VolumeId {
+    VolumeId(value.as_u64().unwrap() as u32)
+}
+
 /// Gives the command again, as an administrator would who reads what it says.
 fn give_again(cell: &TwoServers, name: &str, line: &str) -> (bool, String) {
     let mut all = String::new();
@@ -63,11 +67,13 @@ async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again(
     for server in ["ONE", "TWO"] {
         cell.does(&format!("addsite {server} a v"));
     }
+    let then = written.clone();
+    let snapshot = id(&cell.json("snapshot create v")["snapshot_id"]);
     let folder = mounted::Folder::new("motion-dump");
     let dump = folder.path().join("v.dump").display().to_string();
     cell.does(&format!("dump v -file {dump}"));
     let restored = cell.json(&format!("restore TWO b r -file {dump}"));
-    let restored = VolumeId(restored["id"].as_u64().unwrap() as u32);
+    let restored = id(&restored["id"]);
     let dumped = written.clone();
     let mut took = [Duration::ZERO; 3];
     for kill in 0..kills + 3 {
@@ -133,6 +139,13 @@ async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again(
         let server = usize::from(!cell.sites("v")[0].starts_with("ONE"));
         has(&cell.files(server), volume, &written, &when).await;
         has(&cell.files(1), restored, &dumped, &when).await;
+        // The snapshot is with the volume, and nowhere else.
+        let found = cell.json("snapshot list v")["snapshots"].clone();
+        let home = serde_json::Value::from(cell.address(server).to_string());
+        let found: Vec<_> =
+            found.as_array().unwrap().iter().map(|one| (id(&one["id"]), &one["server"])).collect();
+        assert_eq!(found, [(snapshot, &home)], "{when}");
+        has(&cell.files(server), snapshot, &then, &when).await;
     }
     cell.check("at the end");
     drop(fs::remove_file(dump));

@@ -1,5 +1,5 @@
-//! `vos snapshot` in a cell of two servers: what a snapshot shows and survives, and what becomes of snapshots when their volume moves, is
-//! released, or goes.
+//! `vos snapshot` and `vos undelete` in a cell of two servers: what a snapshot shows and survives, and what becomes of snapshots when their volume
+//! moves, is released, or goes.
 
 use crate::two_servers::{TwoServers, fill, has, words};
 use afs_wire::ids::{AfsFid, VolumeId};
@@ -127,29 +127,48 @@ async fn a_server_makes_snapshots_by_a_schedule_that_moves_along_with_the_volume
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn snapshots_stay_where_a_volume_was_and_nothing_is_lost_without_a_word() {
+async fn snapshots_move_along_with_their_volume_and_nothing_is_lost_without_a_word() {
     let mut cell = TwoServers::new("snapshots-move");
     let volume = cell.create("ONE", "v");
-    let mut written = fill(&cell.files(0), volume, &[0, 5000, 3_000_000]).await;
+    let before = fill(&cell.files(0), volume, &[0, 5000, 3_000_000]).await;
     cell.does("addsite ONE a v");
     cell.does("release v");
-    let before = written.clone();
     let (first, _) = snapshot(&cell);
-    let output = cell.vos("move v ONE a TWO a -noresolve").output().unwrap();
-    let one = cell.address(0).to_string();
+    let files = cell.files(0);
+    for (fid, _) in &before[1..] {
+        files.store(*fid, 0, vec![9; 20_000], 20_000).await.unwrap();
+    }
+    let mut written: Vec<_> = before[1..].iter().map(|(fid, _)| (*fid, vec![9; 20_000])).collect();
+    let (second, _) = snapshot(&cell);
+    // One with an entry of its own stays where that says it is.
+    let (third, time) = snapshot(&cell);
+    cell.does(&format!("snapshot publish v {time} -name then -force"));
+    let times = cell.json("snapshot list v")["snapshots"].clone();
+    let said = cell.vos("move v ONE a TWO a -noresolve").output().unwrap();
+    let [one, two] = [0, 1].map(|n| cell.address(n).to_string());
     let warning = format!("WARNING: snapshots of volume {volume} stay on server {one} partition /vicepa (1)");
-    assert!(output.status.success() && words(&output).contains(&warning), "{}", words(&output));
+    assert!(said.status.success() && words(&said).contains(&warning), "{}", words(&said));
+    assert_eq!(listed(&cell, volume), [(first, two.clone()), (second, two.clone()), (third, one.clone())]);
+    let moved = cell.json("snapshot list v")["snapshots"].clone();
+    for (before, after) in times.as_array().unwrap().iter().zip(moved.as_array().unwrap()) {
+        for field in ["time", "kind", "name", "used_kib", "parent_id"] {
+            assert_eq!(after[field], before[field], "{field} of {after}");
+        }
+    }
     let said = cell.does("examine v -noresolve");
-    let told = format!(
-        "    number of snapshots -> 1 on server {one} partition /vicepa, where the volume is no more\n"
-    );
-    assert!(said.ends_with(&told), "{said}");
-    assert_eq!(listed(&cell, volume), [(first, one.clone())]);
-    let of_first = AfsFid { volume: first, ..before[1].0 };
-    let refused = cell.files(0).fetch(of_first, 0, 10).await.unwrap_err().to_string();
-    assert!(refused.contains("49733388"), "nobody knows who may look where the volume is not: {refused}");
+    let told = [
+        format!(
+            "    number of snapshots -> 1 on server {one} partition /vicepa, where the volume is no more\n"
+        ),
+        format!("    number of snapshots -> 2 on server {two} partition /vicepa\n"),
+    ];
+    assert!(told.iter().all(|line| said.contains(line)), "{said}");
+    has(&cell.files(1), first, &before, "after a move").await;
+    has(&cell.files(1), second, &written, "after a move").await;
+    has(&cell.files(0), third, &written, "where it stayed").await;
+    cell.agree("after a move");
 
-    // The replica beside them gets the next release: it is older than the snapshot, and so made anew.
+    // The replica beside the one that stayed gets the next release: it is older, and so made anew.
     let files = cell.files(1);
     let new = files.create_file(AfsFid::root_of(volume), "new").await.unwrap().fid;
     files.store(new, 0, vec![7; 9000], 9000).await.unwrap();
@@ -159,35 +178,37 @@ async fn snapshots_stay_where_a_volume_was_and_nothing_is_lost_without_a_word() 
     has(&cell.files(0), replica, &written, "released beside snapshots").await;
     cell.does("release v");
 
-    // A snapshot at the new place, and back to the old one.
-    let (second, _) = snapshot(&cell);
-    let two = cell.address(1).to_string();
-    assert_eq!(listed(&cell, volume), [(first, one.clone()), (second, two.clone())]);
-    cell.does("move v TWO a ONE a");
+    // To another partition, and without a clone back to the one where one has stayed.
+    cell.does("move v TWO a TWO b");
+    assert_eq!(cell.json("snapshot list v")["snapshots"][0]["partition"], "/vicepb");
+    has(&cell.files(1), first, &before, "on another partition").await;
+    cell.does("move v TWO b ONE a -live");
+    assert_eq!(listed(&cell, volume), [first, second, third].map(|id| (id, one.clone())));
+    has(&cell.files(0), first, &before, "back").await;
+    cell.does(&format!("snapshot unpublish v {time}"));
+    cell.does("move v ONE a TWO b");
+    cell.does("move v TWO b ONE a");
+    assert_eq!(listed(&cell, volume), [first, second, third].map(|id| (id, one.clone())));
+    cell.restart(0);
+    has(&cell.files(0), first, &before, "after kill -9").await;
     cell.does("backup v");
     cell.agree("after moves");
-    has(&cell.files(0), first, &before, "after the second move").await;
 
-    // Removed, it leaves them too; who wants that has them removed.
+    // Removed, the volume leaves them; who wants that has them removed.
     cell.does("remove ONE a v.readonly");
     let output = cell.vos("remove -id v -noresolve").output().unwrap();
+    let warning = format!("stay on server {one} partition /vicepa (3)");
     assert!(output.status.success() && words(&output).contains(&warning), "{}", words(&output));
-    assert_eq!(listed(&cell, volume), [(first, one), (second, two)]);
-    for (server, snapshot, written) in [("ONE", first, &before), ("TWO", second, &written)] {
-        let dump = cell.state(0).join("dump");
-        cell.does(&format!("dump {snapshot} -server {server} -partition a -file {}", dump.display()));
-        cell.does(&format!("restore ONE a again -file {} -overwrite full", dump.display()));
-        let again = id(&cell.json("listvldb -name again")[0]["rw_id"]);
-        has(&cell.files(0), again, written, "after the volume was removed").await;
-    }
-    cell.does("remove -id again");
+    assert_eq!(listed(&cell, volume).len(), 3);
+    let dump = cell.state(0).join("dump");
+    cell.does(&format!("dump {first} -server ONE -partition a -file {}", dump.display()));
+    cell.does(&format!("restore ONE a again -file {} -overwrite full", dump.display()));
+    let again = id(&cell.json("listvldb -name again")[0]["rw_id"]);
+    has(&cell.files(0), again, &before, "after the volume was removed").await;
     let said = cell.json(&format!("remove ONE a {volume} -snapshots"));
-    assert_eq!((&said["removed_snapshots"], &said["undelete_until"]), (&Value::from(2), &Value::Null));
-    assert_eq!(listed(&cell, volume).len(), 1);
-    let said = cell.does(&format!("remove TWO a {volume} -snapshots"));
-    assert!(said.ends_with(&format!("Deleted snapshots of volume {volume}: 1\n")), "{said}");
+    assert_eq!((&said["removed_snapshots"], &said["undelete_until"]), (&Value::from(4), &Value::Null));
     assert_eq!(listed(&cell, volume), []);
-    assert!(!cell.fails(&format!("remove TWO a {volume} -snapshots")).is_empty(), "there is nothing left");
+    assert!(!cell.fails(&format!("remove ONE a {volume} -snapshots")).is_empty(), "there is nothing left");
     cell.check("at the end");
 }
 

@@ -82,6 +82,10 @@ pub enum Step {
         /// The volume at the target.
         to: VolumeId,
     },
+    /// Sending a snapshot of the volume, or what has changed from the one before to it.
+    SendSnapshot(VolumeId),
+    /// Having the target keep what came as that snapshot.
+    KeepSnapshot(VolumeId),
     /// Ending the transaction on the clone.
     EndClone(VolumeId),
     /// Beginning another transaction on the source, from which on clients wait.
@@ -338,12 +342,50 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         target: Transaction,
         identity: Identity<'_>,
     ) -> Result<(), Failed<Step>> {
+        let servers = self.servers;
+        self.send_by(step, from, servers.forward(from, date, target, identity)).await
+    }
+
+    /// The same of what differs from a snapshot that the target has, or all.
+    async fn send_against(
+        &mut self,
+        step: Step,
+        from: Transaction,
+        base: Option<VolumeId>,
+        target: Transaction,
+        identity: Identity<'_>,
+    ) -> Result<(), Failed<Step>> {
+        let servers = self.servers;
+        self.send_by(step, from, servers.forward_against(from, base, target, identity)).await
+    }
+
+    /// The same of the volume itself. Servers that have no snapshots get the order that all servers know.
+    async fn send_first(
+        &mut self,
+        step: Step,
+        from: Transaction,
+        base: Option<VolumeId>,
+        target: Transaction,
+        identity: Identity<'_>,
+    ) -> Result<(), Failed<Step>> {
+        match base {
+            Some(_) => self.send_against(step, from, base, target, identity).await,
+            None => self.send(step, from, AfsTime(0), target, identity).await,
+        }
+    }
+
+    async fn send_by(
+        &mut self,
+        step: Step,
+        from: Transaction,
+        sent: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Failed<Step>> {
         let (servers, may_lose_level) = (self.servers, self.may_lose_level);
         let send = async {
             if may_lose_level {
                 servers.may_lose_level(from).await?;
             }
-            servers.forward(from, date, target, identity).await
+            sent.await
         };
         self.steps.take_long(step, send).await
     }

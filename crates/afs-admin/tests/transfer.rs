@@ -13,7 +13,7 @@ use afs_admin::transfer::{Left, Place, Step, TransferFailure};
 use afs_wire::abort::{VL_IDEXIST, VOLSERBADOP, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
     Clone, CreateVolume, DeleteVolume, EndTrans, Forward, ForwardMultiple, GetName, GetStatus, ListOneVolume,
-    MayLoseLevel, ReClone, SetFlags, SetIdsTypes, TransCreate,
+    MayLoseLevel, ReClone, SetFlags, SetIdsTypes, SnapshotList, TransCreate,
 };
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{
@@ -81,9 +81,9 @@ fn a_volume_moves_by_the_calls_that_a_stock_server_expects() {
     let looked = [ListOneVolume::NAME];
     let cloned = [TransCreate::NAME, GetNewVolumeId::NAME, Clone::NAME, GetName::NAME, EndTrans::NAME];
     let opened = [TransCreate::NAME, SetFlags::NAME, GetStatus::NAME];
-    let sent = [CreateVolume::NAME, SetFlags::NAME, Forward::NAME, EndTrans::NAME];
+    let sent = [CreateVolume::NAME, SetFlags::NAME, SnapshotList::NAME, Forward::NAME, EndTrans::NAME];
     let again = [TransCreate::NAME, Forward::NAME, SetFlags::NAME, SetFlags::NAME, EndTrans::NAME];
-    let committed = [ReplaceEntryN::NAME, DeleteVolume::NAME, EndTrans::NAME];
+    let committed = [ReplaceEntryN::NAME, SnapshotList::NAME, DeleteVolume::NAME, EndTrans::NAME];
     let parts = [&locked[..], &looked, &cloned, &opened, &REMOVE, &sent, &again, &committed, &REMOVE];
     assert_eq!(asked, parts.concat());
     let (entry, release) = script.replaced();

@@ -140,6 +140,8 @@ impl Arrived {
 pub(crate) struct Dump {
     volume: Frozen,
     wanted: Wanted,
+    /// The volume as the receiver has it, if all is wanted that differs from it.
+    base: Option<Frozen>,
     arrived: Arrived,
     /// The file whose first bytes have come, and how many.
     rest: Option<(VnodeNumber, u64)>,
@@ -209,8 +211,13 @@ enum Stage {
 impl Dump {
     pub(crate) fn new(volume: Frozen, wanted: Wanted) -> Self {
         let (vnodes, stage, arrived) = (VecDeque::new(), Stage::Headers, Arrived::default());
-        let (rest, writer, data, lost) = (None, None, None, None);
-        Self { volume, wanted, arrived, rest, writer, stage, vnodes, next: 0, data, lost }
+        let (base, rest, writer, data, lost) = (None, None, None, None, None);
+        Self { volume, wanted, base, arrived, rest, writer, stage, vnodes, next: 0, data, lost }
+    }
+
+    /// The same dump, which names a vnode without attributes if it is as in `base`, whenever it was changed.
+    pub(crate) fn against(self, base: Option<Frozen>) -> Self {
+        Self { base, ..self }
     }
 
     /// The same dump, which names an arrived vnode without attributes if it is still the same: the receiver then keeps the vnode.
@@ -266,6 +273,20 @@ impl Dump {
         Ok(())
     }
 
+    /// True if a vnode is to be sent with attributes and data.
+    fn has_all_of(&self, status: &VnodeStatus, acl: &Acl) -> Result<bool, DumpFailed> {
+        let Some(base) = &self.base else { return Ok(self.wanted.has_all_of(status)) };
+        let was = match status.kind {
+            Kind::Directory => base.status_and_acl(status.id),
+            Kind::File | Kind::Symlink => base.status(status.id).map(|was| (was, acl.clone())),
+        };
+        match was {
+            Ok((was, list)) => Ok(was != *status || list != *acl),
+            Err(VolumeError::NoVnode(_)) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn open(&self, status: VnodeStatus, at: u64) -> Result<Data, DumpFailed> {
         let length = (status.length - at).min(OPENED);
         match self.volume.open(status.id, at, length) {
@@ -287,11 +308,12 @@ impl Dump {
             }
             (Stage::Directories | Stage::Files, Some((status, acl))) => {
                 let vnode = status.id.vnode;
+                let has_all = self.has_all_of(&status, &acl)?;
                 let mut record = record(&status, acl);
                 let rest = self.rest.filter(|(rest, _)| *rest == vnode);
                 let is_whole = match self.arrived.whole.get(&vnode) {
                     Some(digest) => !has_digest(&record, *digest),
-                    None => rest.is_some() || self.wanted.has_all_of(&status),
+                    None => rest.is_some() || has_all,
                 };
                 if !is_whole {
                     record.attributes = None;

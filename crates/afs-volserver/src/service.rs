@@ -508,6 +508,9 @@ async fn end_taken(shared: &Arc<Shared>, transaction: Transaction, reason: &str)
         let found = in_use.volume().ok();
         let is_changed = in_use.end();
         if let Some((partition, volume)) = found.filter(|(_, volume)| volume.is_half()) {
+            if let Err(error) = partition.remove_carried(volume.id()) {
+                tracing::warn!(volume = %volume.id(), %error, "snapshots of a half-made volume could not be removed");
+            }
             halves::put_aside(&shared_then, &partition, &volume);
         }
         is_changed

@@ -1,5 +1,6 @@
 //! The tests of this crate that use it from outside: one program, so that it is linked once and waits overlap.
 
+mod carried;
 mod dump;
 mod forward;
 mod halves;

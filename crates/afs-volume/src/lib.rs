@@ -22,10 +22,12 @@
 //! - What is kept of a volume whose move, release or restore was interrupted:
 //!   docs/decisions/0009-half-made-volumes.md, then [`half`].
 //! - Snapshots of a volume, which people keep beside others: [`snapshots`]. (What the format calls a snapshot is a number in a volume group.)
+//! - Snapshots that come along with a volume that moves here: [`carried`].
 //! - What a removed volume leaves, and how it comes back: [`removed`].
 //! - How a replica becomes the read-write volume: [`convert`], section 11 of the format.
 #![forbid(unsafe_code)]
 
+mod carried;
 mod config;
 mod convert;
 mod damage;

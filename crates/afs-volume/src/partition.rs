@@ -136,8 +136,12 @@ impl Partition {
 
     /// Volumes that were half-made when the last run ended go (`VTDeleteOnSalvage`); what a restore has brought is put aside.
     fn remove_unfinished(&self) -> Result<(), VolumeError> {
-        for volume in self.volumes() {
-            if volume.header().info.destroy_me && !self.put_aside(volume.id(), AfsTime(0))? {
+        let mut unfinished = self.volumes();
+        unfinished.retain(|volume| volume.header().info.destroy_me);
+        // Snapshots that came along first: what came of a volume is kept only if nobody shares it.
+        unfinished.sort_by_key(|volume| !volume.is_snapshot());
+        for volume in unfinished {
+            if !self.put_aside(volume.id(), AfsTime(0))? {
                 self.delete_volume(volume.id())?;
             }
         }
@@ -557,8 +561,8 @@ pub(crate) fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeIn
 fn clone_info(original: &VolumeInfo, new: &NewClone, old: Option<VolumeInfo>, stamp: Stamp) -> VolumeInfo {
     let mut old = old.unwrap_or_else(|| new_info(new.name.clone(), new.kind, stamp));
     if matches!(new.kind, VolumeKind::Snapshot { .. }) {
-        // It is whole at once.
-        (old.in_service, old.destroy_me) = (true, false);
+        // It is whole at once, if its volume is.
+        (old.in_service, old.destroy_me) = (!original.destroy_me, original.destroy_me);
     }
     VolumeInfo {
         name: old.name,

@@ -1,5 +1,6 @@
 //! Tests of the whole crate, on a disk in memory that can die, with chunks of 8 KiB so that there are many.
 
+mod carried;
 mod convert;
 mod crash;
 mod damage;

@@ -54,7 +54,7 @@ impl<'a> Sending<'a> {
             Event::Begins(Step::Send { clone, .. }) => (clone, Some(self.bytes)),
             Event::Begins(Step::SendAll(id)) => (id, Some(self.bytes)),
             // Of what has changed nobody knows how much it is.
-            Event::Begins(Step::SendChanges(id)) => (id, None),
+            Event::Begins(Step::SendChanges(id) | Step::SendSnapshot(id)) => (id, None),
             Event::Begins(_) | Event::IsDone(_) => {
                 self.progress = None;
                 return;
@@ -132,6 +132,8 @@ fn doing(step: Step) -> Option<String> {
         Step::Send { clone, to } => {
             format!("Dumping from clone {clone} on source to volume {to} on destination ...")
         }
+        Step::SendSnapshot(id) => format!("Sending snapshot {id} to destination ..."),
+        Step::KeepSnapshot(id) => format!("Keeping snapshot {id} on destination ..."),
         Step::EndClone(id) => format!("Ending transaction on cloned volume {id} ..."),
         Step::SendChanges(id) => {
             format!("Doing the incremental dump from source to destination for volume {id} ...")
@@ -214,6 +216,8 @@ fn not_done(step: Step) -> String {
         Step::Make(id) => format!("Failed to create the destination volume {id}"),
         Step::SetTargetState(id) => format!("Failed to set the flags on the destination volume {id}"),
         Step::Send { to, .. } => format!("Failed to move data for the volume {to}"),
+        Step::SendSnapshot(id) => format!("Failed to move data for snapshot {id}"),
+        Step::KeepSnapshot(id) => format!("Failed to keep snapshot {id} on the destination"),
         Step::EndClone(id) => format!("Failed to end the transaction on the cloned volume {id}"),
         Step::BeginSourceAgain(id) => format!("Failed to create a transaction on the source volume {id}"),
         Step::SendChanges(_) => {

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use afs_wire::abort::{VNOVOL, VOFFLINE, VOLSERBADOP, VOLSERVOLMOVED};
-use afs_wire::afsvol::{AttachFlags, VOK, VolintInfo, VolumeFlags};
+use afs_wire::afsvol::{AttachFlags, SnapshotType, VOK, VolintInfo, VolumeFlags};
 use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, ReleaseType};
 
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::remove::remove;
 use crate::steps::{Event, Failed, Steps};
 use crate::vldb::LocationDb;
-use crate::volumes::{Identity, VolumeServers};
+use crate::volumes::{Identity, Transaction, VolumeServers};
 
 /// The name of the clone that is sent.
 const CLONE_NAME: &str = "move-clone-temp";
@@ -97,12 +97,15 @@ pub async fn has_moved(vldb: &LocationDb, servers: &VolumeServers, order: Order)
 }
 
 async fn remove_leftovers(vldb: &LocationDb, servers: &VolumeServers, order: Order) -> Result<(), Error> {
-    let Order { volume, from, .. } = order;
+    let Order { volume, from, to, .. } = order;
     vldb.set_lock(volume, Some(Kind::ReadWrite), EntryFlags::OP_MOVE).await?;
     let removed = async {
         let entry = vldb.entry_by_id(volume, None).await?;
         if is_at(vldb, &entry, from).await? {
             return Ok(());
+        }
+        if is_at(vldb, &entry, to).await? {
+            let _ = servers.remove_twins(volume, from, to).await;
         }
         let backup = entry.id(Kind::Backup);
         for found in servers.volumes(from.server, from.partition, true).await? {
@@ -128,6 +131,43 @@ async fn is_at(vldb: &LocationDb, entry: &Entry, place: Place) -> Result<bool, E
         }
         _ => Ok(false),
     }
+}
+
+/// Sends the snapshots of the volume that are beside it, the oldest first and of each what differs from the one before, to a target that takes them
+/// over. Says which one the target has then as its newest contents. What cannot be had or kept stays where it is.
+async fn carry_snapshots<T: FnMut(Event<Step>)>(
+    transfer: &mut Transfer<'_, T>,
+    target: Transaction,
+    identity: Identity<'_>,
+) -> Result<Option<VolumeId>, Failed<Step>> {
+    let Transfer { servers, volume, from, .. } = *transfer;
+    let mut snapshots = servers.snapshots(from.server, volume).await.unwrap_or_default();
+    snapshots.retain(|snapshot| {
+        let is_carried = [SnapshotType::MANUAL, SnapshotType::SCHEDULED].contains(&snapshot.kind);
+        is_carried && snapshot.partition == from.partition
+    });
+    snapshots.sort_by_key(|snapshot| snapshot.made);
+    let mut base = None;
+    if snapshots.is_empty() || !servers.takes_snapshots(target).await {
+        return Ok(base);
+    }
+    let level = servers.level(from.server, from.partition, volume).await.ok();
+    for snapshot in snapshots {
+        let id = snapshot.volid;
+        // With one of a higher level the volume itself would get that.
+        if servers.level(from.server, from.partition, id).await.ok() != level {
+            continue;
+        }
+        let begun = servers.begin(from.server, from.partition, id, AttachFlags::READ_ONLY).await;
+        let Ok(transaction) = begun else { continue };
+        let sent = transfer.send_against(Step::SendSnapshot(id), transaction, base, target, identity).await;
+        // It ends by itself after some minutes.
+        let _ = servers.end(transaction).await;
+        sent?;
+        base = Some(id);
+        transfer.take(Step::KeepSnapshot(id), servers.carry_snapshot(target, &snapshot)).await?;
+    }
+    Ok(base)
 }
 
 struct Move<'a, T> {
@@ -216,6 +256,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         if let Ok(source) = source {
             self.remove_old_clone(entry, &source).await;
         }
+        let _ = self.transfer.servers.remove_twins(volume, from, to).await;
         let is_at = Some(to.server).filter(|to| *to != from.server);
         self.transfer.remove_copy_at(Step::RemoveLeftover(volume), from, volume, is_at).await?;
         let backup = entry.id(Kind::Backup);
@@ -261,7 +302,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
                 .is_ok_and(|there| there.kind == VolumeType::READ_WRITE);
         if is_there {
             self.transfer.made = Some(volume);
-            if self.transfer.undo_target().await.is_none() {
+            if self.undo_target().await.is_none() {
                 self.bring_back().await.map_err(|error| Failed { step: Step::Look(volume), error })?;
             }
         }
@@ -305,16 +346,20 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         let identity = Identity { name: &name, kind, parent: volume, clone: none, backup: none };
         transfer.remove_at(Step::RemoveExisting(volume), transfer.to, volume).await?;
         let target = transfer.make_target(volume, identity).await?;
+        let base = carry_snapshots(transfer, target, identity).await?;
         let mut since = AfsTime(0);
         if let Some((clone, (transaction, date))) = opened {
             let step = Step::Send { clone, to: volume };
-            transfer.send(step, transaction, AfsTime(0), target, identity).await?;
+            transfer.send_first(step, transaction, base, target, identity).await?;
             transfer.end_clone().await?;
             since = date;
         }
         let source = transfer.begin_source(Step::BeginSourceAgain(volume)).await?;
         let step = if is_live { Step::SendAll(volume) } else { Step::SendChanges(volume) };
-        transfer.send(step, source, since, target, identity).await?;
+        match is_live {
+            true => transfer.send_first(step, source, base, target, identity).await?,
+            false => transfer.send(step, source, since, target, identity).await?,
+        }
         self.is_offline = true;
         let take_offline = servers.set_flags(source, VolumeFlags::OUT_OF_SERVICE);
         self.transfer.take(Step::TakeOffline(volume), take_offline).await?;
@@ -355,6 +400,8 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         // A failure keeps nothing else from being removed: the volume has moved, and all that is left here is in the way.
         let mut failures: Vec<Failed<Step>> = Vec::new();
         let mut left = Vec::new();
+        // What cannot be removed is told of as what stays, and goes when the order is given again.
+        let _ = servers.remove_twins(volume, from, self.transfer.to).await;
         if let Some(source) = self.transfer.source.take() {
             // Clients then look the volume up again at once. A server that has it at another partition serves it from there.
             if self.transfer.to.server != from.server {
@@ -393,6 +440,18 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         }
     }
 
+    /// Removes the volume from the target, with the snapshots that came along with it and are still where they were.
+    async fn undo_target(&mut self) -> Option<Left> {
+        let was_made = self.transfer.made.is_some();
+        let left = self.transfer.undo_target().await;
+        let Transfer { servers, volume, from, to, .. } = self.transfer;
+        if was_made && left.is_none() {
+            // If they cannot be removed, the order finds them when it is given again.
+            let _ = servers.remove_twins(volume, to, from).await;
+        }
+        left
+    }
+
     /// Has everything as it was before.
     async fn give_up(&mut self, failure: Failed<Step>) -> TransferFailure {
         let (vldb, volume) = (self.transfer.vldb, self.transfer.volume);
@@ -400,7 +459,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         // Never are both online.
         let mut target = None;
         if self.is_online_there {
-            target = self.transfer.undo_target().await;
+            target = self.undo_target().await;
         }
         let is_in_the_way = target.is_some() && self.is_served_beside().await;
         if self.is_offline && (is_in_the_way || self.bring_back().await.is_err()) {
@@ -408,7 +467,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         }
         self.transfer.let_go().await;
         if !self.is_online_there {
-            target = self.transfer.undo_target().await;
+            target = self.undo_target().await;
         }
         left.extend(target);
         left.extend(self.transfer.undo_clone().await);

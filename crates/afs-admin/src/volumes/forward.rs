@@ -33,13 +33,30 @@ impl VolumeServers {
             dest_trans: to.id,
             cookie: cookie(identity)?,
         };
-        self.call(from.server, order).await.map(drop).map_err(|error| match error.code() {
-            code @ VOLSERBADOP => {
-                let what = would_lose_level(to.server, "give -force to have it there without one");
-                Error::Local { what, code }
-            }
-            _ => error,
-        })
+        self.call(from.server, order).await.map(drop).map_err(|error| explained(error, to.server))
+    }
+
+    /// The same of what differs from a snapshot of the volume, as which the other server has it; of everything if there is none. Servers of ours
+    /// know it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::forward`].
+    pub(crate) async fn forward_against(
+        &self,
+        from: Transaction,
+        base: Option<VolumeId>,
+        to: Transaction,
+        identity: Identity<'_>,
+    ) -> Result<(), Error> {
+        let order = afsvol::SnapshotForward {
+            from_trans: from.id,
+            base: base.unwrap_or(VolumeId(0)),
+            destination: destination(to.server),
+            dest_trans: to.id,
+            cookie: cookie(identity)?,
+        };
+        self.call(from.server, order).await.map(drop).map_err(|error| explained(error, to.server))
     }
 
     /// The same to several servers at once. Says for each what has become of it. A server of long ago sends to one after the other.
@@ -133,4 +150,14 @@ pub(super) fn cookie(identity: Identity<'_>) -> Result<RestoreCookie, Error> {
         clone: identity.clone,
         parent: identity.parent,
     })
+}
+
+fn explained(error: Error, to: Ipv4Addr) -> Error {
+    match error.code() {
+        code @ VOLSERBADOP => {
+            let what = would_lose_level(to, "give -force to have it there without one");
+            Error::Local { what, code }
+        }
+        _ => error,
+    }
 }

@@ -1,16 +1,18 @@
 //! Snapshots of a volume. Servers of ours know them (Volume service notes 5.7).
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::time::Duration;
 
-use afs_wire::afsvol::{self, SnapshotInfo, SnapshotSchedule};
+use afs_wire::afsvol::{self, SnapshotInfo, SnapshotSchedule, SnapshotType};
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use futures_util::future::{Either, join_all, select};
 use rxgen::Abort;
 
 use super::{Transaction, VolumeServers, name_on_wire};
 use crate::error::Error;
+use crate::transfer::Place;
 use crate::vldb::LocationDb;
 
 /// The time for which servers are waited for that may have a snapshot which nobody asked for.
@@ -75,6 +77,54 @@ impl VolumeServers {
         let (partition, volid, name) = (left.partition, left.volid, name_on_wire(name)?);
         let order = afsvol::SnapshotUndelete { partition, volid, new_vol: new, name };
         self.call_patiently(server, order).await.map(drop)
+    }
+
+    /// True if the server of a transaction takes over the snapshots of a volume that comes to it.
+    pub(crate) async fn takes_snapshots(&self, target: Transaction) -> bool {
+        let order = afsvol::SnapshotCarry {
+            trans: target.id,
+            new_vol: VolumeId(0),
+            made: AfsTime(0),
+            kind: SnapshotType::MANUAL,
+        };
+        self.call(target.server, order).await.is_ok()
+    }
+
+    /// Makes a snapshot of a transaction's volume, which is being filled, that has the id and the time of one at another server. One that is there
+    /// already stays.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub(crate) async fn carry_snapshot(
+        &self,
+        target: Transaction,
+        snapshot: &SnapshotInfo,
+    ) -> Result<(), Error> {
+        let SnapshotInfo { volid: new_vol, made, kind, .. } = *snapshot;
+        let order = afsvol::SnapshotCarry { trans: target.id, new_vol, made, kind };
+        self.call(target.server, order).await.map(drop)
+    }
+
+    /// Removes the snapshots of a volume that a place has and another one has as well. A server that cannot say which it has keeps them.
+    ///
+    /// # Errors
+    ///
+    /// The servers'.
+    pub(crate) async fn remove_twins(&self, volume: VolumeId, at: Place, beside: Place) -> Result<(), Error> {
+        let has = async |place: Place| {
+            let mut found = self.snapshots(place.server, volume).await?;
+            found.retain(|snapshot| snapshot.partition == place.partition);
+            Ok::<_, Error>(found)
+        };
+        let other: BTreeSet<VolumeId> = has(beside).await?.iter().map(|snapshot| snapshot.volid).collect();
+        if other.is_empty() {
+            return Ok(());
+        }
+        for snapshot in has(at).await?.into_iter().filter(|snapshot| other.contains(&snapshot.volid)) {
+            self.remove_snapshot(at.server, at.partition, snapshot.volid).await?;
+        }
+        Ok(())
     }
 
     /// Gives a snapshot a name of its own, under which it is served with the rights of its time; or the volume's name, and these and the rights

@@ -171,6 +171,7 @@ impl Serve<DeleteVolume> for VolumeService {
                     no_snapshot(volume)?;
                     let id = volume.id();
                     let now = in_use.shared.time();
+                    partition.remove_carried(id).map_err(|e| log(&e, id))?;
                     if volume.header().info.destroy_me
                         && partition.put_aside(id, now).map_err(|e| log(&e, id))?
                     {
@@ -403,6 +404,9 @@ impl Serve<SetFlags> for VolumeService {
                     result = reopened().or_else(|_| reopened());
                 }
                 result.map_err(|e| log(&e, volume.id()))?;
+                if before.destroy_me && !destroy_me {
+                    partition.keep_carried(volume.id()).map_err(|e| log(&e, volume.id()))?;
+                }
                 if !in_service && was_busy {
                     // It is moving, and its clients wait until they are told where it is.
                     volume.set_state(VolumeState::Busy);

@@ -12,9 +12,9 @@ use afs_dump::{ARRIVALS_MAX, Arrival};
 use afs_volume::{Frozen, VolumeState};
 use afs_wire::afsvol::{
     ArrivedFlags, EndTrans, Forward, ForwardMultiple, GetArrived, Replica, Restore, RestoreCookie,
-    RestoreFlags, RestoreRest, SetForwarding, reply,
+    RestoreFlags, RestoreRest, SetForwarding, SnapshotForward, reply,
 };
-use afs_wire::ids::{AfsTime, SecurityLevel, TransId, VnodeNumber, VolumeType};
+use afs_wire::ids::{AfsTime, SecurityLevel, TransId, VnodeNumber, VolumeId, VolumeType};
 use bytes::Bytes;
 use futures_util::future::{Either, join, join_all, select};
 use rx::{CallError, ClientCall, Connection, RpcError};
@@ -34,8 +34,24 @@ impl Serve<Forward> for VolumeService {
     async fn serve(&self, mut call: ServerCall<'_, Forward>, args: Forward) -> Result<reply::Forward, Abort> {
         let Forward { from_trans, from_date, destination, dest_trans, cookie } = args;
         let to = [Replica { trans: dest_trans, server: destination }];
-        self.send_on(&mut call, from_trans, from_date, &to, cookie, |codes| match codes[..] {
+        self.send_on(&mut call, from_trans, Since::Date(from_date), &to, cookie, |codes| match codes[..] {
             [] | [0] => Ok(reply::Forward {}),
+            [code, ..] => Err(Abort(code)),
+        })
+        .await
+    }
+}
+
+impl Serve<SnapshotForward> for VolumeService {
+    async fn serve(
+        &self,
+        mut call: ServerCall<'_, SnapshotForward>,
+        args: SnapshotForward,
+    ) -> Result<reply::SnapshotForward, Abort> {
+        let SnapshotForward { from_trans, base, destination, dest_trans, cookie } = args;
+        let to = [Replica { trans: dest_trans, server: destination }];
+        self.send_on(&mut call, from_trans, Since::Snapshot(base), &to, cookie, |codes| match codes[..] {
+            [] | [0] => Ok(reply::SnapshotForward {}),
             [code, ..] => Err(Abort(code)),
         })
         .await
@@ -50,7 +66,7 @@ impl Serve<ForwardMultiple> for VolumeService {
     ) -> Result<reply::ForwardMultiple, Abort> {
         let ForwardMultiple { from_trans, from_date, destinations, cookie, .. } = args;
         let to = destinations.into_vec();
-        self.send_on(&mut call, from_trans, from_date, &to, cookie, |codes| {
+        self.send_on(&mut call, from_trans, Since::Date(from_date), &to, cookie, |codes| {
             let results = XdrArray::new(codes).map_err(|_| codes::EINVAL)?;
             Ok(reply::ForwardMultiple { results })
         })
@@ -90,7 +106,7 @@ impl VolumeService {
         &self,
         call: &mut ServerCall<'_, R>,
         id: TransId,
-        from: AfsTime,
+        since: Since,
         to: &[Replica],
         cookie: RestoreCookie,
         result_of: impl FnOnce(Vec<i32>) -> Result<T, Abort>,
@@ -99,10 +115,10 @@ impl VolumeService {
         let there =
             to.iter().map(|replica| format!("{}, transaction {} there", address_of(*replica), replica.trans));
         let there = there.collect::<Vec<_>>().join("; ");
-        let about = self.in_transaction(id, format!("{} to {there}", order::changed_since(from)));
+        let about = self.in_transaction(id, format!("{since} to {there}"));
         let result = match self.must_be_superuser(caller.name()) {
             Ok(()) => {
-                let sent = Box::pin(self.forward(id, from, to, cookie, R::NAME, call.is_encrypted()));
+                let sent = Box::pin(self.forward(id, since, to, cookie, R::NAME, call.is_encrypted()));
                 match select(sent, pin!(call.failure())).await {
                     Either::Left((codes, _)) => codes.and_then(result_of),
                     Either::Right((failure, sent)) => {
@@ -140,7 +156,7 @@ impl VolumeService {
     async fn forward(
         &self,
         id: TransId,
-        from: AfsTime,
+        since: Since,
         to: &[Replica],
         cookie: RestoreCookie,
         procedure: &'static str,
@@ -150,7 +166,7 @@ impl VolumeService {
         let transaction = shared.transactions().take(shared.now(), id, procedure).map_err(refused)?;
         let mut in_use = InUse { shared, transaction, is_over: false };
         let moved = in_use.transaction.moved.clone();
-        let result = self.shared.unless_ended(&moved, send(&in_use, from, to, cookie, is_encrypted)).await;
+        let result = self.shared.unless_ended(&moved, send(&in_use, since, to, cookie, is_encrypted)).await;
         if let Err(code) = &result {
             in_use.note_failure(*code);
         }
@@ -158,13 +174,55 @@ impl VolumeService {
     }
 }
 
+/// The state that the destinations of a volume have.
+#[derive(Debug, Clone, Copy)]
+enum Since {
+    /// All that was changed before this date; none if that is 0.
+    Date(AfsTime),
+    /// That of this snapshot of the volume; none if that is 0. Dates do not tell what has changed if a dump was restored over the volume.
+    Snapshot(VolumeId),
+}
+
+impl std::fmt::Display for Since {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Date(from) => f.write_str(&order::changed_since(*from)),
+            Self::Snapshot(VolumeId(0)) => f.write_str(&order::changed_since(AfsTime(0))),
+            Self::Snapshot(base) => write!(f, "what differs from snapshot {base}"),
+        }
+    }
+}
+
+impl Since {
+    /// The date from which a dump is, and the snapshot that it is to be compared with.
+    async fn resolve(self, in_use: &InUse) -> Result<(AfsTime, Option<Frozen>), Abort> {
+        let base = match self {
+            Self::Date(from) => return Ok((from, None)),
+            Self::Snapshot(VolumeId(0)) => return Ok((AfsTime(0), None)),
+            Self::Snapshot(base) => base,
+        };
+        let (partition, volume) = in_use.volume()?;
+        on_a_thread(move || {
+            let base = partition.volume(base).map_err(|error| log(&error, base))?;
+            if base.snapshot_of() != Some(volume.header().info.parent) {
+                return Err(codes::EINVAL);
+            }
+            let from = base.header().info.creation_date.max(AfsTime(1));
+            let frozen = base.freeze().map_err(|error| log(&error, base.id()))?;
+            Ok((from, Some(frozen)))
+        })
+        .await
+    }
+}
+
 async fn send(
     in_use: &InUse,
-    from: AfsTime,
+    since: Since,
     to: &[Replica],
     cookie: RestoreCookie,
     is_encrypted: bool,
 ) -> Result<Vec<i32>, Abort> {
+    let (from, base) = since.resolve(in_use).await?;
     // Also of what has changed a replica may have a part. The second dump of a move goes into what the first has brought, which is whole.
     let may_have_some = from.0 == 0 || cookie.kind == VolumeType::READ_ONLY;
     let level = in_use.volume()?.1.level();
@@ -191,7 +249,7 @@ async fn send(
         if together.is_empty() {
             return Ok(Vec::new());
         }
-        let dump = Dump::new(freeze(in_use).await?, wanted);
+        let dump = Dump::new(freeze(in_use).await?, wanted).against(base);
         stream(in_use, dump, together, &cookie).await
     };
     let rests = alone.into_iter().map(async |(index, destination, arrived)| {

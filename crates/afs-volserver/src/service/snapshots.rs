@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use afs_volume::{Partition, SnapshotKind, Volume, VolumeInfo, VolumeKind};
+use afs_volume::{Partition, SnapshotKind, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_wire::afsvol::{
-    AttachFlags, SnapshotCreate, SnapshotInfo, SnapshotList, SnapshotPublish, SnapshotRemove, SnapshotType,
-    Snapshots, VolName, reply,
+    AttachFlags, SnapshotCarry, SnapshotCreate, SnapshotInfo, SnapshotList, SnapshotPublish, SnapshotRemove,
+    SnapshotType, Snapshots, VolName, reply,
 };
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use rxgen::xdr::XdrArray;
@@ -74,6 +74,10 @@ impl Serve<SnapshotList> for VolumeService {
 /// What a list says of a volume that is a snapshot.
 fn info(partition: PartitionId, volume: &Volume) -> Option<SnapshotInfo> {
     let (kind, header) = (volume.snapshot_kind()?, volume.header());
+    if header.info.destroy_me {
+        // Its volume is still on its way.
+        return None;
+    }
     Some(SnapshotInfo {
         volid: header.id,
         partition,
@@ -115,6 +119,37 @@ impl Serve<SnapshotRemove> for VolumeService {
             .await?;
             self.tell(volid).await;
             Ok(reply::SnapshotRemove {})
+        })
+        .await
+    }
+}
+
+impl Serve<SnapshotCarry> for VolumeService {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, SnapshotCarry>,
+        args: SnapshotCarry,
+    ) -> Result<reply::SnapshotCarry, Abort> {
+        let SnapshotCarry { trans, new_vol, made, kind } = args;
+        let about = self.in_transaction(trans, format!("as {new_vol}, made at {}", made.0));
+        self.audited(call, about, async move {
+            let kind = match kind {
+                SnapshotType::MANUAL => SnapshotKind::Manual,
+                SnapshotType::SCHEDULED => SnapshotKind::Scheduled,
+                _ => return Err(codes::EINVAL),
+            };
+            self.within(trans, "SnapshotCarry", move |_, partition, volume| {
+                if new_vol == VolumeId(0) {
+                    return Ok(reply::SnapshotCarry { is_made: 0 });
+                }
+                // One that is here already is no failure of the transaction.
+                match partition.carry_snapshot(volume.id(), new_vol, kind, made) {
+                    Ok(_) => Ok(reply::SnapshotCarry { is_made: 1 }),
+                    Err(VolumeError::VolumeExists(_)) => Ok(reply::SnapshotCarry { is_made: 0 }),
+                    Err(error) => Err(log(&error, volume.id())),
+                }
+            })
+            .await
         })
         .await
     }

@@ -513,5 +513,13 @@ interface! {
         1_634_099_467 SnapshotUndelete (partition: PartitionId, volid: VolumeId, new_vol: VolumeId, name: VolName);
         /// Gives a snapshot a name of its own, under which it is served as it was then; or, if that is 0, the volume's (Volume service notes 5.10). Ours.
         1_634_099_468 SnapshotPublish (partition: PartitionId, volid: VolumeId, is_published: i32, name: VolName);
+        /// Makes a snapshot of the transaction's volume, which is being filled, with the id and the time that it has at another server (Volume
+        /// service notes 5.11). Replies 0 if there is one of this id or time, or if the id is 0, by which callers ask whether the server takes
+        /// snapshots over; otherwise 1. Ours.
+        1_634_099_469 SnapshotCarry (trans: TransId, new_vol: VolumeId, made: AfsTime, kind: SnapshotType)
+                       -> (is_made: i32);
+        /// As `Forward`, of what differs from a snapshot of the volume, as which the other server has it; of everything if that is 0. Ours.
+        1_634_099_470 SnapshotForward (from_trans: TransId, base: VolumeId, destination: DestServer,
+                                       dest_trans: TransId, cookie: RestoreCookie);
     }
 }
