@@ -53,7 +53,7 @@ impl Partition {
     pub fn snapshots_of(&self, volume: VolumeId) -> Vec<Arc<Volume>> {
         let mut found = self.volumes();
         found.retain(|other| other.snapshot_of() == Some(volume));
-        found.sort_by_key(|snapshot| (snapshot.header().info.creation_date, snapshot.id()));
+        found.sort_by_key(|snapshot| (snapshot.sync_date(), snapshot.id()));
         found
     }
 }
