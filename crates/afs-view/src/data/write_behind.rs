@@ -287,7 +287,7 @@ impl Files {
         Ok(self.streams.fetch_whole(user, real, AFSPATHMAX).await?.0 == target)
     }
 
-    /// Puts aside what was written into a file that will not be made. False if nothing was, and nobody has it open to write yet.
+    /// Puts aside what was written into a file that will not be made. False if nothing was written and nobody has it open.
     pub(crate) fn give_up(&self, fid: Fid, why: &Error) -> bool {
         if let Some(data) = self.opened(fid) {
             data.put_aside(self, why);

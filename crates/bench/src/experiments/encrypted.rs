@@ -11,8 +11,8 @@ use rx_security::keys::{EncType, Key};
 use super::{DIRECTIONS, rtt_text};
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
-use crate::network::{LINK_TEXT, LOOPBACK, LinkSpec, over_link};
-use crate::record::Record;
+use crate::network::{Ends, LINK_TEXT, LOOPBACK, LinkSpec, over_link};
+use crate::record::{Record, Run};
 use crate::tools::Stack;
 use crate::transfer::{self, Window};
 
@@ -98,11 +98,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 }
 
 /// A run on the loopback interface, or over the link.
-fn over(
-    lab: &Lab,
-    far: bool,
-    run: impl FnOnce(&Lab, crate::network::Ends<'_>) -> Result<crate::record::Run, Error>,
-) -> Result<crate::record::Run, Error> {
+fn over(lab: &Lab, far: bool, run: impl FnOnce(&Lab, Ends<'_>) -> Result<Run, Error>) -> Result<Run, Error> {
     if far { over_link(lab, &LinkSpec::wan(RTT), run) } else { run(lab, LOOPBACK) }
 }
 
