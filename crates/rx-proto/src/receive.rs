@@ -163,6 +163,11 @@ impl Receive {
         self.unread
     }
 
+    /// The number of packets that are missing before others that came.
+    pub(crate) fn holes(&self) -> u32 {
+        self.highest.after(self.next).map_or(0, |beyond| beyond + 1 - self.later_count)
+    }
+
     /// The first packet that has not come.
     pub(crate) const fn next(&self) -> Seq {
         self.next

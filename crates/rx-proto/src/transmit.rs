@@ -172,7 +172,10 @@ pub(crate) struct Transmit {
     /// Bytes and packets under way.
     in_flight: u64,
     in_flight_packets: u32,
-    lost: VecDeque<Seq>,
+    /// Packets to send again, and some that have arrived meanwhile. The first go first: what is behind a hole the peer may not be able to
+    /// keep. A tail loss probe goes before them all.
+    lost: BTreeSet<Seq>,
+    tail: Option<Seq>,
     /// Packets in state [`State::Received`], and the bytes in them.
     received: u32,
     received_len: usize,
@@ -229,7 +232,8 @@ impl Transmit {
             base: Seq::FIRST,
             in_flight: 0,
             in_flight_packets: 0,
-            lost: VecDeque::new(),
+            lost: BTreeSet::new(),
+            tail: None,
             received: 0,
             received_len: 0,
             refused: BTreeSet::new(),
@@ -357,12 +361,12 @@ impl Transmit {
 
     /// The packet to send next, cut at `capacity` bytes of plain text if it is a new one.
     pub(crate) fn peek(&mut self, capacity: usize) -> Option<Next> {
-        while let Some(&seq) = self.lost.front() {
+        while let Some(seq) = self.tail.or_else(|| self.lost.first().copied()) {
             match self.packet(seq) {
                 Some(p) if p.state == State::Lost => {
                     return Some(Next { seq, len: p.payload.len(), again: true, last: p.last });
                 }
-                _ => drop(self.lost.pop_front()), // arrived meanwhile
+                _ => self.forget_lost(seq), // arrived meanwhile
             }
         }
         if let Some(p) = self.packets.back().filter(|p| p.state == State::Waiting) {
@@ -393,6 +397,12 @@ impl Transmit {
             last,
         });
         Some(next)
+    }
+
+    /// A packet need not be sent again.
+    fn forget_lost(&mut self, seq: Seq) {
+        self.lost.remove(&seq);
+        self.tail = self.tail.filter(|&tail| tail != seq);
     }
 
     /// True if [`Self::peek`] would return something, without cutting a packet.
@@ -449,7 +459,7 @@ impl Transmit {
         packet.wire_len = wire_len as u16;
         let repeats = again && packet.resent == Resent::Lost;
         if again {
-            self.lost.pop_front();
+            self.forget_lost(seq);
             self.resent_packets += 1;
         }
         self.in_flight += wire_len as u64;
@@ -505,7 +515,7 @@ impl Transmit {
         let was = self.in_flight;
         self.base = self.next_seq();
         self.packets = VecDeque::new();
-        self.lost = VecDeque::new();
+        (self.lost, self.tail) = (BTreeSet::new(), None);
         self.log = VecDeque::new();
         self.unsent = VecDeque::new();
         (self.unsent_len, self.held_len, self.in_flight, self.in_flight_packets) = (0, 0, 0, 0);

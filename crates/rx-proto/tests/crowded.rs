@@ -46,7 +46,7 @@ fn one_host_with_holes_in_its_calls_leaves_memory_for_others() {
     show_to_be_there(&mut server, other, 1000);
     (2..=100).for_each(|seq| server.receive(other, data(1001, 0, seq)));
     let held = server.endpoint.usage().strangers - usage.strangers;
-    assert_eq!(held, 99 * 1400);
+    assert_eq!(held, 99 * 1400 + 1428, "and room for the one that is missing");
     server.receive(other, data(1001, 0, 1));
     server.send();
     assert_eq!(server.endpoint.usage().strangers, usage.strangers, "it was read");

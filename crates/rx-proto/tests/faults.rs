@@ -126,6 +126,10 @@ fn run(seed: u64) {
             .find(|(_, up)| matches!((f, up), (Fault::Down(a, b), Fault::Up(c, d)) if (a, b) == (c, d)))
     };
     let long_blackout = faults.iter().any(|(at, f)| ends(f).is_some_and(|(end, _)| *end > *at + ms(6000)));
+    // A packet that was cut before its path narrowed goes on in pieces all at once, which a queue that is shorter never takes.
+    let queues = [world.default_link.clone(), world.link(0, 1).clone()];
+    let holds_a_packet = |l: &Link| l.rate == 0 || l.queue.as_secs_f64() * l.rate as f64 / 8.0 > 16_384.0;
+    let may_stick = has(|f| matches!(f, Fault::Mtu(..))) && !queues.iter().all(holds_a_packet);
     let mut may_die =
         restarts || long_jump || long_blackout || (lossy && !faults.is_empty()) || (heavy && several);
 
@@ -177,7 +181,9 @@ fn run(seed: u64) {
     }
     for node in &world.nodes {
         for job in &node.jobs {
-            check_result(job.job, job.result.unwrap(), may_die);
+            if !(may_stick && job.result == Some(Err(CallError::AbortedByPeer(AbortCode::CALL_TIMEOUT)))) {
+                check_result(job.job, job.result.unwrap(), may_die);
+            }
         }
     }
     let allowed = 20_000 + 40 * (payload as u64 / 500 + 100);

@@ -227,3 +227,19 @@ fn of_many_calls_that_follow_each_other_none_stands_still() {
         }
     }
 }
+
+/// A long path of a caller whose window is more than a server keeps for one without a name. Holes behind the first were filled before
+/// it, or by a packet a round trip, and the store stood still until it was given up.
+#[test]
+fn a_long_store_without_a_name_goes_on_though_the_server_keeps_no_whole_window() {
+    for (seed, loss, queue) in [(6, 0.0, 20), (3, 0.01, 50), (4, 0.02, 50)] {
+        let config = Config { strangers_memory: 8 << 20, ..Config::default() };
+        let link = Link { delay: ms(100), rate: 125_000_000, queue: ms(queue), loss, ..Link::default() };
+        let mut world = World::pair(seed, config, link);
+        let connection = world.connect(0, 1);
+        let took = world.call(0, connection, Job::new(125_000_000, 4), LONG).unwrap();
+        assert!(world.nodes[1].endpoint.stats().unkept > 0, "nothing was refused");
+        let mbit = 1000.0 / took.as_secs_f64();
+        assert!(mbit > 60.0, "seed {seed}, {loss} lost: {mbit:.0} of 125 Mbit/s");
+    }
+}

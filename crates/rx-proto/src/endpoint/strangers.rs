@@ -174,20 +174,27 @@ impl Endpoint {
     }
 
     /// True if a stranger's packet of a call is kept. The next one is, if nothing in order waits for the reader, so that each call
-    /// goes on.
+    /// goes on. One beyond those that came is kept only with room for all before it, and those then are: a hole could else be
+    /// filled no faster than a packet a round trip, as what came meanwhile from far behind it would take the room.
     pub(super) fn may_keep_data(&self, at: ChannelRef, seq: Seq, len: usize) -> bool {
         let connection = &self.connections[at.connection];
         let (Some(host), Some(call)) = (connection.host(), connection.call(at.channel)) else { return true };
         let is_next = seq == call.rx.next() && !call.rx.is_readable();
-        is_next || self.strangers.may_hold(host, len as u64, self.config.strangers_memory)
+        let (len, each) = (len as u64, self.paths[connection.path].longest_received() as u64);
+        let more = match seq.after(call.rx.newest().plus(1)) {
+            Some(missing) => u64::from(missing) * each + len,
+            None => len.saturating_sub(each), // the rest is counted with the hole
+        };
+        is_next || self.strangers.may_hold(host, more, self.config.strangers_memory)
     }
 
-    /// Counts anew what a call holds that has not been read.
+    /// Counts anew what a call holds that has not been read, and what is missing in between.
     pub(super) fn count_unread(&mut self, at: ChannelRef) {
         let connection = &mut self.connections[at.connection];
         let Some(host) = connection.host() else { return };
+        let each = self.paths[connection.path].longest_received() as u64;
         let Some(call) = connection.call_mut(at.channel) else { return };
-        let holds = call.rx.unread_bytes();
+        let holds = call.rx.unread_bytes() + u64::from(call.rx.holes()) * each;
         let before = std::mem::replace(&mut call.counted, holds);
         self.strangers.count(host, before, holds);
     }

@@ -311,14 +311,8 @@ impl Transmit {
         let Some(packet) = self.packet(seq) else { return };
         (packet.state, packet.resent) = (State::Lost, Resent::Lost);
         self.recovers_until.get_or_insert(next);
-        self.lost.push_back(seq);
+        self.lost.insert(seq);
         self.losses.note(seq);
-        // A peer that has a packet, has it not, has it again, leaves an entry each time.
-        if self.lost.len() > 2 * self.packets.len() + 16 {
-            let packets = self.packets.iter().zip(0..);
-            let still = packets.filter(|(p, _)| p.state == State::Lost).map(|(_, i)| self.base.plus(i));
-            self.lost = still.collect();
-        }
     }
 
     /// Looks at all transmissions made well before one that arrived: what they carried is no longer under way. It is lost
@@ -402,7 +396,8 @@ impl Transmit {
         self.in_flight -= len;
         self.in_flight_packets -= 1;
         self.left += len;
-        self.lost.push_front(seq);
+        self.lost.insert(seq);
+        self.tail = Some(seq);
         true
     }
 
