@@ -29,8 +29,12 @@ use afs_reach::fid::{Fid, User};
 use afs_reach::users::{IdentityIndex, NoToken, Users};
 use afs_reach::wait::either;
 
-/// Bytes of one call of a store: what has to be sent again when a call breaks.
-const STORE_CALL_BYTES: u64 = 64 << 20;
+/// Bytes of one call of a store, at least and at most: what has to be sent again when a call breaks.
+const STORE_CALL_MIN: u64 = 64 << 20;
+const STORE_CALL_MAX: u64 = 1 << 30;
+
+/// A call takes about so long, if its bytes allow: between two calls nothing is sent for a round trip.
+const STORE_CALL_TIME: Duration = Duration::from_secs(5);
 
 /// The pause before a store is tried again, at first and at most; a server that answers again cuts it short.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
@@ -272,13 +276,25 @@ impl FileData {
         };
         let mut is_alone = true;
         let mut length_there = dirty.server_length;
-        let calls = calls_of(&dirty);
-        let last = calls.len().saturating_sub(1);
-        for (n, (range, file_length)) in calls.into_iter().enumerate() {
-            let store = of(&range, file_length, sync && n == last);
-            let status = self.store_range(files, who, file, store).await?;
-            is_alone &= file.note_stored(range, status.data_version.0, status.length).map_err(local)?;
-            length_there = status.length;
+        let ranges = ranges_of(&dirty);
+        let last = ranges.len().saturating_sub(1);
+        let mut at_once = STORE_CALL_MIN;
+        for (n, (range, file_length)) in ranges.into_iter().enumerate() {
+            let mut at = range.start;
+            loop {
+                let call = at..range.end.min(at.saturating_add(at_once));
+                at = call.end;
+                let store = of(&call, file_length, sync && n == last && at == range.end);
+                let began = files.now();
+                let (bytes, status) =
+                    (call.end - call.start, self.store_range(files, who, file, store).await?);
+                at_once = call_bytes(bytes, files.now().since(began));
+                is_alone &= file.note_stored(call, status.data_version.0, status.length).map_err(local)?;
+                length_there = status.length;
+                if at == range.end {
+                    break;
+                }
+            }
         }
         files.note_not_aside(self.vnode.fid);
         if length_there < dirty.length {
@@ -448,25 +464,24 @@ impl FileData {
     }
 }
 
-/// The calls that a store takes: each a range, and the length that the file is to have then.
-fn calls_of(dirty: &Dirty) -> Vec<(Range<u64>, u64)> {
-    let mut calls = Vec::new();
+/// The ranges of a store, each of one call or more, and the length that the file is to have then.
+fn ranges_of(dirty: &Dirty) -> Vec<(Range<u64>, u64)> {
+    let mut ranges = Vec::new();
     if let Some(cut) = dirty.cut_first {
-        calls.push((cut.min(dirty.length)..cut.min(dirty.length), cut.min(dirty.length)));
+        ranges.push((cut.min(dirty.length)..cut.min(dirty.length), cut.min(dirty.length)));
     }
-    for range in &dirty.ranges {
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min(at + STORE_CALL_BYTES);
-            calls.push((at..end, dirty.length));
-            at = end;
-        }
-    }
-    if calls.is_empty() {
+    ranges.extend(dirty.ranges.iter().map(|range| (range.clone(), dirty.length)));
+    if ranges.is_empty() {
         // It is but of another length, or may be.
-        calls.push((dirty.length..dirty.length, dirty.length));
+        ranges.push((dirty.length..dirty.length, dirty.length));
     }
-    calls
+    ranges
+}
+
+/// The bytes of a call after one that had so many and took so long.
+fn call_bytes(bytes: u64, took: Duration) -> u64 {
+    let rate = bytes as f64 / took.as_secs_f64().max(1e-3);
+    ((rate * STORE_CALL_TIME.as_secs_f64()) as u64).clamp(STORE_CALL_MIN, STORE_CALL_MAX)
 }
 
 #[cfg(test)]
@@ -475,41 +490,41 @@ mod tests {
     use super::*;
     use afs_cache::Writer;
 
-    fn calls(
+    fn ranges(
         server_length: u64,
         length: u64,
         cut_first: Option<u64>,
-        ranges: &[Range<u64>],
+        dirty: &[Range<u64>],
     ) -> Vec<(Range<u64>, u64)> {
-        let ranges = ranges.to_vec();
-        calls_of(&Dirty { version: 1, server_length, length, cut_first, ranges, writer: Writer::default() })
+        let ranges = dirty.to_vec();
+        ranges_of(&Dirty { version: 1, server_length, length, cut_first, ranges, writer: Writer::default() })
     }
 
     #[test]
-    fn a_range_is_a_call_with_the_length_that_the_file_is_to_have() {
-        assert_eq!(calls(100, 100, None, &[5..10, 20..30]), [(5..10, 100), (20..30, 100)]);
+    fn a_range_is_stored_with_the_length_that_the_file_is_to_have() {
+        assert_eq!(ranges(100, 100, None, &[5..10, 20..30]), [(5..10, 100), (20..30, 100)]);
         // Shorter than before: the first call cuts it.
-        assert_eq!(calls(100, 50, None, &[5..10]), [(5..10, 50)]);
+        assert_eq!(ranges(100, 50, None, &[5..10]), [(5..10, 50)]);
     }
 
     #[test]
     fn a_cut_alone_is_a_call_without_bytes() {
-        assert_eq!(calls(100, 50, None, &[]), [(50..50, 50)]);
+        assert_eq!(ranges(100, 50, None, &[]), [(50..50, 50)]);
         // A store that was not answered may have left it longer.
-        assert_eq!(calls(50, 50, None, &[]), [(50..50, 50)]);
+        assert_eq!(ranges(50, 50, None, &[]), [(50..50, 50)]);
     }
 
     #[test]
     fn a_file_that_was_cut_and_has_grown_again_is_cut_first() {
-        assert_eq!(calls(100, 60, Some(10), &[50..60]), [(10..10, 10), (50..60, 60)]);
+        assert_eq!(ranges(100, 60, Some(10), &[50..60]), [(10..10, 10), (50..60, 60)]);
     }
 
     #[test]
-    fn what_is_long_is_several_calls() {
-        let long = 3 * STORE_CALL_BYTES / 2;
-        assert_eq!(
-            calls(0, long, None, &[0..long]),
-            [(0..STORE_CALL_BYTES, long), (STORE_CALL_BYTES..long, long)]
-        );
+    fn a_long_store_pauses_every_few_seconds_and_breaks_cost_little_on_a_slow_way() {
+        let second = Duration::from_secs(1);
+        assert_eq!(call_bytes(STORE_CALL_MIN, second), 5 * STORE_CALL_MIN);
+        assert_eq!(call_bytes(STORE_CALL_MIN, 20 * second), STORE_CALL_MIN);
+        assert_eq!(call_bytes(STORE_CALL_MIN, Duration::ZERO), STORE_CALL_MAX);
+        assert_eq!(call_bytes(1, second), STORE_CALL_MIN, "a short call says nothing of the way");
     }
 }
