@@ -36,9 +36,9 @@ pub const BTREES: Share = Share { name: "btrees", parts: 4 };
 /// The rows of all partitions that are not in their B-trees yet.
 pub const LOGS: Share = Share { name: "logs", parts: 4 };
 /// Data of stores that have arrived and not been taken.
-pub const RECEIVED: Share = Share { name: "received", parts: 16 };
+pub const RECEIVED: Share = Share { name: "received", parts: 12 };
 /// The same of callers without a name, who are kept to less.
-pub const STRANGERS: Share = Share { name: "strangers", parts: 4 };
+pub const STRANGERS: Share = Share { name: "strangers", parts: 8 };
 /// Packets that have arrived and not been looked at.
 pub const PACKETS: Share = Share { name: "packets", parts: 4 };
 /// The share of all other ports together, for which it is what the last four are for the file service.

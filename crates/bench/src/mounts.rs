@@ -131,21 +131,21 @@ impl Scene {
         spec: &LinkSpec,
         core: Option<usize>,
     ) -> Result<Scene, Error> {
-        Self::open_at(lab, cell, spec.start()?, core, &["--bind", &linkem::ADDRESS_B.to_string()])
+        Self::open_with(lab, cell, spec.start()?, core, &["--bind", &linkem::ADDRESS_B.to_string()])
     }
 
-    /// The same over a link that is there, with these options of `afar up` that say where the servers are.
-    pub(crate) fn open_at(
+    /// The same over a link that is there, with these options of `afar up`, which say where the servers are, too.
+    pub(crate) fn open_with(
         lab: &Lab,
         cell: &OurCell,
         link: Link,
         core: Option<usize>,
-        addresses: &[&str],
+        options: &[&str],
     ) -> Result<Scene, Error> {
         lab.interrupt.check()?;
         let state = cell.state().display().to_string();
         let up = Invocation::new(lab.tools.afar()).on_core(core);
-        let up = up.and(["up", "--no-mount", "--state", &state]).and(addresses);
+        let up = up.and(["up", "--no-mount", "--state", &state]).and(options);
         let mut server = up.start(Place::In(link.b()), &lab.interrupt)?;
         server.wait_for_line("ready ", READY_TIMEOUT)?;
         Ok(Scene { server, link, command: up.to_string() })

@@ -216,7 +216,7 @@ settings! {
         /// How many anonymous connections a host may have on each port. Beyond this, the server drops the host's oldest idle one.
         connections_of_host: u32 = 16_384;
         /// How many MiB of waiting data the file service's port keeps for all anonymous callers together. One host may have at most as much as is still free, so one host alone gets at most half. Clients send again what the server drops.
-        strangers_mib: u32 = 64;
+        strangers_mib: u32 = 128;
     }
 
     /// The identities of clients, and the users who may administer.

@@ -39,6 +39,9 @@ const TUNED_SERVER: &str = "-sendsize 4000000 -udpsize 4000000";
 const TUNED_CLIENT: [&str; 10] =
     ["-blocks", "1000000", "-daemons", "6", "-chunksize", "22", "-stat", "20000", "-files", "4000"];
 
+/// The memory of our servers and a client together, so that the servers have what `afar server` has by default.
+const MEMORY: &str = "2G";
+
 /// The file that is read.
 const FILE: &str = "bulk";
 /// The bytes of a call of OpenAFS's in flight: 32 packets of 1416 bytes.
@@ -128,7 +131,7 @@ fn describe(record: &mut Record, size: Size) {
          link has carried all of it and is quiet, as a close of OpenAFS's FUSE client does not wait for the store; {} MB, to or from OpenAFS \
          as much as its window of 32 packets a round trip would take in about {} s. OpenAFS: Debian's dafileserver and afsd.fuse \
          (no kernel module can be loaded here; afsd.fuse has the cache manager's code in a process), options of the client: {}. tuned: servers with \
-         {TUNED_SERVER}, client with {}. afar: `afar up --no-mount` and `afar mount` with their defaults. TCP: iperf3 from client to server, its second \
+         {TUNED_SERVER}, client with {}. afar: `afar up --no-mount --memory {MEMORY}`, with which the servers have as much as `afar server` by default, and `afar mount` with its defaults. TCP: iperf3 from client to server, its second \
          {} s. Repetitions in turns over one link for each delay and loss.",
         size.bytes / 1_000_000,
         size.stock_bytes / 1_000_000,
@@ -166,7 +169,9 @@ impl Condition<'_> {
     }
 
     fn open_our(&self, lab: &Lab) -> Result<Scene, Error> {
-        let scene = Scene::open(lab, self.ours, &self.spec)?;
+        let address = linkem::ADDRESS_B.to_string();
+        let options = ["--bind", &address, "--memory", MEMORY];
+        let scene = Scene::open_with(lab, self.ours, self.spec.start()?, None, &options)?;
         let near = Mount::afar(lab, scene.near(), &self.ours.client(), None)?;
         let there = std::fs::metadata(near.file(FILE)).is_ok_and(|found| found.len() == self.size.bytes);
         if !there {

@@ -96,7 +96,7 @@ fn day(lab: &Lab, level: Level, size: Size) -> Result<Run, Error> {
     let home = Home::behind(&link, USERS.len() as u8)?;
     nat::forward_ports(&link)?;
     let (own, public) = (nat::SERVER.to_string(), linkem::ADDRESS_B.to_string());
-    let scene = Scene::open_at(lab, &cell, link, None, &["--bind", &own, "--public", &public])?;
+    let scene = Scene::open_with(lab, &cell, link, None, &["--bind", &own, "--public", &public])?;
     let near = Mount::afar(lab, scene.near(), &cell.client(), None)?;
     prepare(lab, near.path(), size)?;
     let watched = near.file(WATCHED);
