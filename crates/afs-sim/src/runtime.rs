@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use rx::socket::{Datagram, SendError, Transmit};
-use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions};
+use rx::{BoxFuture, Driven, Next, Port, PortMetrics, REST, Runtime, SocketOptions};
 use rx_proto::time::Instant;
 
 use crate::Nat;
@@ -431,7 +431,10 @@ impl SimPort {
 
     fn deliver(self: &Arc<Self>, sim: &Sim, datagrams: Vec<Datagram>) {
         let Some(driven) = self.driven() else { return };
-        let next = driven.deliver(&mut datagrams.into_iter(), true);
+        let next = match driven.deliver(&mut datagrams.into_iter(), true) {
+            Next::Wait(at) => at,
+            Next::Rest => Some(sim.now() + REST),
+        };
         let tick = next.map_or(0, |at| sim.at(at, What::Tick(Arc::downgrade(self))));
         self.state.lock().unwrap().tick = tick;
     }

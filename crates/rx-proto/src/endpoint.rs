@@ -60,6 +60,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A connection of an endpoint. Names it for the endpoint's life: a handle is not given twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -147,6 +148,12 @@ pub struct Usage {
     pub offer_limit: Option<u64>,
 }
 
+/// The round trip of a long path, and the bytes of a call that is a stream (see [`Endpoint::is_lone_stream`]).
+const FAR: Duration = Duration::from_millis(2);
+const STREAM: u64 = 1 << 20;
+/// The time after which whoever else has sent something has probably nothing more to ask at once.
+const ALONE: Duration = Duration::from_millis(100);
+
 /// The object that a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Target {
@@ -176,6 +183,8 @@ pub struct Endpoint {
     next_host: u64,
     /// The connection of the last datagram: the next is most often for the same.
     last_found: Option<(ConnectionKey, usize)>,
+    /// The time since which all datagrams have been for the same.
+    alone_since: Instant,
     paths: Slab<Box<Path>>,
     by_peer: HashMap<SocketAddr, usize>,
     /// Server connections from addresses not shown to be reachable, oldest first; with generations, as slots are reused.
@@ -232,6 +241,7 @@ impl Endpoint {
             hosts: HashMap::new(),
             next_host: 0,
             last_found: None,
+            alone_since: Instant::ORIGIN,
             paths: Slab::new(),
             by_peer: HashMap::new(),
             unverified: VecDeque::new(),
@@ -328,6 +338,18 @@ impl Endpoint {
             offered: self.credits.offered(),
             offer_limit: self.credits.limit(),
         }
+    }
+
+    /// True if one call runs here and no other, it has carried much over a long path, and for a while nobody else has sent anything:
+    /// nothing here waits for a fraction of a millisecond.
+    pub fn is_lone_stream(&self, now: Instant) -> bool {
+        let is_alone = self.calls == 1 && now.since(self.alone_since) >= ALONE;
+        let last = self.last_found.filter(|_| is_alone).and_then(|(_, index)| self.connections.get(index));
+        last.is_some_and(|connection| {
+            let is_far = self.paths[connection.path].rtt.min() >= FAR;
+            let mut calls = connection.slots.iter().filter_map(|slot| slot.call.as_deref());
+            is_far && calls.any(|call| call.rx.bytes().max(call.tx.acked()) >= STREAM)
+        })
     }
 
     /// The path of a connection.

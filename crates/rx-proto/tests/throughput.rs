@@ -147,3 +147,25 @@ fn calls_beside_each_other_share_the_memory_for_windows() {
         assert!(here > 10_000_000, "{here} bytes when another has all");
     }
 }
+
+/// Who has a stream of a long path alone on the socket need not be woken for each of its packets. A call of anybody else is answered at once,
+/// and so are those that follow it.
+#[test]
+fn a_stream_is_alone_until_somebody_else_calls() {
+    let mut world = World::pair(1, Config::default(), Link { rate: 100_000_000, ..Link::default() });
+    let [stream, other] = [0; 2].map(|_| world.connect(0, 1));
+    let job = world.start(0, stream, Job::new(20_000_000, 4));
+    let alone =
+        |world: &World| [0, 1].map(|node: usize| world.nodes[node].endpoint.is_lone_stream(world.now));
+    world.run_for(ms(50));
+    assert_eq!(alone(&world), [false; 2], "it has just begun");
+    world.run_for(ms(500));
+    assert_eq!(alone(&world), [true; 2]);
+    world.call(0, other, Job::new(4, 4), ms(200)).unwrap();
+    assert_eq!(alone(&world), [false; 2]);
+    world.run_for(ms(150));
+    assert_eq!(alone(&world), [true; 2]);
+    assert!(world.run_until(Duration::from_secs(10), |w| w.nodes[0].jobs[job].result.is_some()));
+    world.run_for(ms(200));
+    assert_eq!(alone(&world), [false; 2], "its call is over");
+}

@@ -64,7 +64,7 @@ pub use error::{CallError, RpcError};
 pub use in_time::in_time;
 pub use interface::Procedures;
 pub use metrics::{Metrics, PortMetrics};
-pub use runtime::{BoxFuture, Driven, Port, Runtime};
+pub use runtime::{BoxFuture, Driven, Next, Port, REST, Runtime};
 pub use rxgen::Abort;
 pub use server::{Handler, ServerCall, ServiceConfig};
 pub use socket::SocketOptions;

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rx_proto::time::Instant;
 
@@ -84,12 +84,24 @@ pub trait Port: Debug + Send + Sync {
     fn shut_down(&self);
 }
 
+/// When a driver is to be called again with what has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// As soon as something comes, and at this time at the latest.
+    Wait(Option<Instant>),
+    /// After [`REST`], with what has come by then, if anything has: a thread that is woken for each bundle of a stream costs more than
+    /// all that is done with it.
+    Rest,
+}
+
+/// The time for which a port rests: of 1 Gbit/s, 31 kB come in it.
+pub const REST: Duration = Duration::from_micros(250);
+
 /// The endpoint's driver, as a port calls it.
 pub trait Driven: Send + Sync {
     /// Datagrams have come, or the time has that the last call returned. `is_drained` says that no more waited: what came may
-    /// then be worked through at once, without keeping the port from receiving. Returns when to be called again at the
-    /// latest, if nothing comes before.
-    fn deliver(&self, datagrams: &mut dyn Iterator<Item = Datagram>, is_drained: bool) -> Option<Instant>;
+    /// then be worked through at once, without keeping the port from receiving. Returns when to be called again.
+    fn deliver(&self, datagrams: &mut dyn Iterator<Item = Datagram>, is_drained: bool) -> Next;
 
     /// The network has said something about a packet that was sent.
     fn report(&self, error: &IcmpError);

@@ -13,7 +13,7 @@ use rx_proto::time::Instant;
 use tokio::runtime::Handle;
 
 use crate::metrics::PortMetrics;
-use crate::runtime::{BoxFuture, Driven, Port, Runtime};
+use crate::runtime::{BoxFuture, Driven, Next, Port, REST, Runtime};
 use crate::socket::{self, RecvBatch, SendError, Socket, SocketOptions, Transmit};
 
 /// Most shards by default: beyond it the one receiving thread is what limits.
@@ -169,7 +169,8 @@ fn work(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime, shard: usi
     let _in_runtime = runtime.handle.enter();
     socket::wake_exactly();
     while !socket.is_shut_down() {
-        match go_on(|| driven.run(shard)) {
+        // After a panic at once: something may be due.
+        match go_on(|| driven.run(shard)).unwrap_or(Some(Instant::ORIGIN)) {
             Some(at) => thread::park_timeout(at.since(runtime.now())),
             None => thread::park(),
         }
@@ -181,9 +182,16 @@ fn receive(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime) {
     let _in_runtime = runtime.handle.enter();
     socket::wake_exactly();
     let mut batch = RecvBatch::new();
-    let mut call_at: Option<Instant> = None;
+    let mut next = Next::Wait(None);
     while !socket.is_shut_down() {
-        let received = match socket.recv(&mut batch, call_at.map(|at| at.since(runtime.now()))) {
+        let wait = match next {
+            Next::Wait(call_at) => call_at.map(|at| at.since(runtime.now())),
+            Next::Rest => {
+                thread::sleep(REST);
+                Some(Duration::ZERO)
+            }
+        };
+        let received = match socket.recv(&mut batch, wait) {
             Ok(received) => received,
             Err(error) => {
                 tracing::warn!(%error, "cannot receive for the moment");
@@ -192,29 +200,28 @@ fn receive(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime) {
             }
         };
         for error in batch.drain_errors() {
-            go_on(|| {
-                driven.report(&error);
-                None
-            });
+            go_on(|| driven.report(&error));
         }
-        if received > 0 || call_at.is_some_and(|at| at <= runtime.now()) {
-            call_at = go_on(|| driven.deliver(&mut batch.drain(), received < socket::MAX_DELIVERIES));
+        let is_due = match next {
+            Next::Wait(call_at) => call_at.is_some_and(|at| at <= runtime.now()),
+            Next::Rest => true,
+        };
+        if received > 0 || is_due {
+            next = go_on(|| driven.deliver(&mut batch.drain(), received < socket::MAX_DELIVERIES))
+                .unwrap_or(Next::Wait(Some(Instant::ORIGIN))); // something may be due
         }
     }
 }
 
 /// Runs a piece of work. A panic in it is logged, and the port goes on after a pause, because the calls that the defect
 /// does not concern should not end with it.
-fn go_on(work: impl FnOnce() -> Option<Instant>) -> Option<Instant> {
-    match panic::catch_unwind(AssertUnwindSafe(work)) {
-        Ok(next) => next,
-        Err(_) => {
-            tracing::error!(
-                "a defect: a thread of an Rx port panicked, and goes on; please report the message above"
-            );
-            thread::sleep(AFTER_PANIC);
-            // At once: something may be due.
-            Some(Instant::ORIGIN)
-        }
+fn go_on<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let done = panic::catch_unwind(AssertUnwindSafe(work)).ok();
+    if done.is_none() {
+        tracing::error!(
+            "a defect: a thread of an Rx port panicked, and goes on; please report the message above"
+        );
+        thread::sleep(AFTER_PANIC);
     }
+    done
 }

@@ -19,7 +19,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use rx::socket::{self, RecvBatch, SendError, Socket, Transmit};
-use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions, TokioRuntime};
+use rx::{BoxFuture, Driven, Next, Port, PortMetrics, REST, Runtime, SocketOptions, TokioRuntime};
 use rx_proto::time::Instant;
 use tokio::runtime::Handle;
 
@@ -272,7 +272,10 @@ impl Started {
             }
             if received > 0 || is_due(self.deliver_at) {
                 let is_drained = received < socket::MAX_DELIVERIES;
-                self.deliver_at = self.driven.deliver(&mut batch.drain(), is_drained);
+                self.deliver_at = match self.driven.deliver(&mut batch.drain(), is_drained) {
+                    Next::Wait(at) => at,
+                    Next::Rest => Some(now + REST),
+                };
             }
         }
         if is_due(self.run_at) {

@@ -76,7 +76,7 @@ impl Endpoint {
         let len = datagram.len();
         datagram.advance(HEADER_LEN);
         let key = ConnectionKey::of(&header, from);
-        let Some(index) = self.lookup(&key).or_else(|| self.accept(now, from, len, &header, key)) else {
+        let Some(index) = self.lookup(now, &key).or_else(|| self.accept(now, from, len, &header, key)) else {
             return;
         };
         let connection = &mut self.connections[index];
@@ -119,12 +119,13 @@ impl Endpoint {
         self.rearm_connection(index);
     }
 
-    fn lookup(&mut self, key: &ConnectionKey) -> Option<usize> {
+    fn lookup(&mut self, now: Instant, key: &ConnectionKey) -> Option<usize> {
         if let Some((last, index)) = &self.last_found
             && last == key
         {
             return Some(*index);
         }
+        self.alone_since = now;
         let found = self.by_key.get(key);
         let index = *found.or_else(|| {
             // A client that has moved, perhaps: under that name are connections alone that notice a liar.
