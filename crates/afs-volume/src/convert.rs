@@ -77,6 +77,7 @@ impl Partition {
         let removed = remove_newer(&self.shared(), old.group.id, snapshot);
         let mut state = lock(&old.group.state);
         state.filling = state.filling.saturating_sub(1);
+        state.recount();
         drop(state);
         removed
     }

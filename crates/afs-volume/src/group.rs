@@ -1,7 +1,8 @@
 //! A volume group: a volume that can be changed and its clones, which share rows: who changes it, one at a time, what a view shows of the
-//! rows, and which rows nobody sees any more. What is common to all changes is in `edit`.
+//! rows, and which rows nobody sees any more. What is common to all changes is in `edit`, and what clones hold in `held`.
 
 mod edit;
+mod held;
 mod sweep;
 
 use crate::VolumeError;
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 pub(crate) use edit::Edit;
+pub(crate) use held::{Held, count};
 pub(crate) use sweep::sweep;
 
 /// Chunks that are looked up one by one if rows near them cannot be read: a gibibyte.
@@ -91,6 +93,8 @@ pub(crate) struct GroupState {
     pub(crate) is_half: bool,
     /// True if a volume of it may be there whose row cannot be read: nobody knows what that shows, so nothing goes.
     pub(crate) keeps_all: bool,
+    /// What the views hold.
+    pub(crate) held: Held,
 }
 
 impl GroupState {
@@ -116,6 +120,7 @@ impl GroupState {
             wants_full_sweep: false,
             is_half: false,
             keeps_all: false,
+            held: Held::default(),
         }
     }
 
@@ -181,6 +186,7 @@ impl GroupState {
             if *count == 0 {
                 self.views.remove(&snapshot);
                 self.gone.insert(snapshot);
+                self.pass_on(snapshot);
                 // What is the newest is not noted as replaced, and without the volume only the last view shows that.
                 let is_last = self.writable.is_none() && self.views.range(snapshot..).next().is_none();
                 self.wants_full_sweep |= is_last;

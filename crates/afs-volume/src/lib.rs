@@ -11,7 +11,7 @@
 //!
 //! - The format on disk: docs/volume-format.md first, then [`records`] (rows) and [`keys`] (their keys).
 //! - A change of a volume, data versions, numbers that are never used twice: `src/group/edit.rs`. What each clone
-//!   shows: [`group`]. What goes with a clone: `src/group/sweep.rs`.
+//!   shows: [`group`]. What goes with a clone: `src/group/sweep.rs`. What clones hold: `src/group/held.rs`.
 //! - File data: [`data`], `src/data/reading.rs`. Names and directories: [`namespace`], [`pages`].
 //! - What is lost if a row is damaged: [`damage`], which follows section 9 of the format. Tests:
 //!   `src/tests/flips.rs`, `src/tests/crash.rs`.

@@ -8,6 +8,7 @@ mod faults;
 mod flips;
 mod frozen;
 mod half;
+mod held;
 mod killed;
 mod level;
 mod model;

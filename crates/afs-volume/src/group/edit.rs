@@ -1,7 +1,7 @@
 //! A change of a volume: what it reads, what it puts and takes, and the one batch that it ends in. Numbers that it gives out are never
 //! given out twice. What a view shows of the rows is left to the parent.
 
-use super::{GroupState, directory, part};
+use super::{GroupState, directory, held, part};
 use crate::keys::{self, FileId, GroupId, Part, Replaced, Snapshot, VnodeKey};
 use crate::pages::Directory;
 use crate::records::{self, ChunkRecord, Counters, GroupRecord, VnodeRecord};
@@ -347,7 +347,9 @@ impl<'a> Edit<'a> {
             self.batch.put(keys::group(self.group()), self.record.encode());
         }
         self.batch.put(keys::counters(self.volume.id), self.counters.encode());
+        let replaced = held::noted(&self.shared.store, &self.batch);
         let seq = self.shared.store.submit(self.batch)?;
+        replaced.iter().for_each(|(note, bytes)| self.state.hold(note, *bytes));
         self.state.record = self.record;
         *lock(&self.volume.counters) = self.counters;
         self.shared.note_garbage(seq, self.garbage);

@@ -2,8 +2,9 @@
 //! that nothing else is looked at. Otherwise all vnodes are looked at. What goes is in both cases decided by the rows and the views as they are at
 //! that moment: a note that is wrong costs a look and no data.
 
-use super::{GroupHandle, GroupState, Versions, part, replaced, unseen};
+use super::{GroupHandle, GroupState, Versions, held, part, replaced, unseen};
 use crate::VolumeError;
+use crate::fsck::notes::is_noted;
 use crate::keys::{self, FileId, Key, Part, Replaced, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord};
 use crate::shared::Shared;
@@ -24,6 +25,9 @@ pub(crate) fn sweep(
 ) -> Result<u64, VolumeError> {
     let (is_full, gone) = {
         let mut state = lock(&group.state);
+        if state.wants_full_sweep {
+            state.recount();
+        }
         (std::mem::take(&mut state.wants_full_sweep), state.gone.clone())
     };
     let mut sweep = Sweep { shared, group, is_ended, rows: 0 };
@@ -73,6 +77,8 @@ enum Fate {
 struct Gone {
     batch: Batch,
     garbage: Vec<(FileId, String)>,
+    /// Those of them that had been replaced, and their bytes.
+    replaced: Vec<(Replaced, u64)>,
 }
 
 impl Gone {
@@ -87,8 +93,9 @@ impl Gone {
         Ok(())
     }
 
-    fn submit(self, shared: &Shared) -> Result<(), VolumeError> {
+    fn submit(self, shared: &Shared, state: &mut GroupState) -> Result<(), VolumeError> {
         let seq = shared.store.submit(self.batch)?;
+        self.replaced.iter().for_each(|(note, bytes)| state.let_go(note, *bytes));
         shared.note_garbage(seq, self.garbage);
         Ok(())
     }
@@ -154,7 +161,7 @@ impl Sweep<'_> {
     /// Removes a version that was replaced, and the note of that, if no view shows it. Says whether it could be done.
     fn replaced(&mut self, note: Replaced) -> Result<bool, VolumeError> {
         let group = self.group;
-        let state = lock(&group.state);
+        let mut state = lock(&group.state);
         if !state.may_be_swept() {
             return Ok(false);
         }
@@ -165,7 +172,10 @@ impl Sweep<'_> {
         if let Some(row) = self.shared.store.get(&key)? {
             match self.fate(&state, note.version)? {
                 Fate::Stays => return Ok(true),
-                Fate::Goes => gone.add(note.version, &row)?,
+                Fate::Goes => {
+                    gone.add(note.version, &row)?;
+                    gone.replaced.push((note, held::bytes_of(note.version.part, &row)));
+                }
                 Fate::WithOthers => {
                     self.vnode(&state, note.version.vnode, &mut gone)?;
                     if !gone.batch.rows.contains_key(&key) {
@@ -175,7 +185,7 @@ impl Sweep<'_> {
             }
         }
         gone.batch.delete(note.key());
-        gone.submit(self.shared)?;
+        gone.submit(self.shared, &mut state)?;
         Ok(true)
     }
 
@@ -244,17 +254,21 @@ impl Sweep<'_> {
     /// Removes what is unseen of a vnode, and notes what was replaced. Says whether it could be done.
     fn vnode_and_notes(&mut self, number: VnodeNumber) -> Result<bool, VolumeError> {
         let group = self.group;
-        let state = lock(&group.state);
+        let mut state = lock(&group.state);
         if !state.may_be_swept() {
             return Ok(false);
         }
         let mut gone = Gone::default();
-        for note in self.vnode(&state, number, &mut gone)? {
-            if self.shared.store.get(&note)?.is_none() {
-                gone.batch.put(note, Vec::new());
+        let notes = self.vnode(&state, number, &mut gone)?;
+        let views: Vec<Snapshot> =
+            if notes.is_empty() { Vec::new() } else { state.views.keys().copied().collect() };
+        for note in notes {
+            // Once each, so that its bytes count once.
+            if !is_noted(&self.shared.store, &views, note)? {
+                gone.batch.put(note.key(), Vec::new());
             }
         }
-        gone.submit(self.shared)?;
+        gone.submit(self.shared, &mut state)?;
         Ok(true)
     }
 
@@ -264,13 +278,15 @@ impl Sweep<'_> {
         state: &GroupState,
         number: VnodeNumber,
         gone: &mut Gone,
-    ) -> Result<Vec<Key>, VolumeError> {
+    ) -> Result<Vec<Replaced>, VolumeError> {
         let group = self.group.id;
         let version = |part, snapshot| VnodeKey { group, vnode: number, part, snapshot };
         let mut rows: Versions = BTreeMap::new();
+        let mut bytes: BTreeMap<(Part, Snapshot), u64> = BTreeMap::new();
         self.shared.store.scan::<VolumeError>(&keys::vnode_prefix(group, number), |key, row| {
             self.rows += 1;
             let Some(VnodeKey { part, snapshot, .. }) = VnodeKey::parse(key) else { return Ok(()) };
+            bytes.insert((part, snapshot), held::bytes_of(part, row));
             // Of data, only whether there are some matters.
             let row = match part {
                 Part::Chunk(_) => row.clone(),
@@ -281,16 +297,21 @@ impl Sweep<'_> {
             Ok(())
         })?;
         let unseen = unseen(&rows, &state.all_views());
+        // Each as it was replaced before any of them goes.
+        let goes: BTreeSet<_> = unseen.iter().copied().collect();
+        for (at, part, snapshot) in replaced(&rows, &[]) {
+            if goes.contains(&(part, snapshot)) {
+                let note = Replaced { at, version: version(part, snapshot) };
+                gone.replaced.push((note, bytes[&(part, snapshot)]));
+            }
+        }
         for &(part, snapshot) in &unseen {
             if let Some((_, row)) = rows[&part].iter().find(|(written, _)| *written == snapshot) {
                 gone.add(version(part, snapshot), row)?;
             }
         }
-        let notes = replaced(&rows, &unseen);
-        Ok(notes
-            .into_iter()
-            .map(|(at, part, snapshot)| Replaced { at, version: version(part, snapshot) }.key())
-            .collect())
+        let notes = replaced(&rows, &unseen).into_iter();
+        Ok(notes.map(|(at, part, snapshot)| Replaced { at, version: version(part, snapshot) }).collect())
     }
 
     /// Removes the notes of versions that are not there any more.

@@ -109,6 +109,7 @@ impl Open {
             let lacks_notes = (shared.lost() > 0 || shared.lacks_notes) && !state.views.is_empty();
             state.record.needs_sweep |= lacks_notes;
             state.wants_full_sweep = state.record.needs_sweep;
+            state.recount();
             if state.catch_up(shared.epoch()) || lacks_notes {
                 raised.put(keys::group(*id), state.record.encode());
             }
@@ -182,6 +183,7 @@ pub(super) fn maintain<'a>(
         if is_to_be_swept {
             has_done |= note(group::sweep(shared, &handle, is_ended).map(|_| true));
         }
+        has_done |= note(group::count(shared, &handle, is_ended));
     }
     let has_spare = shared.store.prepare();
     if shared.store.wants_checkpoint() || matches!(has_spare, Err(StoreError::DiskFull)) {

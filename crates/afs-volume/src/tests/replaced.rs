@@ -1,6 +1,7 @@
 //! What a snapshot costs when it goes: a sweep looks at what it frees and at little else, whatever the volume has and whoever reads it
 //! meanwhile, and leaves no row behind.
 
+use super::held::assert_counted;
 use super::restore::{Tree, change, get, restore, tree};
 use super::{assert_whole, config, finish, new_clone, open, settle, stamp, volume};
 use crate::disk::{Disk, SimulatedDisk};
@@ -262,6 +263,7 @@ fn history(seed: u64) {
             14 => {
                 settle(&partition);
                 assert_whole(&partition, &when);
+                assert_counted(&partition, RW, &when);
             }
             15 if rng.random() => {
                 dumps.clear();
@@ -277,6 +279,7 @@ fn history(seed: u64) {
     dumps.into_iter().for_each(|(dump, before)| assert!(tree(&dump) == before, "{when}"));
     settle(&partition);
     assert_whole(&partition, &when);
+    assert_counted(&partition, RW, &when);
     trees.iter().for_each(|(id, before)| assert!(tree(&get(&partition, *id)) == *before, "{when}: {id}"));
     trees.keys().for_each(|id| partition.delete_volume(VolumeId(*id)).unwrap());
     settle(&partition);
