@@ -43,6 +43,7 @@ mod show_volume;
 mod show_volume_extended;
 mod size;
 mod snapshot;
+mod snapshot_limit;
 mod status;
 mod sync;
 mod syncserv;

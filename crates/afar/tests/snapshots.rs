@@ -52,11 +52,15 @@ async fn old_files_are_read_from_a_snapshot_by_its_id_until_it_is_removed() {
 
     let shown = cell.json("snapshot list v");
     let size = |n: usize| shown["snapshots"][n]["used_kib"].as_u64().unwrap();
+    // What the first one alone has: 3,005,000 bytes, as zeros are bytes too, and rows.
+    let held = shown["limit"]["held_kib"].as_u64().unwrap();
+    assert!((2935..2950).contains(&held), "{held}");
     let place = format!("manual    {} /vicepa\n", cell.address(0));
     assert_eq!(
         cell.does("snapshot list v -noresolve"),
         format!(
-            "Snapshots of volume {volume}: 2\n{time} {first:>10} {:>10} K {place}{later} {second:>10} {:>10} K {place}",
+            "Snapshots of volume {volume}: 2\n{time} {first:>10} {:>10} K {place}{later} {second:>10} {:>10} K {place}\
+             They hold {held} K of at most 5000 K (the quota)\n",
             size(0),
             size(1)
         )
@@ -67,6 +71,7 @@ async fn old_files_are_read_from_a_snapshot_by_its_id_until_it_is_removed() {
     cell.agree("no list of volumes has them");
     let said = cell.does("examine v -noresolve");
     let told = format!("    number of snapshots -> 2 on server {} partition /vicepa\n", cell.address(0));
+    let told = format!("{told}    snapshots hold {held} K of at most 5000 K (the quota)\n");
     assert!(said.ends_with(&told), "{said}");
     assert!(
         cell.fails("snapshot remove v 2001-01-01T000000Z").contains("has no snapshot 2001-01-01T000000Z")
@@ -101,9 +106,13 @@ async fn a_server_makes_snapshots_by_a_schedule_that_moves_along_with_the_volume
             "Schedule of volume {volume} ({whose}): hourly {hourly}, daily {daily}, weekly 0, monthly 0\n"
         )
     };
-    assert_eq!(cell.does("snapshot schedule w"), shown(false, 0, 0));
-    assert_eq!(cell.does("snapshot schedule w -daily 7"), shown(true, 0, 7));
-    assert_eq!(cell.does("snapshot schedule w -hourly 24"), shown(true, 24, 7));
+    // And below it what they hold.
+    let said = |command: &str| cell.does(command).split_inclusive('\n').next().unwrap().to_owned();
+    assert_eq!(said("snapshot schedule w"), shown(false, 0, 0));
+    assert_eq!(said("snapshot schedule w -daily 7"), shown(true, 0, 7));
+    assert_eq!(said("snapshot schedule w -hourly 24"), shown(true, 24, 7));
+    let limited = cell.does("snapshot schedule w -limit 2G");
+    assert_eq!(limited, shown(true, 24, 7) + "Its snapshots hold 0 K of at most 2097152 K (its own limit)\n");
     cell.does("snapshot schedule v -monthly 1");
     assert!(cell.fails("snapshot schedule w -hourly 2048").contains("at most 2048 snapshots"));
     assert!(cell.fails("snapshot schedule w -hourly often").contains("-hourly often is no number"));
@@ -121,8 +130,17 @@ async fn a_server_makes_snapshots_by_a_schedule_that_moves_along_with_the_volume
         until!(made(volume) > 0, "no snapshot of volume {volume}");
     }
     cell.does("move w TWO a ONE b");
-    assert_eq!(cell.does("snapshot schedule w"), shown(true, 24, 7));
-    assert_eq!(cell.does("snapshot schedule w -default"), shown(false, 0, 0));
+    assert_eq!(said("snapshot schedule w"), shown(true, 24, 7));
+    assert_eq!(said("snapshot schedule w -default"), shown(false, 0, 0));
+    let limit = cell.json("snapshot schedule w")["limit"].clone();
+    assert_eq!(
+        (&limit["own"], &limit["limit_kib"]),
+        (&Value::from(true), &Value::from(2 << 20)),
+        "it moved along"
+    );
+    assert!(cell.does("snapshot schedule w -limit 0").contains(", without a limit (its own limit)\n"));
+    assert!(cell.does("snapshot schedule w -limit quota").contains(" of at most 5000 K (the quota)\n"));
+    assert!(cell.fails("snapshot schedule w -limit much").contains("-limit much is no size"));
     cell.check("at the end");
 }
 

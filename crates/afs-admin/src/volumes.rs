@@ -6,6 +6,7 @@ mod snapshots;
 mod streams;
 
 pub(crate) use level::would_lose_level;
+pub use snapshots::SnapshotLimit;
 pub use streams::{StreamError, Wanted};
 
 use std::collections::BTreeMap;

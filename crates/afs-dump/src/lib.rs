@@ -49,6 +49,8 @@ pub(crate) mod schedule {
     pub(crate) const TAG: u8 = b'S';
     pub(crate) const MARK: [u8; 4] = *b"afr\0";
     pub(crate) const LENGTH: u8 = 4 + 4 * 2;
+    /// The same tag and mark with this length have the limit of what the volume's snapshots hold, in KiB (Volume service notes 5.12).
+    pub(crate) const LENGTH_OF_LIMIT: u8 = 4 + 4;
 }
 
 /// The tag that says of the next one that a reader must know it (Volume service notes 5.3).

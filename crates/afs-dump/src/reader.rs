@@ -90,9 +90,9 @@ enum Item {
     Value(u8),
     /// The volume's level, and whether a reader has to know it.
     Level(bool),
-    /// The length of the volume's schedule.
+    /// The length of the volume's schedule, or of the limit of its snapshots.
     ScheduleLength,
-    /// The schedule itself.
+    /// The schedule or limit itself.
     Schedule,
     /// The number of words that follow: dates in the dump's header, uses in the volume's.
     Count(u8),
@@ -498,15 +498,19 @@ impl Reader {
             }
             Item::Count(tag) => self.handle_count(tag, number(held) as u16)?,
             Item::Words(tag) => self.handle_words(tag, held),
-            Item::ScheduleLength if held[0] == schedule::LENGTH => {
-                self.state = State::Item(Item::Schedule, schedule::LENGTH.into());
+            Item::ScheduleLength if [schedule::LENGTH, schedule::LENGTH_OF_LIMIT].contains(&held[0]) => {
+                self.state = State::Item(Item::Schedule, held[0].into());
             }
-            Item::Schedule => {
-                if let Some(counts) = held.strip_prefix(&schedule::MARK) {
+            Item::Schedule => match held.strip_prefix(&schedule::MARK) {
+                Some(limit) if limit.len() == 4 => {
+                    self.volume.snapshot_limit_kib = Some(number(limit) as u32);
+                }
+                Some(counts) => {
                     let count = |at: usize| number(&counts[at..at + 2]) as u16;
                     self.volume.schedule = Some([0, 2, 4, 6].map(count));
                 }
-            }
+                None => {}
+            },
             // Others may use the tag.
             Item::SkipLength | Item::ScheduleLength => match held[0] {
                 length @ 0..0x80 => self.state = State::Skip(length.into()),

@@ -84,6 +84,8 @@ pub struct VolumeHeader {
     pub level: SecurityLevel,
     /// `S`, which is ours: its own schedule of snapshots, if it has one, as numbers of hourly, daily, weekly and monthly ones.
     pub schedule: Option<[u16; 4]>,
+    /// `S` of another length, which is ours: most KiB that its snapshots may hold, if it has a limit of its own.
+    pub snapshot_limit_kib: Option<u32>,
 }
 
 /// The kind of a vnode.

@@ -1,5 +1,5 @@
 //! Writes a dump, byte for byte as OpenAFS's volserver does: the same tags in the same order (Volume service notes 5.2), and behind them a
-//! volume's schedule of snapshots and its level, if it has them. The caller owns the buffer, and may send data past it.
+//! volume's schedule and limit of snapshots and its level, if it has them. The caller owns the buffer, and may send data past it.
 
 use crate::records::{DumpHeader, VnodeAttributes, VnodeKind, VnodeRecord, VolumeHeader};
 use crate::{CRITICAL, Reader, level, magic, schedule, section};
@@ -189,6 +189,11 @@ impl VolumeHeader {
             out.extend_from_slice(&[schedule::TAG, schedule::LENGTH]);
             out.extend_from_slice(&schedule::MARK);
             counts.iter().for_each(|count| out.extend_from_slice(&count.to_be_bytes()));
+        }
+        if let Some(limit_kib) = self.snapshot_limit_kib {
+            out.extend_from_slice(&[schedule::TAG, schedule::LENGTH_OF_LIMIT]);
+            out.extend_from_slice(&schedule::MARK);
+            out.extend_from_slice(&limit_kib.to_be_bytes());
         }
         if self.level != SecurityLevel::CLEAR {
             out.push(CRITICAL);

@@ -242,9 +242,29 @@ fn a_schedule_is_read_as_it_was_written_and_a_reader_without_it_passes_over_it()
 }
 
 #[test]
+fn a_limit_of_snapshots_is_read_as_it_was_written_beside_a_schedule_and_without() {
+    let ranges = vec![DumpRange::default()];
+    let dump = DumpHeader { volume: VolumeId(9), name: b"v".to_vec(), ranges };
+    for schedule in [None, Some([24, 7, 4, 12])] {
+        for snapshot_limit_kib in [None, Some(0), Some(0x1234_5678)] {
+            let (mut stream, name) = (Vec::new(), b"v".to_vec());
+            let id = VolumeId(9);
+            let volume = VolumeHeader { id, name, schedule, snapshot_limit_kib, ..VolumeHeader::default() };
+            Writer::new(&dump, &volume, &mut stream).unwrap().end(&mut stream);
+            let events = read(&stream, 1).unwrap();
+            let Owned::Volume(volume) = &events[1] else { panic!("{events:?}") };
+            assert_eq!((volume.schedule, volume.snapshot_limit_kib), (schedule, snapshot_limit_kib));
+            let tag = b"S\x08afr\0\x12\x34\x56\x78";
+            let has = stream.windows(tag.len()).any(|bytes| bytes == tag);
+            assert_eq!(has, snapshot_limit_kib == Some(0x1234_5678));
+        }
+    }
+}
+
+#[test]
 fn a_tag_of_others_is_no_schedule() {
     let place = places()[1];
-    for tag in [&b"S\x00"[..], b"S\x03abc", b"S\x0cabcdefghijkl", b"S\x81\x05abcde"] {
+    for tag in [&b"S\x00"[..], b"S\x03abc", b"S\x0cabcdefghijkl", b"S\x08abcdefgh", b"S\x81\x05abcde"] {
         assert_eq!(with(place, tag), Ok(true), "{}", tag.escape_ascii());
     }
 }

@@ -395,6 +395,7 @@ fn headers(header: &VolumeHeader, wanted: Wanted) -> (DumpHeader, afs_dump::Volu
         day_use: info.day_use,
         level: if wanted.omits_level { SecurityLevel::CLEAR } else { info.level },
         schedule: info.schedule.map(Schedule::counts),
+        snapshot_limit_kib: info.snapshot_limit_kib,
     };
     (dump, volume)
 }

@@ -13,7 +13,7 @@
 //! - What is in a dump, and in which order: [`dump`]. What a restore makes of its header: [`restore`].
 //! - What is kept of a volume whose move, release or restore was interrupted: `src/service/halves.rs`.
 //! - The level of a volume: `src/service/level.rs`. `Volume::check_level` decides who is served, here and in the file service.
-//! - Snapshots of a volume, and published ones, and ones that come along with a volume: `src/service/snapshots.rs`. When they are made and removed by a schedule: [`schedule`], `src/service/schedule.rs`.
+//! - Snapshots of a volume, and published ones, and ones that come along with a volume: `src/service/snapshots.rs`. When they are made and removed by a schedule: [`schedule`], `src/service/schedule.rs`. Which go before their time, as a limit is reached or the disk is full: [`room`].
 //! - What a removed volume leaves, and how it comes back: `src/service/removed.rs`.
 //! - What VolserLog says of changes: `src/service/order.rs`.
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ mod codes;
 mod dump;
 pub mod partitions;
 mod restore;
+mod room;
 mod schedule;
 mod service;
 pub mod transactions;
@@ -29,5 +30,6 @@ pub mod transactions;
 pub use dump::{Lost, write as write_dump};
 pub use partitions::Partitions;
 pub use service::{
-    Authority, Config, Connecting, NewIds, OF_VOLUMES, ORDERS, Peers, Unchecked, VolumeService, Watcher,
+    Authority, Config, Connecting, NewIds, OF_VOLUMES, ORDERS, Peers, SnapshotSpace, Unchecked,
+    VolumeService, Watcher, snapshot_space,
 };

@@ -119,10 +119,13 @@ fn info(before: VolumeInfo, header: &VolumeHeader, identity: Identity) -> Volume
         VolumeKind::ReadWrite => header.level.max(before.level),
         VolumeKind::ReadOnly | VolumeKind::Backup | VolumeKind::Snapshot { .. } => header.level,
     };
-    // The same of a schedule, which is only a read-write volume's.
-    let schedule = match kind {
-        VolumeKind::ReadWrite => before.schedule.or(header.schedule.map(Schedule::of)),
-        VolumeKind::ReadOnly | VolumeKind::Backup | VolumeKind::Snapshot { .. } => None,
+    // The same of a schedule and a limit of snapshots, which are only a read-write volume's.
+    let (schedule, snapshot_limit_kib) = match kind {
+        VolumeKind::ReadWrite => (
+            before.schedule.or(header.schedule.map(Schedule::of)),
+            before.snapshot_limit_kib.or(header.snapshot_limit_kib),
+        ),
+        VolumeKind::ReadOnly | VolumeKind::Backup | VolumeKind::Snapshot { .. } => (None, None),
     };
     VolumeInfo {
         name,
@@ -130,6 +133,7 @@ fn info(before: VolumeInfo, header: &VolumeHeader, identity: Identity) -> Volume
         clone,
         level,
         schedule,
+        snapshot_limit_kib,
         owner: header.owner,
         account: header.account,
         max_quota_kib: header.max_quota_kib,

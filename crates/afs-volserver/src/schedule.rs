@@ -19,9 +19,14 @@ pub(crate) struct Plan {
     pub(crate) expired: BTreeSet<u32>,
 }
 
+/// The number of the day of a time.
+pub(crate) fn day_of(time: u32) -> u32 {
+    time / DAY
+}
+
 /// The numbers of an hour, day, week and month: of two times, they are equal if these are in the same one.
 fn slots(time: u32) -> [u32; 4] {
-    let days = time / DAY;
+    let days = day_of(time);
     // The first day of all was a Thursday.
     [time / HOUR, days, (days + 3) / 7, month(time)]
 }

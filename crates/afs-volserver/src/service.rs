@@ -1,5 +1,5 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `snapshots` keeps those of a volume and `schedule` makes them from time to time, `removed` keeps what a removed volume leaves, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
+//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `level` sets how well their contents are protected, `show` tells of them, `snapshots` keeps those of a volume `schedule` makes them from time to time, and `limit` sets what they may hold, `removed` keeps what a removed volume leaves, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses. What the logs say of them is in `order`.
 
 mod change;
 mod convert;
@@ -7,6 +7,7 @@ mod dump;
 mod forward;
 mod halves;
 mod level;
+mod limit;
 mod order;
 mod removed;
 mod restore;
@@ -16,6 +17,7 @@ mod size;
 mod snapshots;
 mod unserved;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -42,6 +44,7 @@ use crate::transactions::{Moved, Refused, Transaction, Transactions};
 use order::{About, Caller};
 pub use order::{OF_VOLUMES, ORDERS};
 use rx::blocking::on_a_thread;
+pub use schedule::{SnapshotSpace, snapshot_space};
 pub(crate) use show::type_of;
 
 /// The offline message of a volume that a transaction has taken offline. Stock servers say the same, and dumps carry
@@ -165,6 +168,8 @@ struct Shared {
     peers: Arc<dyn Peers>,
     runtime: Arc<dyn Runtime>,
     config: Config,
+    /// Volumes of which the log says that their snapshots come near their limit.
+    near_limit: Mutex<BTreeSet<VolumeId>>,
 }
 
 impl fmt::Debug for VolumeService {
@@ -192,6 +197,7 @@ impl VolumeService {
             peers,
             runtime: Arc::clone(&runtime),
             config,
+            near_limit: Mutex::default(),
         });
         let task = end_idle(Arc::downgrade(&shared), Arc::clone(&runtime));
         runtime.spawn(Box::pin(task));

@@ -5,6 +5,7 @@ mod dump;
 mod forward;
 mod halves;
 mod level;
+mod limit;
 mod removed;
 mod restore;
 mod schedule;

@@ -131,12 +131,13 @@ async fn a_schedule_goes_along_with_its_volume_and_is_of_no_clone() {
     let (here, _) = lab(|_| {}).await;
     let there = Lab::new();
     here.set_schedule(Some(USUAL)).await;
+    here.partitions.find(RW).unwrap().1.change_info(|info| info.snapshot_limit_kib = Some(7000)).unwrap();
     let trans = here.begin(RW, AttachFlags::BUSY).await;
     let name = text("user.x.readonly");
     let (purge_vol, new_type) = (VolumeId(0), VolumeType::READ_ONLY);
     here.call(Clone { trans, purge_vol, new_type, new_name: name, new_vol: RO }).await.unwrap();
     let clone = here.partitions.find(RO).unwrap().1.header().info;
-    assert_eq!(clone.schedule, None);
+    assert_eq!((clone.schedule, clone.snapshot_limit_kib), (None, None));
     let size = here.call(afs_wire::afsvol::GetSize { from_trans: trans, from_date: FULL }).await.unwrap();
     let dump = here.stream(afs_wire::afsvol::Dump { from_trans: trans, from_date: FULL }).await.unwrap();
     assert_eq!(size.size.dump_size, dump.len() as u64, "GetSize counts it");
@@ -147,6 +148,7 @@ async fn a_schedule_goes_along_with_its_volume_and_is_of_no_clone() {
     here.end(trans).await;
     there.settle(dest_trans).await;
     assert_eq!(there.schedule().await, (1, USUAL));
+    assert_eq!(there.partitions.find(RW).unwrap().1.header().info.snapshot_limit_kib, Some(7000));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -124,6 +124,17 @@ pub struct VolumeInfo {
     pub level: SecurityLevel,
     /// Its own schedule of snapshots; without one it goes by its server's.
     pub schedule: Option<Schedule>,
+    /// Most KiB that its snapshots may hold, of its own; 0 is no limit. Without one it is the quota.
+    pub snapshot_limit_kib: Option<u32>,
+}
+
+impl VolumeInfo {
+    /// Most bytes that its snapshots may hold ([`Volume::held_bytes`]) before the oldest ones go that a schedule has made; `None` is no limit.
+    #[must_use]
+    pub fn snapshot_limit_bytes(&self) -> Option<u64> {
+        let limit_kib = self.snapshot_limit_kib.unwrap_or(self.max_quota_kib);
+        (limit_kib > 0).then_some(u64::from(limit_kib) << 10)
+    }
 }
 
 /// A volume's header at one moment.

@@ -553,6 +553,7 @@ pub(crate) fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeIn
         update_counter: 0,
         level: SecurityLevel::CLEAR,
         schedule: None,
+        snapshot_limit_kib: None,
     }
 }
 
@@ -578,6 +579,7 @@ fn clone_info(original: &VolumeInfo, new: &NewClone, old: Option<VolumeInfo>, st
         in_service: old.in_service,
         destroy_me: old.destroy_me,
         schedule: None,
+        snapshot_limit_kib: None,
         ..original.clone()
     }
 }

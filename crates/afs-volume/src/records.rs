@@ -226,11 +226,12 @@ pub(crate) fn file_folder(file: FileId) -> String {
 }
 
 /// What may stand behind the fields of a volume's row, in this order: a byte that the volume is being restored, one for its level,
-/// and one for its own schedule with the counts of that.
+/// one for its own schedule with the counts of that, and one for the limit of its snapshots with that.
 const IS_RESTORING: u8 = 1;
 const IS_AUTH: u8 = 2;
 const IS_CRYPT: u8 = 3;
 const HAS_SCHEDULE: u8 = 4;
+const HAS_LIMIT: u8 = 5;
 
 /// A volume's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -292,6 +293,9 @@ impl VolumeRecord {
         if let Some(schedule) = i.schedule {
             value = schedule.counts().into_iter().fold(value.u8(HAS_SCHEDULE), Value::u16);
         }
+        if let Some(limit_kib) = i.snapshot_limit_kib {
+            value = value.u8(HAS_LIMIT).u32(limit_kib);
+        }
         value.0
     }
 
@@ -343,6 +347,7 @@ impl VolumeRecord {
             update_counter: f.u32()?,
             level: SecurityLevel::CLEAR,
             schedule: None,
+            snapshot_limit_kib: None,
         };
         let rest = f.rest();
         let (is_restoring, rest) = match rest {
@@ -355,11 +360,16 @@ impl VolumeRecord {
             rest => (SecurityLevel::CLEAR, rest),
         };
         info.level = level;
-        info.schedule = match *rest {
-            [] => None,
-            [HAS_SCHEDULE, a, b, c, d, e, f, g, h] => {
-                Some(Schedule::of([[a, b], [c, d], [e, f], [g, h]].map(u16::from_be_bytes)))
+        let (schedule, rest) = match *rest {
+            [HAS_SCHEDULE, a, b, c, d, e, f, g, h, ref rest @ ..] => {
+                (Some(Schedule::of([[a, b], [c, d], [e, f], [g, h]].map(u16::from_be_bytes))), rest)
             }
+            ref rest => (None, rest),
+        };
+        info.schedule = schedule;
+        info.snapshot_limit_kib = match *rest {
+            [] => None,
+            [HAS_LIMIT, a, b, c, d] => Some(u32::from_be_bytes([a, b, c, d])),
             _ => return Err(f.bad("has at its end what nobody here knows").into()),
         };
         Ok(Self { group, snapshot, is_restoring, info })

@@ -2,7 +2,7 @@
 
 use super::show_volume::{Totals, level_of};
 use super::snapshot::as_json;
-use super::{Done, Stop, Vos};
+use super::{Done, Stop, Vos, snapshot_limit};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
@@ -50,10 +50,12 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     let home = entry.read_write_site().filter(|_| kind == Kind::ReadWrite);
     let snapshots = home.map_or(Vec::new(), |site| vos.all_snapshots(site, id));
+    let limit = home.filter(|_| !snapshots.is_empty()).and_then(|site| vos.snapshot_limit(site, id));
     if vos.json {
         let mut said = json!({ "vldb": vos.entry_as_json(&entry), "volumes": found });
         if !snapshots.is_empty() {
             said["snapshots"] = snapshots.iter().map(as_json).collect();
+            said["snapshot_limit"] = snapshot_limit::as_json(limit);
         }
         vos.printer.say_json(&said);
         return done;
@@ -68,6 +70,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     if let Some(site) = home {
         vos.show_snapshots(site, &snapshots, form == Form::Fields);
+        limit.into_iter().for_each(|limit| vos.show_snapshot_limit(limit, form == Form::Fields));
     }
     done
 }

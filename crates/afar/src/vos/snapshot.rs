@@ -1,8 +1,8 @@
 //! `vos snapshot`: makes, lists and removes snapshots of a volume, and sets the schedule by which its server does; and what other verbs say of
-//! those that stay when their volume goes. [`publish`] gives them names.
+//! those that stay when their volume goes. [`publish`] gives them names, and [`snapshot_limit`] has what they may hold.
 //! Servers of ours have them.
 
-use super::{Done, Stop, Vos, publish};
+use super::{Done, Stop, Vos, publish, snapshot_limit};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::dates::{parse_utc, utc_of};
@@ -99,9 +99,15 @@ fn list(vos: &Vos, given: &Given, id: u32) -> Done {
         let (id, size) = (snapshot.volid.0, snapshot.used_kib);
         say!(vos.printer, "{time} {id:>10} {size:>10} K {by:<9} {host} {partition}{note}\n");
     }
+    let home = vos.entry_by_id(id, None).ok().and_then(|entry| entry.read_write_site());
+    let limit = home.filter(|_| !found.is_empty()).and_then(|site| vos.snapshot_limit(site, id));
+    if let Some(limit) = limit {
+        say!(vos.printer, "They {}\n", snapshot_limit::words(limit));
+    }
     if vos.json {
         let shown: Vec<Value> = found.iter().map(as_json).collect();
-        vos.printer.say_json(&json!({ "id": id, "snapshots": shown }));
+        let limit = snapshot_limit::as_json(limit);
+        vos.printer.say_json(&json!({ "id": id, "snapshots": shown, "limit": limit }));
     }
     Ok(())
 }
@@ -188,9 +194,10 @@ fn remove(vos: &Vos, given: &Given, id: u32) -> Done {
     done
 }
 
-/// Shows the schedule of a volume, or sets what is given of it.
+/// Shows the schedule of a volume and the limit of its snapshots, or sets what is given of them.
 fn schedule(vos: &Vos, given: &Given, id: u32) -> Done {
-    let Site { server, partition, .. } = site_of(vos, id)?;
+    let site = site_of(vos, id)?;
+    let Site { server, partition, .. } = site;
     let explain = |error| failed(vos, id, &error);
     let look = || vos.caller.run(vos.volumes.schedule(server, partition, VolumeId(id))).map_err(explain);
     let (mut is_own, mut wanted) = look()?;
@@ -213,11 +220,19 @@ fn schedule(vos: &Vos, given: &Given, id: u32) -> Done {
         complain!(vos.printer, "vos: give -default or numbers, not both\n");
         return Err(Stop::RETURNED);
     }
-    if is_set || given.has("default") {
+    let wants_schedule = is_set || given.has("default");
+    let limit_kib = given.word("limit").map(|text| snapshot_limit::parse(vos, text)).transpose()?;
+    if wants_schedule || limit_kib.is_some() {
         let set = vos.caller.run(async {
             let begun = vos.volumes.begin(server, partition, VolumeId(id), AttachFlags::READ_ONLY).await;
             let transaction = begun?;
-            let set = vos.volumes.set_schedule(transaction, Some(wanted).filter(|_| is_set)).await;
+            let mut set = Ok(());
+            if wants_schedule {
+                set = vos.volumes.set_schedule(transaction, Some(wanted).filter(|_| is_set)).await;
+            }
+            if let (Ok(()), Some(limit_kib)) = (&set, limit_kib) {
+                set = vos.volumes.set_snapshot_limit(transaction, limit_kib).await;
+            }
             let ended = vos.volumes.end_well(transaction).await;
             set.and(ended)
         });
@@ -236,6 +251,10 @@ fn schedule(vos: &Vos, given: &Given, id: u32) -> Done {
         vos.printer,
         "Schedule of volume {id} ({whose}): hourly {hourly}, daily {daily}, weekly {weekly}, monthly {monthly}\n"
     );
+    let limit = vos.snapshot_limit(site, id);
+    if let Some(limit) = limit {
+        say!(vos.printer, "Its snapshots {}\n", snapshot_limit::words(limit));
+    }
     if vos.json {
         vos.printer.say_json(&json!({
             "id": id,
@@ -244,6 +263,7 @@ fn schedule(vos: &Vos, given: &Given, id: u32) -> Done {
             "daily": daily,
             "weekly": weekly,
             "monthly": monthly,
+            "limit": snapshot_limit::as_json(limit),
         }));
     }
     Ok(())

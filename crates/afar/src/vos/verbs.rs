@@ -375,6 +375,11 @@ pub(super) static SUITE: Suite = Suite {
                 Opt::single("weekly", "schedule: number of weekly ones").ours(),
                 Opt::single("monthly", "schedule: number of monthly ones").ours(),
                 Opt::flag("default", "schedule: go by the server's again").ours(),
+                Opt::single(
+                    "limit",
+                    "schedule: most KB that snapshots may hold, such as 10G, 0 for any, or quota"
+                )
+                .ours(),
                 Opt::single("name", "publish: name of the volume that clients can mount").ours(),
                 Opt::flag("force", "publish: don't ask").ours(),
             ]

@@ -18,6 +18,17 @@ use crate::vldb::LocationDb;
 /// The time for which servers are waited for that may have a snapshot which nobody asked for.
 const WAIT: Duration = Duration::from_secs(2);
 
+/// What the snapshots of a volume hold, and may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotLimit {
+    /// True if it is the volume's own limit; otherwise it is the quota.
+    pub is_own: bool,
+    /// Most KiB that they may hold before the oldest scheduled ones go; 0 is no limit.
+    pub limit_kib: u32,
+    /// KiB that they hold; `None` while the server still counts.
+    pub held_kib: Option<u64>,
+}
+
 impl VolumeServers {
     /// Makes a snapshot of a transaction's volume, which is a read-write one, and says the time that it shows.
     ///
@@ -184,6 +195,47 @@ impl VolumeServers {
         match self.call(server, afsvol::SnapshotGetSchedule { partition, volid }).await {
             Err(error) if error.code() == Abort::OPCODE => Err(knows_none(server)),
             answer => answer.map(|reply| (reply.is_own != 0, reply.schedule)),
+        }
+    }
+
+    /// Sets how many KiB the snapshots of a transaction's volume may hold, 0 for no limit; `None` is the volume's quota.
+    ///
+    /// # Errors
+    ///
+    /// The server's; that it knows no limits.
+    pub async fn set_snapshot_limit(
+        &self,
+        transaction: Transaction,
+        limit_kib: Option<u32>,
+    ) -> Result<(), Error> {
+        let Transaction { server, id: trans } = transaction;
+        let (is_own, limit_kib) = (i32::from(limit_kib.is_some()), limit_kib.unwrap_or(0));
+        match self.call(server, afsvol::SnapshotSetLimit { trans, is_own, limit_kib }).await {
+            Err(error) if error.code() == Abort::OPCODE => Err(Error::Local {
+                what: format!("the volume server on {server} is too old to limit what snapshots hold"),
+                code: Abort::OPCODE,
+            }),
+            set => set.map(drop),
+        }
+    }
+
+    /// What the snapshots of a volume hold and may hold; `None` at a server that does not know.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn snapshot_limit(
+        &self,
+        server: Ipv4Addr,
+        partition: PartitionId,
+        volid: VolumeId,
+    ) -> Result<Option<SnapshotLimit>, Error> {
+        match self.call(server, afsvol::SnapshotGetLimit { partition, volid }).await {
+            Err(error) if error.code() == Abort::OPCODE => Ok(None),
+            answer => answer.map(|reply| {
+                let held_kib = (reply.is_counted != 0).then_some(reply.held_kib);
+                Some(SnapshotLimit { is_own: reply.is_own != 0, limit_kib: reply.limit_kib, held_kib })
+            }),
         }
     }
 

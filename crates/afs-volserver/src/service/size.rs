@@ -46,7 +46,8 @@ fn frame(header: &VolumeHeader) -> u64 {
     // With a mark before it.
     let level = if info.level == SecurityLevel::CLEAR { 0 } else { TAG + LONG };
     let schedule = if info.schedule.is_some() { TAG + 1 + 4 + 4 * 2 } else { 0 };
-    dump + volume + schedule + level + TAG + 4
+    let limit = if info.snapshot_limit_kib.is_some() { TAG + 1 + 4 + 4 } else { 0 };
+    dump + volume + schedule + limit + level + TAG + 4
 }
 
 fn vnode(status: &VnodeStatus, from: AfsTime) -> u64 {

@@ -131,8 +131,26 @@ fn the_row_of_a_volume_without_a_level_is_what_it_was_and_another_one_is_longer(
         assert_eq!(row.len(), fields.len() + 1 + 1 + 8);
         assert_eq!(VolumeRecord::decode(&row).unwrap(), record);
         assert!(VolumeRecord::decode(&row[..row.len() - 1]).is_err());
+        record.info.snapshot_limit_kib = Some(0x1234_5678);
+        let row = record.encode();
+        assert!(row.ends_with(&[5, 0x12, 0x34, 0x56, 0x78]), "{row:?}");
+        assert_eq!(VolumeRecord::decode(&row).unwrap(), record);
+        assert!(VolumeRecord::decode(&row[..row.len() - 1]).is_err());
     }
-    for tail in [&[0][..], &[4], &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 1], &[2, 1], &[3, 3], &[1, 2, 0]] {
+    let mut limited = record;
+    limited.info.snapshot_limit_kib = Some(0);
+    assert_eq!(limited.encode(), [&fields[..], &[5, 0, 0, 0, 0]].concat());
+    assert_eq!(VolumeRecord::decode(&limited.encode()).unwrap(), limited);
+    for tail in [
+        &[0][..],
+        &[4],
+        &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[5, 0, 0, 0, 0, 4],
+        &[1, 1],
+        &[2, 1],
+        &[3, 3],
+        &[1, 2, 0],
+    ] {
         assert!(VolumeRecord::decode(&[&fields[..], tail].concat()).is_err(), "{tail:?}");
     }
 }

@@ -521,5 +521,11 @@ interface! {
         /// As `Forward`, of what differs from a snapshot of the volume, as which the other server has it; of everything if that is 0. Ours.
         1_634_099_470 SnapshotForward (from_trans: TransId, base: VolumeId, destination: DestServer,
                                        dest_trans: TransId, cookie: RestoreCookie);
+        /// Sets how much the snapshots of the transaction's read-write volume may hold, in KiB: a limit of its own, 0 for none, or, if that is 0,
+        /// its quota (Volume service notes 5.12). Ours.
+        1_634_099_471 SnapshotSetLimit (trans: TransId, is_own: i32, limit_kib: u32);
+        /// The limit of a volume, whether it is its own, and what its snapshots hold, if the server has counted that. Ours.
+        1_634_099_472 SnapshotGetLimit (partition: PartitionId, volid: VolumeId)
+                       -> (is_own: i32, limit_kib: u32, is_counted: i32, held_kib: u64);
     }
 }
