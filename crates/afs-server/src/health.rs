@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use afs_volserver::Partitions;
+use afs_volserver::{Partitions, snapshot_space};
 use afs_volume::{Partition, Space, VolumeError};
 use afs_wire::ids::PartitionId;
 use metrics::Unit;
@@ -15,6 +15,9 @@ use rx::blocking::on_a_thread;
 
 /// The time between two looks at them.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// Looks at the partitions between two at their snapshots, which ask each of them.
+const SNAPSHOTS_EVERY: u32 = 20;
 
 /// With less room for volumes than that a partition is called full, in KiB: hardly anything can be stored.
 const FULL_BELOW_KIB: u64 = 1024;
@@ -42,10 +45,13 @@ impl Health {
         }
     }
 
-    fn seen(id: PartitionId, partition: &Partition) -> Self {
+    fn seen(id: PartitionId, partition: &Partition, counts_snapshots: bool) -> Self {
         let space = partition.space().ok();
         let this = Self::of(partition.failure(), space.map(|space| space.free_kib));
         publish(id, partition, space, &this);
+        if counts_snapshots {
+            publish_snapshots(id, partition);
+        }
         this
     }
 }
@@ -62,10 +68,36 @@ const FAILED: (&str, Unit, &str) = (
     "1 while the partition's volumes are offline because its disk failed, otherwise 0.",
 );
 
+const SNAPSHOT_BYTES: (&str, Unit, &str) = (
+    "afs_partition_snapshot_bytes",
+    Unit::Bytes,
+    "Bytes that only snapshots hold, counted every 20 seconds.",
+);
+const SNAPSHOT_OVER_BYTES: (&str, Unit, &str) =
+    ("afs_partition_snapshot_over_bytes", Unit::Bytes, "Those of them that are over the volumes' limits.");
+const SNAPSHOTS_NEAR_LIMIT: (&str, Unit, &str) = (
+    "afs_partition_snapshots_near_limit",
+    Unit::Count,
+    "Volumes whose snapshots hold more than 80 % of what they may.",
+);
+
+/// All of them.
+const GAUGES: [(&str, Unit, &str); 7] =
+    [BYTES, FREE_BYTES, VOLUMES, FAILED, SNAPSHOT_BYTES, SNAPSHOT_OVER_BYTES, SNAPSHOTS_NEAR_LIMIT];
+
+fn set(id: PartitionId, (name, ..): (&'static str, Unit, &str), value: f64) {
+    metrics::gauge!(name, "partition" => id.to_string()).set(value);
+}
+
+fn publish_snapshots(id: PartitionId, partition: &Partition) {
+    let space = snapshot_space(partition);
+    set(id, SNAPSHOT_BYTES, space.held_bytes as f64);
+    set(id, SNAPSHOT_OVER_BYTES, space.over_bytes as f64);
+    set(id, SNAPSHOTS_NEAR_LIMIT, space.near_limit as f64);
+}
+
 fn publish(id: PartitionId, partition: &Partition, space: Option<Space>, health: &Health) {
-    let gauge = |(name, ..): (&'static str, Unit, &str), value: f64| {
-        metrics::gauge!(name, "partition" => id.to_string()).set(value);
-    };
+    let gauge = |gauge, value| set(id, gauge, value);
     if let Some(Space { total_kib, free_kib }) = space {
         gauge(BYTES, (total_kib << 10) as f64);
         gauge(FREE_BYTES, (free_kib << 10) as f64);
@@ -94,13 +126,18 @@ impl fmt::Display for Names<'_> {
 /// Looks at the partitions for as long as the server is there.
 pub(crate) async fn watch(partitions: Partitions, runtime: Arc<dyn Runtime>, alive: Weak<()>) {
     let mut known: Vec<Health> = partitions.iter().map(|_| Health::Well).collect();
-    for (name, unit, meaning) in [BYTES, FREE_BYTES, VOLUMES, FAILED] {
+    for (name, unit, meaning) in GAUGES {
         metrics::describe_gauge!(name, unit, meaning);
     }
+    let mut looks: u32 = 0;
     while alive.strong_count() > 0 {
         let all = partitions.clone();
+        let counts_snapshots = looks.is_multiple_of(SNAPSHOTS_EVERY);
+        looks = looks.wrapping_add(1);
         // A file system that hangs holds up this thread alone.
-        let look = move || all.iter().map(|(id, partition)| Health::seen(id, partition)).collect::<Vec<_>>();
+        let look = move || -> Vec<Health> {
+            all.iter().map(|(id, partition)| Health::seen(id, partition, counts_snapshots)).collect()
+        };
         let seen = on_a_thread(look).await;
         for (((id, partition), known), seen) in partitions.iter().zip(&mut known).zip(seen) {
             if *known != seen {
@@ -136,7 +173,7 @@ mod tests {
     #[test]
     fn the_documentation_has_every_gauge() {
         let page = include_str!("../../../docs/seeing.md");
-        for (name, _, meaning) in [BYTES, FREE_BYTES, VOLUMES, FAILED] {
+        for (name, _, meaning) in GAUGES {
             assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
         }
     }
