@@ -1,6 +1,6 @@
 //! Debian's afsd.fuse mounts a cell of our servers, and a thousand files go through it: the same is done to a local folder, and both have
 //! to be equal, also for a client that comes later and has nothing in its cache. And `afsio`, as far as that of 1.8.9 works: it
-//! crashes on new names, and damages files over 64 MiB.
+//! crashes on new names, and damages files over 64 MiB. And afsd.fuse reads a snapshot that was published.
 
 use afs_lab::real::folder::Folder;
 use std::collections::BTreeMap;
@@ -9,11 +9,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use afar_interop::cell::{self, ADDRESS, CELL_NAME, Servers};
 use afar_interop::lab::Lab;
+use afar_interop::our_mount::OurMount;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_lab::caller::{AccessList, Credentials};
 use afs_wire::ids::{AfsFid, VolumeId};
@@ -40,6 +41,9 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let ours = Arc::clone(lab);
     let files = move || workload(&ours, &ours.our_servers()?);
     let mut cases = vec![Case::new("fuse/a_thousand_files_are_as_on_a_local_disk/ours", Weight::Busy, files)];
+    let ours = Arc::clone(lab);
+    let name = "fuse/a_published_snapshot_is_mounted_by_its_name_and_read_as_it_was/ours";
+    cases.push(Case::new(name, Weight::Waiting, move || published(&ours)));
     cases.extend(for_both(lab, "fuse/afsio_reads_and_writes", afsio));
     cases
 }
@@ -103,6 +107,67 @@ fn workload(lab: &Lab, servers: &Servers) -> Verdict {
     let mount = scene.cell.mount("two")?;
     let there = mount.path().join(CELL_NAME).join("scratch");
     mount.within(|| same(&made, &look(&there).map_err(told("looking at the second mount"))?))
+}
+
+/// What our vos publishes of a volume, on a mount point that `fs mkmount` has made.
+fn published(lab: &Lab) -> Verdict {
+    cell::can_mount().map_err(Trouble::Skipped)?;
+    let scene = scene(lab, &lab.our_servers()?)?;
+    let afar = PathBuf::from(lab.afar()?.get_program()).canonicalize().map_err(told("our program"))?;
+    let vos = |line: &str| scene.cell.expect(&format!("{} vos {line} -localauth", afar.display()));
+    let ours = OurMount::start(&scene.cell, &lab.afar()?, &["--localauth"])?;
+    let scratch = ours.path().join(CELL_NAME).join("scratch");
+    let local = Folder::new("local");
+    for root in [&*local, &*scratch] {
+        write_some(root).map_err(told("writing files"))?;
+    }
+    let then = look(&local).map_err(told("looking at the local disk"))?;
+    let said = vos("snapshot create scratch")?;
+    let time = said.split_whitespace().nth(2).ok_or_else(|| format!("vos snapshot create says {said}"))?;
+    change_some(&scratch).map_err(told("changing files"))?;
+    vos(&format!("snapshot publish scratch {time} -name scratch.then -force"))?;
+    let made =
+        Command::new(&afar).args(["fs", "mkmount", "then", "scratch.then"]).current_dir(&scratch).output();
+    let made = made.map_err(told("our fs"))?;
+    if !made.status.success() {
+        return Err(format!("fs mkmount: {}", String::from_utf8_lossy(&made.stderr)).into());
+    }
+    let check = |scratch: &Path| -> Verdict {
+        same(&then, &look(&scratch.join("then")).map_err(told("looking at the snapshot"))?)?;
+        if fs::read(scratch.join("short")).map_err(told("the file of now"))? != b"of now" {
+            return Err("the volume itself is not as it is now".to_owned().into());
+        }
+        match ["short", "new"]
+            .into_iter()
+            .find(|name| fs::write(scratch.join("then").join(name), "new").is_ok())
+        {
+            None => Ok(()),
+            Some(name) => Err(format!("'{name}' can be written in the snapshot").into()),
+        }
+    };
+    check(&scratch)?;
+    let stock = scene.cell.mount("one")?;
+    let there = stock.path().join(CELL_NAME).join("scratch");
+    stock.within(|| check(&there))?;
+    Ok(ours.stop()?)
+}
+
+/// Something of each kind.
+fn write_some(root: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(root.join("folder/below"))?;
+    fs::write(root.join("empty"), "")?;
+    fs::write(root.join("short"), "of then")?;
+    fs::write(root.join("folder/below/long"), (0..3_000_000_u32).map(|n| (n / 7) as u8).collect::<Vec<_>>())?;
+    symlink("below/long", root.join("folder/link"))
+}
+
+/// Changes, renames and removes what [`write_some`] has written.
+fn change_some(root: &Path) -> std::io::Result<()> {
+    fs::write(root.join("short"), "of now")?;
+    fs::write(root.join("folder/below/long"), "not long")?;
+    fs::rename(root.join("folder/below"), root.join("above"))?;
+    fs::remove_file(root.join("folder/link"))?;
+    fs::remove_file(root.join("empty"))
 }
 
 fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
