@@ -21,7 +21,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     check(vos, name)?;
     let way = way(vos, given, Stop::RETURNED)?;
-    let bytes = check_space(vos, &way, id, "copy", Stop::EXITED)?;
+    let bytes = check_space(vos, &way, id, "copy", 0, Stop::EXITED)?;
     let order = Order {
         volume: VolumeId(id),
         from: way.from,

@@ -1,6 +1,6 @@
 //! `vos move`: moves a volume to another partition, of the same server or of another one. How it is done is in `afs_admin::transfer::relocate`.
 
-use super::transfer::{Sending, check_space, complain_of, tell, way};
+use super::transfer::{Sending, carried_kib, check_space, complain_of, tell, way};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
@@ -30,7 +30,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     // Where it has moved already, there is nothing to send, and the move says so. The same order is given again by those who do not know.
     let bytes = match vos.caller.run(has_moved(&vos.vldb, &vos.volumes, order)) {
         true => 0,
-        false => check_space(vos, &way, id, "move", Stop::EXITED)?,
+        false => check_space(vos, &way, id, "move", carried_kib(vos, &way, id), Stop::EXITED)?,
     };
     let mut sending = Sending::new(vos, &way, bytes);
     let events = |event: Event<Step>| {

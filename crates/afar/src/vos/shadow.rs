@@ -31,7 +31,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Some(name) => name.to_owned(),
         None => own_name(vos, way.from, id).map_err(|_| Stop::EXITED)?,
     };
-    let bytes = check_space(vos, &way, id, "copy", Stop::EXITED)?;
+    let bytes = check_space(vos, &way, id, "copy", 0, Stop::EXITED)?;
     // That there is none yet is no failure.
     let _ = vos.volume(way.to.server, way.to.partition, to_id);
     let order = Order {

@@ -8,7 +8,9 @@ use crate::printer::{complain, say};
 use afs_admin::Error;
 use afs_admin::steps::Event;
 use afs_admin::transfer::{Place, Step, TransferFailure};
+use afs_admin::volumes::SnapshotLimit;
 use afs_wire::abort::VOLSERBADOP;
+use afs_wire::ids::VolumeId;
 use std::net::Ipv4Addr;
 
 /// The place of a volume and the place where it is to be, with the servers' names as they were given.
@@ -64,8 +66,28 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Makes sure that the volume is there, and fits where it is to be. Says how many bytes it has.
-pub(super) fn check_space(vos: &Vos, way: &Way<'_>, id: u32, verb: &str, stop: Stop) -> Result<u64, Stop> {
+/// KiB that the snapshots of a volume take along with it, beside what the volume has.
+pub(super) fn carried_kib(vos: &Vos, way: &Way<'_>, id: u32) -> i64 {
+    let limit =
+        |place: Place| vos.wait(vos.volumes.snapshot_limit(place.server, place.partition, VolumeId(id)));
+    // Another make's server takes none. One of ours says that it has no such volume yet.
+    match (limit(way.from), limit(way.to)) {
+        (Ok(Some(SnapshotLimit { held_kib: Some(held), .. })), Ok(Some(_)) | Err(_)) => {
+            i64::try_from(held).unwrap_or(i64::MAX)
+        }
+        _ => 0,
+    }
+}
+
+/// Makes sure that the volume is there, and fits where it is to be with so many KiB more. Says how many bytes it has.
+pub(super) fn check_space(
+    vos: &Vos,
+    way: &Way<'_>,
+    id: u32,
+    verb: &str,
+    carried_kib: i64,
+    stop: Stop,
+) -> Result<u64, Stop> {
     let Place { server, partition } = way.to;
     let info = vos.partition_info(server, partition).map_err(|_| {
         complain!(vos.printer, "vos: cannot access partition {partition}\n");
@@ -76,8 +98,15 @@ pub(super) fn check_space(vos: &Vos, way: &Way<'_>, id: u32, verb: &str, stop: S
         stop
     })?;
     let is_same_partition = way.from == way.to;
-    if !is_same_partition && i64::from(volume.size) > info.free {
-        complain!(vos.printer, "vos: no space on target partition {partition} to {verb} volume {id}\n");
+    if !is_same_partition && i64::from(volume.size).saturating_add(carried_kib) > info.free {
+        let along = match carried_kib {
+            0 => String::new(),
+            held => format!(" with its snapshots, which hold {held} K"),
+        };
+        complain!(
+            vos.printer,
+            "vos: no space on target partition {partition} to {verb} volume {id}{along}\n"
+        );
         return Err(stop);
     }
     Ok(u64::try_from(volume.size).unwrap_or(0) * 1024)
