@@ -86,7 +86,7 @@ impl Partition {
         drop(state);
         let aside = Aside { group: volume.group.clone(), half };
         self.change_asides(|asides, volumes| {
-            volumes.remove(&id);
+            volumes.remove(id);
             asides.insert(id, aside);
         });
         shared.settle(seq)?;
@@ -240,7 +240,7 @@ impl Partition {
         volume.set_state(new.state());
         self.change_asides(|asides, volumes| {
             asides.remove(&id);
-            volumes.insert(id, volume.clone());
+            volumes.insert(volume.clone());
         });
         let restore = Restore::new(self, volume, group, counters);
         // A restore that is dropped takes the lock itself.

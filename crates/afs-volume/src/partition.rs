@@ -19,8 +19,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 mod opening;
+mod volumes;
 
 use opening::{maintain, maintenance};
+use volumes::Volumes;
 
 /// KiB that a new volume may use, unless told otherwise (Volume service notes 4).
 pub const DEFAULT_QUOTA_KIB: u32 = 5000;
@@ -65,7 +67,7 @@ struct Inner {
 #[derive(Debug, Clone)]
 struct Open {
     shared: Arc<Shared>,
-    volumes: BTreeMap<VolumeId, Arc<Volume>>,
+    volumes: Volumes,
     /// The volumes that were put aside half-made, by their ids.
     halves: BTreeMap<VolumeId, Aside>,
     damage: Damage,
@@ -81,7 +83,7 @@ impl Drop for Inner {
         }
         // What fails here is found at the next start, like the end of a process.
         let open = read(&self.open);
-        let uses = open.volumes.values().try_for_each(|volume| volume.write_uses());
+        let uses = open.volumes.iter().try_for_each(|volume| volume.write_uses());
         let _ = uses.and_then(|()| open.shared.note_begun()).and_then(|()| Ok(open.shared.store.close()?));
     }
 }
@@ -181,7 +183,12 @@ impl Partition {
     /// All volumes, by their ids.
     #[must_use]
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
-        read(&self.inner.open).volumes.values().cloned().collect()
+        read(&self.inner.open).volumes.iter().cloned().collect()
+    }
+
+    /// The snapshots of a volume, by their ids.
+    pub(crate) fn snapshots_by_id(&self, of: VolumeId) -> Vec<Arc<Volume>> {
+        read(&self.inner.open).volumes.snapshots_of(of).cloned().collect()
     }
 
     /// A volume.
@@ -191,7 +198,7 @@ impl Partition {
     /// It is not here; or [`VolumeError::Offline`]: it is, and its rows are damaged.
     pub fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let open = read(&self.inner.open);
-        match (open.volumes.get(&id), open.damage.volumes.get(&id)) {
+        match (open.volumes.get(id), open.damage.volumes.get(&id)) {
             (Some(volume), _) => Ok(volume.clone()),
             (None, Some(damaged)) => Err(VolumeError::Offline { volume: id, reason: damaged.to_string() }),
             (None, None) => Err(VolumeError::NoVolume(id)),
@@ -250,7 +257,7 @@ impl Partition {
         if new.with_root {
             volume.make_root(stamp)?;
         }
-        write(&self.inner.open).volumes.insert(new.id, volume.clone());
+        write(&self.inner.open).volumes.insert(volume.clone());
         shared.settle(seq)?;
         Ok(volume)
     }
@@ -261,7 +268,7 @@ impl Partition {
             return Err(VolumeError::BadName);
         }
         let open = read(&self.inner.open);
-        let is_there = open.volumes.contains_key(&id) || open.damage.volumes.contains_key(&id);
+        let is_there = open.volumes.get(id).is_some() || open.damage.volumes.contains_key(&id);
         if is_there { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
     }
 
@@ -371,7 +378,7 @@ impl Partition {
         }
         drop((other, state));
         let volume = Arc::new(Volume::new(new.id, shared.clone(), from.group.clone(), record, counters));
-        write(&self.inner.open).volumes.insert(new.id, volume.clone());
+        write(&self.inner.open).volumes.insert(volume.clone());
         shared.settle(seq)?;
         if from.is_writable() && !volume.is_snapshot() {
             from.change_info(|info| match new.kind {
@@ -415,7 +422,7 @@ impl Partition {
             state.remove_writable();
         }
         drop(state);
-        write(&self.inner.open).volumes.remove(&id);
+        write(&self.inner.open).volumes.remove(id);
         shared.settle(seq)
     }
 
@@ -475,7 +482,7 @@ impl Partition {
     /// The disk is full or failed.
     pub fn maintain(&self) -> Result<bool, VolumeError> {
         let Open { shared, volumes, .. } = read(&self.inner.open).clone();
-        maintain(&shared, volumes.values(), &|| false)
+        maintain(&shared, volumes.iter(), &|| false)
     }
 
     /// Reads everything anew, after [`Partition::failure`], and when the disk works again. Its volumes are then as they are on disk, online
@@ -500,7 +507,7 @@ impl Partition {
 
     /// A volume in place of the one of its id.
     pub(crate) fn put_volume(&self, volume: Arc<Volume>) {
-        write(&self.inner.open).volumes.insert(volume.id(), volume);
+        write(&self.inner.open).volumes.insert(volume);
     }
 
     /// The volumes that were put aside half-made.
@@ -509,10 +516,7 @@ impl Partition {
     }
 
     /// Changes that, and which volumes there are, at once.
-    pub(crate) fn change_asides(
-        &self,
-        change: impl FnOnce(&mut BTreeMap<VolumeId, Aside>, &mut BTreeMap<VolumeId, Arc<Volume>>),
-    ) {
+    pub(crate) fn change_asides(&self, change: impl FnOnce(&mut BTreeMap<VolumeId, Aside>, &mut Volumes)) {
         let open = &mut *write(&self.inner.open);
         change(&mut open.halves, &mut open.volumes);
     }
@@ -520,8 +524,8 @@ impl Partition {
     /// A volume in place of one of another id.
     pub(crate) fn replace_volume(&self, old: VolumeId, new: Arc<Volume>) {
         let mut open = write(&self.inner.open);
-        open.volumes.remove(&old);
-        open.volumes.insert(new.id(), new);
+        open.volumes.remove(old);
+        open.volumes.insert(new);
     }
 }
 

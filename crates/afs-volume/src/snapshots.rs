@@ -81,8 +81,7 @@ impl Partition {
     /// The snapshots of a volume that are on this partition, the oldest first. The volume itself may be elsewhere, or removed.
     #[must_use]
     pub fn snapshots_of(&self, volume: VolumeId) -> Vec<Arc<Volume>> {
-        let mut found = self.volumes();
-        found.retain(|other| other.snapshot_of() == Some(volume));
+        let mut found = self.snapshots_by_id(volume);
         found.sort_by_key(|snapshot| (snapshot.sync_date(), snapshot.id()));
         found
     }

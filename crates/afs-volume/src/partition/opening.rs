@@ -2,6 +2,7 @@
 
 use super::Aside;
 use super::Open;
+use super::volumes::Volumes;
 use crate::Config;
 use crate::damage::Damage;
 use crate::disk::Disk;
@@ -117,7 +118,7 @@ impl Open {
         shared.note_start(raised)?;
         let handles = states.into_iter().map(|(id, state)| (id, Arc::new(GroupHandle::new(id, state))));
         *lock(&shared.groups) = handles.collect();
-        let mut volumes = BTreeMap::new();
+        let mut volumes = Volumes::default();
         for (id, record) in records {
             let counters = match shared.store.get(&keys::counters(id))? {
                 Some(row) => Counters::decode(&row),
@@ -137,7 +138,7 @@ impl Open {
                 let mut state = lock(&volume.group.state);
                 (state.writable, state.is_half) = (Some(id), true);
             }
-            volumes.insert(id, Arc::new(volume));
+            volumes.insert(Arc::new(volume));
         }
         let aside = |(id, half): (VolumeId, HalfRecord)| {
             let group = lock(&shared.groups).get(&half.volume.group).cloned()?;
@@ -202,6 +203,6 @@ pub(super) fn maintenance(open: &RwLock<Open>, ended: &(Mutex<bool>, Condvar), e
             return;
         }
         let Open { shared, volumes, .. } = read(open).clone();
-        let _ = maintain(&shared, volumes.values(), &|| *lock(&ended.0));
+        let _ = maintain(&shared, volumes.iter(), &|| *lock(&ended.0));
     }
 }
