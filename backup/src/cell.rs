@@ -1,0 +1,198 @@
+//! The cell whose volumes are backed up: its configuration folder, the identity, and the few calls that a backup makes. How databases and
+//! volume servers are called is in `afs_admin`.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use afs_admin::entry::Kind;
+use afs_admin::restore::{self, DateOf, Dump, Order};
+use afs_admin::vldb::LocationDb;
+use afs_admin::volumes::{NewClone, Transaction, VolumeServers, Wanted};
+use afs_admin::{Cancel, Login, Offers};
+use afs_config::{CellServDb, ThisCell};
+use afs_wire::abort::VL_NOENT;
+use afs_wire::afsvol::{AttachFlags, VolintInfo, VolumeFlags};
+use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
+use bytes::Bytes;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rx::{Endpoint, EndpointConfig};
+use rx_security::time::Clock;
+use rx_security::{KeySet, Level, UnixTime};
+use tokio::runtime::{Builder, Runtime};
+
+/// A cell, called as its superuser.
+pub(crate) struct Cell {
+    /// Its name.
+    pub(crate) name: String,
+    runtime: Runtime,
+    endpoint: Endpoint,
+    locations: LocationDb,
+    servers: VolumeServers,
+}
+
+/// A read-write volume and its place.
+#[derive(Debug, Clone)]
+pub(crate) struct Located {
+    pub(crate) name: String,
+    pub(crate) id: VolumeId,
+    pub(crate) server: Ipv4Addr,
+    pub(crate) partition: PartitionId,
+}
+
+/// The place of a volume that is to be restored.
+pub(crate) struct Target<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) server: Ipv4Addr,
+    pub(crate) partition: PartitionId,
+}
+
+impl Cell {
+    /// Opens the cell of a configuration folder that has the cell's key.
+    pub(crate) fn open(folder: &Path) -> Result<Self, String> {
+        let name = ThisCell::read(&folder.join("ThisCell")).map_err(|error| error.to_string())?.0;
+        let known = CellServDb::read(&folder.join("CellServDB")).map_err(|error| error.to_string())?;
+        let cell = known.cells.iter().find(|cell| cell.name == name);
+        let machines: Vec<Ipv4Addr> =
+            cell.map(|cell| cell.servers.iter().map(|server| server.address).collect()).unwrap_or_default();
+        if machines.is_empty() {
+            return Err(format!("{}/CellServDB has no servers of the cell {name}", folder.display()));
+        }
+        let keys = KeySet::load(folder).map_err(|error| error.to_string())?;
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+        let entered = runtime.enter();
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let endpoint = Endpoint::bind(any, EndpointConfig::default());
+        let endpoint = endpoint.map_err(|error| format!("cannot open a socket: {error}"))?;
+        let seed =
+            endpoint.runtime().seed().map_err(|error| format!("there are no random bytes: {error}"))?;
+        let clock: Clock = Arc::new(|| UnixTime::of(SystemTime::now()));
+        let login = Login::local_superuser(&keys, Level::Crypt, clock, &mut StdRng::from_seed(seed));
+        let login = login.map_err(|error| format!("{}: {error}", folder.display()))?;
+        drop(entered);
+        let locations = LocationDb::new(&endpoint, &machines, &login);
+        let servers = VolumeServers::new(&endpoint, Offers::new(&endpoint, &machines, &login));
+        Ok(Self { name: name.to_string(), runtime, endpoint, locations, servers })
+    }
+
+    /// Finds the read-write volume of this name or number.
+    pub(crate) fn locate(&self, volume: &str) -> Result<Located, String> {
+        let found = self.runtime.block_on(async {
+            match self.locations.volume_id(volume).await? {
+                None => Ok(None),
+                Some(id) => self.locations.entry_by_id(id, None).await.map(Some),
+            }
+        });
+        let entry = match found {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Err("has no number in the volume location database".to_owned()),
+            Err(error) if error.code() == VL_NOENT => {
+                return Err(format!("the cell {} has no such volume", self.name));
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let Some(site) = entry.read_write_site() else {
+            return Err("has no read-write volume, and only those are backed up".to_owned());
+        };
+        let (server, partition) = (site.server, site.partition);
+        Ok(Located { id: entry.id(Kind::ReadWrite), name: entry.name, server, partition })
+    }
+
+    /// Asks for a volume's dates and counts.
+    pub(crate) fn info(&self, at: &Located) -> Result<VolintInfo, String> {
+        let info = self.runtime.block_on(self.servers.volume(at.server, at.partition, at.id));
+        info.map_err(|error| error.to_string())
+    }
+
+    /// Dumps what has changed in a volume since some time, or all of it (0), into `sink`. The dump is of a clone that is made for it, so
+    /// that nobody waits for its end.
+    pub(crate) fn dump(
+        &self,
+        at: &Located,
+        since: AfsTime,
+        sink: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), String> {
+        self.runtime.block_on(async {
+            let clone = self.make_clone(at).await.map_err(|error| doing("cloning it", &error))?;
+            let dumped = self.servers.dump(clone, Wanted { since, omits_directories: false }, sink).await;
+            let removed = self.servers.delete(clone).await;
+            let ended = self.servers.end(clone).await;
+            dumped.map_err(|error| doing("dumping it", &error))?;
+            removed.and(ended.map(drop)).map_err(|error| doing("removing the clone that was dumped", &error))
+        })
+    }
+
+    /// Makes a clone that nobody sees, and that goes with the server's next start if this program does not come to remove it.
+    async fn make_clone(&self, at: &Located) -> Result<Transaction, afs_admin::Error> {
+        let id = self.locations.new_volume_ids(1).await?;
+        let volume = self.servers.begin(at.server, at.partition, at.id, AttachFlags::BUSY).await?;
+        let name = format!("{}.clone", at.name);
+        let new = NewClone { id, kind: Kind::ReadOnly, name: &name };
+        let cloned = self.servers.clone_volume(volume, new).await;
+        self.servers.end(volume).await?;
+        cloned?;
+        let clone = self.servers.begin(at.server, at.partition, id, AttachFlags::OFFLINE).await?;
+        let flags = VolumeFlags::DELETE_ON_SALVAGE | VolumeFlags::OUT_OF_SERVICE;
+        match self.servers.set_flags(clone, flags).await {
+            Ok(()) => Ok(clone),
+            Err(error) => {
+                self.servers.delete(clone).await?;
+                self.servers.end(clone).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells whether the cell has a volume of this name.
+    pub(crate) fn has(&self, name: &str) -> Result<bool, String> {
+        match self.runtime.block_on(self.locations.entry_by_name(name)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == VL_NOENT => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Makes a volume of a dump, or gives one that is there the dump's contents. Says its id.
+    pub(crate) fn restore(
+        &self,
+        target: &Target<'_>,
+        now: AfsTime,
+        dump: impl FnMut() -> io::Result<Bytes>,
+    ) -> Result<VolumeId, String> {
+        let mut dump = Dump::begin(dump).map_err(|error| error.to_string())?;
+        let order = Order {
+            server: target.server,
+            partition: target.partition,
+            name: target.name,
+            kind: Kind::ReadWrite,
+            id: None,
+            parent: None,
+            is_full: true,
+            stays_offline: false,
+            creation: DateOf::Now,
+            last_update: DateOf::Now,
+            now,
+            keeps_previous: false,
+            may_lose_level: false,
+        };
+        let cancel = Cancel::default();
+        let restored = restore::restore(&self.locations, &self.servers, &order, &mut dump, &cancel, |_| ());
+        self.runtime.block_on(restored).map_err(|failure| failure.to_string())
+    }
+}
+
+impl Drop for Cell {
+    /// Servers are told that their calls are over.
+    fn drop(&mut self) {
+        self.endpoint.shut_down();
+    }
+}
+
+fn doing(what: &str, error: &impl fmt::Display) -> String {
+    format!("{what}: {error}")
+}

@@ -1,0 +1,62 @@
+//! Locks of a repository in a folder: backups share them, and pruning has ours alone. rustic has no locks and needs none: what it prunes it marks
+//! first and removes days later. restic prunes at once, so it has to see that a backup runs.
+
+use crate::repository::{LOCKS, Place, ResticLock, Store};
+use rustic_core::jiff::Zoned;
+use std::fs::{self, File, TryLockError};
+use std::path::Path;
+
+/// The file that is locked, beside those of the repository.
+const FILE: &str = "afar-backup.lock";
+
+/// A lock of a repository. It has nothing in a repository that is not in a folder of this machine.
+pub(crate) struct Lock {
+    /// Released last.
+    _restic: Option<ResticLock>,
+    _ours: Option<File>,
+}
+
+/// Waits until nobody prunes. Nobody will while it is held.
+pub(crate) fn shared(place: &Place, store: &Store) -> Result<Lock, String> {
+    let Some(folder) = place.folder() else { return Ok(Lock { _restic: None, _ours: None }) };
+    let ours = open(folder, File::try_lock_shared, File::lock_shared)?;
+    let restic = store.show_restic(folder, Zoned::now())?;
+    Ok(Lock { _restic: Some(restic), _ours: Some(ours) })
+}
+
+/// Waits until no afar-backup uses the repository; fails if a restic does.
+pub(crate) fn exclusive(place: &Place, store: &Store) -> Result<Lock, String> {
+    let Some(folder) = place.folder() else { return Ok(Lock { _restic: None, _ours: None }) };
+    let ours = open(folder, File::try_lock, File::lock)?;
+    let restic = store.show_restic(folder, Zoned::now())?;
+    let locks = folder.join(LOCKS);
+    match fs::read_dir(&locks).map_or(0, Iterator::count) {
+        // Our own.
+        0 | 1 => Ok(Lock { _restic: Some(restic), _ours: Some(ours) }),
+        _ => Err(format!(
+            "a restic uses {0}: try again later; if it has died, restic unlock, or remove the files in {1}",
+            folder.display(),
+            locks.display()
+        )),
+    }
+}
+
+fn open(
+    folder: &Path,
+    try_now: impl FnOnce(&File) -> Result<(), TryLockError>,
+    wait: impl FnOnce(&File) -> std::io::Result<()>,
+) -> Result<File, String> {
+    let path = folder.join(FILE);
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let file =
+        File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+    match try_now(&file) {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            eprintln!("afar-backup: waiting for another afar-backup to end");
+            wait(&file).map_err(failed)?;
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    Ok(file)
+}

@@ -1,0 +1,231 @@
+//! `afar-backup`: volumes of an AFS cell in a repository of restic's format. This file has its command line.
+//!
+//! A backup is a dump of a volume, which servers of afar and of OpenAFS give alike, saved file by file with the crate `rustic_core`, so that
+//! afar-backup and restic read it. docs/backup.md is for administrators.
+//!
+//! # What to open for a change
+//!
+//! - How a volume is backed up, and when only its changes are: `src/run.rs`, `src/state.rs`.
+//! - What of a vnode a repository has: `src/node.rs`, `src/acl.rs`.
+//! - What rustic is given to read, and how failures are found that it passes over: `src/source.rs`, with `src/spool.rs` for what comes in a
+//!   dump and `src/known.rs` for what the last backup has.
+//! - The repository and its password: `src/repository.rs`.
+//! - The cell and its servers: `src/cell.rs`.
+//! - Restores: `src/restore.rs` into a folder, `src/to_volume.rs` into a volume.
+//! - Lists, differences, checks, and what is forgotten: `src/list.rs`, `src/upkeep.rs`, `src/lock.rs`.
+
+mod acl;
+mod cell;
+mod known;
+mod list;
+mod lock;
+mod node;
+mod repository;
+mod restore;
+mod run;
+mod source;
+mod spool;
+mod state;
+mod to_volume;
+mod upkeep;
+mod warnings;
+
+use cell::Cell;
+use clap::{Args, Parser, Subcommand};
+use repository::Place;
+use rustic_core::repofile::SnapshotFile;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// Backs up volumes of an AFS cell into an encrypted, deduplicated repository of restic's format, and restores them
+#[derive(Parser)]
+#[command(name = "afar-backup", version)]
+struct Arguments {
+    #[command(flatten)]
+    repository: RepositoryOptions,
+    #[command(subcommand)]
+    work: Work,
+}
+
+#[derive(Args)]
+struct RepositoryOptions {
+    /// The repository: a folder
+    #[arg(long, value_name = "DIR")]
+    repo: String,
+    /// A file with the repository's password in its first line, which nobody else may read
+    #[arg(long, value_name = "FILE")]
+    password_file: PathBuf,
+    /// A setting of the repository's storage
+    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = setting)]
+    options: Vec<(String, String)>,
+    /// A folder that keeps what is read often of a repository far away
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct CellOptions {
+    /// The servers' configuration folder, which has the cell's key
+    #[arg(long, value_name = "DIR", default_value = "/etc/openafs/server")]
+    config: PathBuf,
+}
+
+#[derive(Subcommand)]
+enum Work {
+    /// Makes a new repository
+    Init,
+    /// Backs up volumes
+    Run {
+        #[command(flatten)]
+        cell: CellOptions,
+        /// The volumes, by name or number
+        #[arg(required = true)]
+        volumes: Vec<String>,
+        /// Reads all of the volumes, and takes nothing from the last backup
+        #[arg(long)]
+        full: bool,
+        /// A folder with room for the changed files of a volume
+        #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+        spool: PathBuf,
+        /// A file for node_exporter's textfile collector, with the time of each volume's last whole backup
+        #[arg(long, value_name = "FILE")]
+        metrics: Option<PathBuf>,
+    },
+    /// Lists backups
+    List {
+        /// Only those of this volume
+        volume: Option<String>,
+    },
+    /// Shows what differs between two backups
+    Diff {
+        /// The earlier one: the beginning of its id
+        earlier: String,
+        /// The later one
+        later: String,
+    },
+    /// Restores a backup into a folder, or into a volume
+    Restore {
+        #[command(flatten)]
+        cell: CellOptions,
+        /// The beginning of the backup's id, or VOLUME for its latest one, or VOLUME@TIME for the latest one up to a time
+        backup: String,
+        /// A folder, in which a folder of the volume's name is made
+        #[arg(long, value_name = "DIR", required_unless_present = "volume", conflicts_with_all = ["volume", "server", "partition", "overwrite"])]
+        to: Option<PathBuf>,
+        /// A volume of this name
+        #[arg(long, requires = "server", requires = "partition")]
+        volume: Option<String>,
+        /// The volume's server
+        #[arg(long)]
+        server: Option<std::net::Ipv4Addr>,
+        /// The volume's partition on that server
+        #[arg(long)]
+        partition: Option<String>,
+        /// Replaces the contents of a volume that is there
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Reads everything in the repository and checks it
+    Verify,
+    /// Forgets old backups, and removes what no other backup needs
+    Prune(upkeep::Keep),
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a setting is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn main() -> ExitCode {
+    warnings::show();
+    match work(Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("afar-backup: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what was asked for. Says whether all of it succeeded; what did not is told.
+fn work(Arguments { repository, work }: Arguments) -> Result<bool, String> {
+    let RepositoryOptions { repo, password_file, options, cache } = repository;
+    let place = Place { repository: repo, password_file, options: options.into_iter().collect(), cache };
+    match work {
+        Work::Init => {
+            place.init()?;
+            println!("made the repository {}: without its password, nobody can read it", place.repository);
+        }
+        Work::Run { cell, volumes, full, spool, metrics } => {
+            let cell = Cell::open(&cell.config)?;
+            let store = place.open()?;
+            let _lock = lock::shared(&place, &store)?;
+            let mut all_good = true;
+            for volume in &volumes {
+                let saved = run::back_up(&cell, &store, volume, (&spool, full), now());
+                all_good &= tell(volume, saved);
+            }
+            if let Some(file) = metrics {
+                run::write_metrics(&store, &file)?;
+            }
+            return Ok(all_good);
+        }
+        Work::List { volume } => list::list(&place.open()?, volume.as_deref())?,
+        Work::Diff { earlier, later } => list::diff(&place.open()?, &earlier, &later)?,
+        Work::Restore { cell, backup, to, volume, server, partition, overwrite } => {
+            let store = place.open()?;
+            let snapshot = list::find(&store, &backup)?;
+            match (to, volume, server, partition) {
+                (Some(folder), ..) => restore::to_folder(&store, &snapshot, &folder)?,
+                (None, Some(name), Some(server), Some(partition)) => {
+                    let cell = Cell::open(&cell.config)?;
+                    let partition = afs_wire::ids::PartitionId::parse(&partition)
+                        .ok_or_else(|| format!("no partition is called {partition}"))?;
+                    let target = cell::Target { name: &name, server, partition };
+                    to_volume::restore(&cell, &store, &snapshot, &target, (overwrite, now()))?;
+                }
+                _ => return Err("give --to DIR, or --volume, --server and --partition".to_owned()),
+            }
+        }
+        Work::Verify => return upkeep::verify(&place.open()?),
+        Work::Prune(keep) => upkeep::prune(&place, &place.open()?, &keep)?,
+    }
+    Ok(true)
+}
+
+/// Tells what became of a volume's backup, and whether it is good.
+fn tell(volume: &str, saved: Result<run::Saved, String>) -> bool {
+    match saved {
+        Err(why) => {
+            eprintln!("afar-backup: {volume}: not backed up: {why}");
+            false
+        }
+        Ok(saved) if saved.is_unchanged => {
+            println!("{volume}: unchanged");
+            true
+        }
+        Ok(saved) => {
+            for failure in &saved.failures {
+                eprintln!("afar-backup: {volume}: {failure}");
+            }
+            let whole = if saved.failures.is_empty() { "backed up" } else { "backed up in part" };
+            println!("{volume}: {whole}: {}", counts(&saved.snapshot));
+            saved.failures.is_empty()
+        }
+    }
+}
+
+fn counts(snapshot: &SnapshotFile) -> String {
+    let Some(summary) = &snapshot.summary else { return String::new() };
+    format!(
+        "{} files new, {} changed, {} unchanged; {} bytes added",
+        summary.files_new, summary.files_changed, summary.files_unmodified, summary.data_added_packed
+    )
+}
+
+/// The time since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}

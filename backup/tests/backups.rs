@@ -1,0 +1,143 @@
+//! Backups of volumes, read by restic and by us.
+
+use crate::lab::{Lab, contents, next_second};
+use afs_lab::caller::AccessList;
+use std::fs;
+
+/// A tree with everything that a volume can have.
+fn fill(lab: &Lab, name: &str) {
+    let root = lab.volume(name);
+    lab.run(lab.files.set_access_list(
+        root,
+        &AccessList::granting([
+            ("system:administrators", AccessList::ALL),
+            ("system:anyuser", AccessList::READ),
+        ]),
+    ));
+    let inner = lab.run(lab.files.make_dir(root, "inner")).fid;
+    let list = AccessList::granting([
+        ("system:administrators", AccessList::ALL),
+        ("system:authuser", AccessList::WRITE),
+    ]);
+    lab.run(lab.files.set_access_list(inner, &list));
+    lab.file(root, "empty", b"");
+    let small = lab.file(root, "small", b"some text");
+    let large: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    lab.file(inner, "large", &large);
+    lab.file(inner, "a \"name\"\\with\nall", b"odd");
+    lab.file(inner, "\u{fc}ber", b"letters");
+    let private = lab.file(inner, "private", b"mine");
+    lab.run(lab.files.chmod(private, 0o4600));
+    lab.run(lab.files.link(root, "second name", small));
+    lab.run(lab.files.symlink(root, "link", "inner/large"));
+    lab.run(lab.files.symlink(root, "mount point", "#root.cell."));
+    let deep = (0..20).fold(inner, |folder, n| lab.run(lab.files.make_dir(folder, &format!("{n}"))).fid);
+    lab.file(deep, "deep", b"below");
+}
+
+#[test]
+fn restic_restores_what_was_backed_up_file_by_file() {
+    let lab = Lab::new("backup-restic");
+    fill(&lab, "data");
+    lab.backup(&["run", "data"]);
+    let ours = contents(&lab.restored("data", "ours"));
+    let large = fs::metadata(lab.folder.join("ours/data/inner/large")).expect("it was restored");
+    assert_eq!(large.len(), 3_000_000);
+    let text =
+        |path: &str| ours.get(std::path::Path::new(path)).unwrap_or_else(|| panic!("no {path}")).clone();
+    assert_eq!(text("data/mount point"), "link to #root.cell.");
+    assert_eq!(text("data/link"), "link to inner/large");
+    assert!(text("data/inner").contains("-204 rlidwka\\n-102 rlidwk\\n"), "{}", text("data/inner"));
+    assert!(text("data/inner/private").starts_with("file 4600 "), "{}", text("data/inner/private"));
+    assert_eq!(text("data/small").replace("small", ""), text("data/second name"));
+    assert!(ours.contains_key(std::path::Path::new("data.header")));
+    assert_eq!(ours.len(), 33, "{:?}", ours.keys());
+    let to = lab.folder.join("restic");
+    let Some(_) = lab.restic(&["check", "--read-data"]) else { return };
+    lab.restic(&["restore", "latest", "--target", to.to_str().expect("it is text")]);
+    assert_eq!(contents(&to), ours);
+}
+
+/// rustic finds changes by size and times, and the times of AFS are whole seconds.
+#[test]
+fn two_changes_of_equal_length_within_a_second_are_both_backed_up() {
+    let lab = Lab::new("backup-second");
+    let root = lab.volume("data");
+    let file = lab.file(root, "file", b"text 0");
+    let texts = ["text 1", "text 2", "text 3"];
+    for text in texts {
+        lab.store(file, text.as_bytes());
+        // The same time as all others.
+        lab.set_time(file, 1_700_000_000);
+        lab.backup(&["run", "data"]);
+    }
+    for (backup, text) in lab.backups().iter().zip(texts) {
+        let restored = lab.restored(backup, text).join("data/file");
+        assert_eq!(fs::read_to_string(restored).expect("it was restored"), text);
+    }
+    assert_eq!(lab.backups().len(), 3);
+}
+
+#[test]
+fn a_file_that_was_renamed_and_one_that_was_not_are_taken_from_the_last_backup() {
+    let lab = Lab::new("backup-renamed");
+    let root = lab.volume("data");
+    let inner = lab.run(lab.files.make_dir(root, "inner")).fid;
+    for (name, bytes) in [("stays", b"stays".repeat(1000)), ("moves", b"moves".repeat(1000))] {
+        lab.file(root, name, &bytes);
+    }
+    next_second();
+    lab.file(root, "later", b"later");
+    lab.backup(&["run", "data"]);
+    next_second();
+    lab.run(lab.files.rename((root, "moves"), (inner, "moved")));
+    lab.file(root, "new", b"new");
+    lab.backup(&["run", "data"]);
+    let last = lab.backups().pop().expect("there are two");
+    let restored = lab.restored(&last, "restored").join("data");
+    let text = |name: &str| fs::read(restored.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(text("stays"), b"stays".repeat(1000));
+    assert_eq!(text("inner/moved"), b"moves".repeat(1000));
+    assert_eq!((text("new"), text("later")), (b"new".to_vec(), b"later".to_vec()));
+    assert!(!restored.join("moves").exists());
+    let first = &lab.backups()[0];
+    let differences = lab.backup(&["diff", first, &last]);
+    let mut lines: Vec<&str> = differences.lines().filter(|line| !line.ends_with(".header")).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["+ data/inner/moved", "+ data/new", "- data/moves"]);
+}
+
+#[test]
+fn an_unchanged_volume_is_saved_again_without_a_dump() {
+    let lab = Lab::new("backup-unchanged");
+    let root = lab.old_volume("data");
+    let first = lab.backup(&["run", "data"]);
+    assert!(first.starts_with("data: backed up: 3 files new"), "{first}");
+    assert_eq!(lab.backup(&["run", "data"]), "data: unchanged\n");
+    lab.file(root, "new", b"text");
+    let third = lab.backup(&["run", "data"]);
+    assert!(third.starts_with("data: backed up: 1 files new"), "{third}");
+    let all: Vec<_> = lab.backups().iter().map(|backup| contents(&lab.restored(backup, backup))).collect();
+    assert_eq!(all[0], all[1]);
+    assert_eq!(all[2].len(), all[1].len() + 1);
+    lab.restic(&["check", "--read-data"]);
+}
+
+#[test]
+fn a_volume_that_is_not_there_fails_the_run_and_the_others_are_backed_up() {
+    let lab = Lab::new("backup-missing");
+    lab.volume("data");
+    let metrics = lab.folder.join("metrics.prom");
+    let output =
+        lab.try_backup(&["run", "nobody", "data", "--metrics", metrics.to_str().expect("it is text")]);
+    assert!(!output.status.success());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("nobody: not backed up: the cell afar.local has no such volume"), "{told}");
+    assert_eq!(lab.backups().len(), 1);
+    let metrics = fs::read_to_string(metrics).expect("it was written");
+    assert!(
+        metrics.contains("afar_backup_last_good_seconds{cell=\"afar.local\",volume=\"data\"} "),
+        "{metrics}"
+    );
+    assert!(!metrics.contains("nobody"), "{metrics}");
+}

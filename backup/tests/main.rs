@@ -1,0 +1,7 @@
+//! `afar-backup` with the servers of `afar up`, and with Debian's restic on what it wrote. `make` has to have built afar's program in the main
+//! workspace (`scripts/test.sh` does): the servers are processes of it.
+
+mod backups;
+mod damage;
+mod lab;
+mod restores;
