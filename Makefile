@@ -6,18 +6,23 @@
 #   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB, the README in a fresh Debian: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, and fewer, ARGS="..." is passed on (names of experiments, --only, --repeats)
+#   make backup     the program that backs up volumes, backup/target/release/afar-backup (docs/backup.md)
 #   make deb        Debian packages of tools, servers and client, into target/debian
 #   make up         a whole cell on this machine, mounted; ARGS="--mount DIR ..." is passed on (docs/client.md)
 #   make clean      removes what was built
 
 RUST := scripts/rust.sh
 
-.PHONY: build up test nightly lint bench deb clean
+.PHONY: build backup up test nightly lint bench deb clean
 
 build:
 	$(RUST) cargo build --release --package afar --bins
 	@scripts/debuginfo.sh target/release/afar
 	@echo "built: target/release/afar"
+
+backup:
+	$(RUST) cargo build --release --locked --manifest-path backup/Cargo.toml --features remote
+	@echo "built: backup/target/release/afar-backup"
 
 # The program itself, so that Ctrl-C reaches it once and its exit status is make's.
 up: build
@@ -47,6 +52,7 @@ nightly:
 	AFAR_TURNS=10 $(RUST) cargo test --release -p afar --test afar_tests -- together:: work::what_one_mount_writes
 	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests -- motion_killed:: --nocapture
 	AFAR_RESUMED_FILES=176 $(RUST) cargo test --release -p afar --test afar_tests motion_resumed::
+	$(RUST) cargo clippy --locked --manifest-path backup/Cargo.toml --all-targets --features remote -- -D warnings
 	scripts/mutants.sh
 	scripts/kernels.sh --openafs
 	AFAR_IS_BUILT=1 AFAR_OPENAFS_MODULE=1 $(RUST) cargo test --release -p afar-interop --test cells kernels/openafs
@@ -79,4 +85,4 @@ bench:
 	$(RUST) cargo run --release -p afar-bench -- $(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
 
 clean:
-	rm -rf target
+	rm -rf target backup/target

@@ -1,5 +1,6 @@
 #!/bin/bash
 # dependencies.sh [LIST]   check the licences of all dependencies, and that none is there in two versions.
+# dependencies.sh --backup [LIST]   the same of afar-backup, but for versions: those are for its repository's library to choose.
 #
 # LIST is a file of lines "name<TAB>version<TAB>licence" to check instead, for trying this script out.
 # A second version of a crate needs a line "name: reason" in scripts/duplicate-crates.txt, another licence one in
@@ -8,11 +9,17 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exceptions=scripts/duplicate-crates.txt
 licences=scripts/licence-exceptions.txt
+selection=(--workspace --features afar/etcd)
+if [ "${1:-}" = --backup ]; then
+    shift
+    exceptions='' licences=backup/licence-exceptions.txt
+    selection=(--manifest-path backup/Cargo.toml --all-features)
+fi
 
 # What is built or run, also by tests and build scripts. Only for this system: afar is for Linux. --locked fails when
 # Cargo.lock is missing or out of date.
 list() {
-    scripts/rust.sh cargo tree --workspace --features afar/etcd --locked --edges normal,build,dev --prefix none --format '{p}|{l}' \
+    scripts/rust.sh cargo tree "${selection[@]}" --locked --edges normal,build,dev --prefix none --format '{p}|{l}' \
         | sed -e 's/ (\*)$//' | awk -F'|' -v OFS='\t' '
             NF { split($1, part, " "); sub(/^v/, "", part[2]); print part[1], part[2], $2 }' | sort -u
 }
@@ -24,7 +31,7 @@ printf '%s\n' "$crates" | awk -F'\t' -v exceptions="$exceptions" -v licences="$l
     BEGIN {
         count = split("MIT Apache-2.0 BSD-2-Clause BSD-3-Clause ISC 0BSD Unicode-3.0", names, " ")
         for (i = 1; i <= count; i++) allowed[names[i]] = 1
-        excepts(exceptions, excepted)
+        if (exceptions != "") excepts(exceptions, excepted)
         excepts(licences, licensed)
     }
     function excepts(file, names,    line, colon, name, reason) {
@@ -89,7 +96,7 @@ printf '%s\n' "$crates" | awk -F'\t' -v exceptions="$exceptions" -v licences="$l
     }
     END {
         for (name in number) {
-            if (number[name] > 1 && !(name in excepted))
+            if (exceptions != "" && number[name] > 1 && !(name in excepted))
                 complain(name " is there in several versions:" versions[name] "; use one, or give a reason in " exceptions)
             if (number[name] == 1 && name in excepted)
                 complain(name " is there in one version only: take it out of " exceptions)

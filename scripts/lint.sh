@@ -32,11 +32,13 @@ needs() {
 
 scripts/rust.sh || exit 1
 read -ra features < <(scripts/features.sh)
-needs fmt formatting && check formatting scripts/rust.sh cargo fmt --all --check
+needs fmt formatting && check formatting scripts/rust.sh cargo fmt --all --check \
+    && check "formatting of backup" scripts/rust.sh cargo fmt --manifest-path backup/Cargo.toml --check
 needs clippy clippy && check clippy scripts/rust.sh cargo clippy --workspace --all-targets "${features[@]}" -- -D warnings
 check documentation env RUSTDOCFLAGS='-D warnings' scripts/rust.sh cargo doc --workspace "${features[@]}" --no-deps \
     --document-private-items
 check dependencies scripts/dependencies.sh
+check "dependencies of backup" scripts/dependencies.sh --backup
 if git rev-parse --is-inside-work-tree > /dev/null 2>&1; then
     check repository scripts/repository.sh
 else

@@ -30,6 +30,7 @@ packages=(
     systemd                          # ... and PID 1 of a machine for tests
     dbus libpam-systemd sudo cron gnupg tmux # ... with logins and jobs
     prometheus                       # promtool, which tries the alerts
+    restic                           # reads what afar-backup has written
     chromium                         # a browser for the page of who does what
     qemu-system-x86 busybox-static kmod xz-utils # machines with stock kernels (kernels.sh)
 )

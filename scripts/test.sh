@@ -1,6 +1,6 @@
 #!/bin/bash
 # test.sh [--all]   what is tested before a commit, from nothing: packages, build, the tests of afar alone, a short run of the fuzzers, lint.
-# With --all, what CI tests: with OpenAFS's programs and stock kernels too, and the Debian packages.
+# With --all, what CI tests: with OpenAFS's programs and stock kernels too, afar-backup, and the Debian packages.
 #
 # Goes on after a failure. The last line is "N passed, N failed, N skipped": over all of cargo's test results and those
 # of packaging/run, which ends with such a line.
@@ -42,7 +42,7 @@ finish() {
     sort -u "$AFAR_SKIP_LOG" | while read -r line; do echo "SKIPPED: $line"; done
     begin end > /dev/null
     echo "SECONDS: $(printf '%s, ' "${times[@]}")all $SECONDS"
-    [ -n "$is_all" ] || echo "LEFT to make test ALL=1, which CI runs: OpenAFS's programs, stock kernels (crates/interop), Debian packages (packaging/run)"
+    [ -n "$is_all" ] || echo "LEFT to make test ALL=1, which CI runs: OpenAFS's programs, stock kernels (crates/interop), afar-backup (backup), Debian packages (packaging/run)"
     echo "LEFT to make nightly: more seeds and longer runs of the same"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]
@@ -111,10 +111,17 @@ cat target/tools.log
 # them look at the time. Lint runs beside, and so do the packages, which are made of what is built. Lint is not begun before cargo runs the
 # first tests, as they would wait for each other.
 outputs=("$output") peers_output=$PWD/target/peers-output.log tests_ended=target/tests-ended
-[ -z "$is_all" ] || outputs+=("$peers_output")
+backup_output=$PWD/target/backup-output.log
+[ -z "$is_all" ] || outputs+=("$peers_output" "$backup_output")
 lint() {
     until grep -q '^ *Running ' "$output" || [ -e "$tests_ended" ]; do sleep 1; done
     nice -n 19 scripts/lint.sh "$lint_record" > target/lint.log 2>&1
+}
+# The workspace of afar-backup, whose servers are the program that is built.
+backups() {
+    scripts/rust.sh "${limit[@]}" cargo test --manifest-path backup/Cargo.toml --locked --no-fail-fast > "$backup_output" 2>&1 || return
+    ! scripts/rust.sh cargo clippy --version > /dev/null 2>&1 \
+        || scripts/rust.sh cargo clippy --manifest-path backup/Cargo.toml --locked --all-targets -- -D warnings >> "$backup_output" 2>&1
 }
 packages() {
     # They count what they skip themselves.
@@ -138,13 +145,18 @@ alone() {
 }
 mapfile -t programs < <(sed -n 's/^name = "\(.*_tests\)"$/--test=\1/p' crates/*/Cargo.toml)
 alone --test afar_tests
-[ -z "$is_all" ] || { cargo_test --test cells --test interop > "$peers_output" & peers=$!; }
+[ -z "$is_all" ] || {
+    cargo_test --test cells --test interop > "$peers_output" & peers=$!
+    backups & backups=$!
+}
 alone --lib --bins "${programs[@]/--test=afar_tests/--test=short_run}"
 alone --doc
 [ -z "$is_all" ] || {
     wait "$peers"
     statuses+=("$?")
-    cat "$peers_output"
+    wait "$backups"
+    statuses+=("$?")
+    cat "$peers_output" "$backup_output"
 }
 touch "$tests_ended"
 for file in "${outputs[@]}"; do
