@@ -202,25 +202,24 @@ fn tell(volume: &str, saved: Result<run::Saved, String>) -> bool {
             eprintln!("afar-backup: {volume}: not backed up: {why}");
             false
         }
-        Ok(saved) if saved.is_unchanged => {
-            println!("{volume}: unchanged");
-            true
-        }
-        Ok(saved) => {
-            for failure in &saved.failures {
+        Ok(run::Saved { snapshot, dumped_bytes, failures }) => {
+            for failure in &failures {
                 eprintln!("afar-backup: {volume}: {failure}");
             }
-            let whole = if saved.failures.is_empty() { "backed up" } else { "backed up in part" };
-            println!("{volume}: {whole}: {}", counts(&saved.snapshot));
-            saved.failures.is_empty()
+            let whole = if failures.is_empty() { "backed up" } else { "backed up in part" };
+            match dumped_bytes {
+                None => println!("{volume}: unchanged"),
+                Some(dumped) => println!("{volume}: {whole}: {}", counts(&snapshot, dumped)),
+            }
+            failures.is_empty()
         }
     }
 }
 
-fn counts(snapshot: &SnapshotFile) -> String {
-    let Some(summary) = &snapshot.summary else { return String::new() };
+fn counts(snapshot: &SnapshotFile, dumped_bytes: u64) -> String {
+    let summary = snapshot.summary.clone().unwrap_or_default();
     format!(
-        "{} files new, {} changed, {} unchanged; {} bytes added",
+        "{} files new, {} changed, {} unchanged; {dumped_bytes} bytes dumped, {} added",
         summary.files_new, summary.files_changed, summary.files_unmodified, summary.data_added_packed
     )
 }

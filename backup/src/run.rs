@@ -21,8 +21,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Saved {
     pub(crate) snapshot: SnapshotFile,
-    /// True if no dump was needed.
-    pub(crate) is_unchanged: bool,
+    /// The length of the dump. `None`: none was needed, as nothing has changed.
+    pub(crate) dumped_bytes: Option<u64>,
     /// The reasons why it is not whole.
     pub(crate) failures: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub(crate) fn back_up(
         snapshot.parent = Some(last.id);
         snapshot.paths.clone_from(&last.paths);
         store.save(snapshot.clone())?;
-        return Ok(Saved { snapshot, is_unchanged: true, failures: Vec::new() });
+        return Ok(Saved { snapshot, dumped_bytes: None, failures: Vec::new() });
     }
     let indexed = store.indexed()?;
     let known = match &last {
@@ -100,7 +100,7 @@ fn save(
         snapshot.tags.add(PARTIAL.to_owned());
     }
     store.save(snapshot.clone())?;
-    Ok(Saved { snapshot, is_unchanged: false, failures })
+    Ok(Saved { snapshot, dumped_bytes: Some(contents.spool.bytes), failures })
 }
 
 fn new_snapshot(cell: &Cell, at: &Located, state: &State, now: Duration) -> Result<SnapshotFile, String> {

@@ -46,6 +46,8 @@ pub(crate) struct Named {
 pub(crate) struct Spool {
     pub(crate) header: VolumeHeader,
     pub(crate) vnodes: HashMap<u32, Vnode>,
+    /// The length of the dump.
+    pub(crate) bytes: u64,
     data: File,
 }
 
@@ -114,7 +116,7 @@ impl Spooling {
     pub(crate) fn end(self) -> io::Result<Spool> {
         self.reader.finish().map_err(io::Error::other)?;
         let data = self.data.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(Spool { header: self.header, vnodes: self.vnodes, data })
+        Ok(Spool { header: self.header, vnodes: self.vnodes, bytes: self.reader.offset(), data })
     }
 }
 

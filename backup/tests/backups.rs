@@ -79,32 +79,37 @@ fn two_changes_of_equal_length_within_a_second_are_both_backed_up() {
 }
 
 #[test]
-fn a_file_that_was_renamed_and_one_that_was_not_are_taken_from_the_last_backup() {
+fn what_has_not_changed_is_not_dumped_even_if_its_folder_has_another_name() {
     let lab = Lab::new("backup-renamed");
     let root = lab.volume("data");
     let inner = lab.run(lab.files.make_dir(root, "inner")).fid;
-    for (name, bytes) in [("stays", b"stays".repeat(1000)), ("moves", b"moves".repeat(1000))] {
-        lab.file(root, name, &bytes);
-    }
+    let text = |name: &str| name.repeat(20_000).into_bytes();
+    lab.file(root, "stays", &text("stays"));
+    lab.file(inner, "moves", &text("moves"));
+    lab.run(lab.files.symlink(inner, "link", "target"));
     next_second();
     lab.file(root, "later", b"later");
     lab.backup(&["run", "data"]);
     next_second();
-    lab.run(lab.files.rename((root, "moves"), (inner, "moved")));
+    lab.run(lab.files.rename((root, "inner"), (root, "outer")));
     lab.file(root, "new", b"new");
-    lab.backup(&["run", "data"]);
-    let last = lab.backups().pop().expect("there are two");
-    let restored = lab.restored(&last, "restored").join("data");
-    let text = |name: &str| fs::read(restored.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    assert_eq!(text("stays"), b"stays".repeat(1000));
-    assert_eq!(text("inner/moved"), b"moves".repeat(1000));
-    assert_eq!((text("new"), text("later")), (b"new".to_vec(), b"later".to_vec()));
-    assert!(!restored.join("moves").exists());
-    let first = &lab.backups()[0];
-    let differences = lab.backup(&["diff", first, &last]);
+    let told = lab.backup(&["run", "data"]);
+    let dumped = told.split_once("unchanged; ").and_then(|(_, rest)| rest.split(' ').next());
+    let dumped: u32 = dumped.and_then(|bytes| bytes.parse().ok()).unwrap_or_else(|| panic!("{told}"));
+    assert!(dumped < 50_000, "{told}");
+    let backups = lab.backups();
+    let restored = lab.restored(&backups[1], "restored").join("data");
+    let read = |name: &str| fs::read(restored.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!((read("stays"), read("outer/moves")), (text("stays"), text("moves")));
+    assert_eq!((read("new"), read("later")), (b"new".to_vec(), b"later".to_vec()));
+    assert_eq!(fs::read_link(restored.join("outer/link")).expect("it was restored").to_str(), Some("target"));
+    let differences = lab.backup(&["diff", &backups[0], &backups[1]]);
     let mut lines: Vec<&str> = differences.lines().filter(|line| !line.ends_with(".header")).collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["+ data/inner/moved", "+ data/new", "- data/moves"]);
+    let expected =
+        ["data/new", "data/outer", "data/outer/link", "data/outer/moves"].map(|path| format!("+ {path}"));
+    let gone = ["data/inner", "data/inner/link", "data/inner/moves"].map(|path| format!("- {path}"));
+    assert_eq!(lines, [&expected[..], &gone[..]].concat());
 }
 
 #[test]

@@ -86,8 +86,8 @@ impl Lab {
         self.run(self.files.store(fid, 0, bytes.to_vec(), bytes.len() as u64));
     }
 
-    /// A command of afar-backup that may fail.
-    pub(crate) fn try_backup(&self, arguments: &[&str]) -> Output {
+    /// A command of afar-backup.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_afar-backup"));
         command.arg("--repo").arg(self.repository()).arg("--password-file").arg(self.folder.join("password"));
         command.args(arguments);
@@ -97,7 +97,12 @@ impl Lab {
         if arguments[0] == "run" {
             command.arg("--spool").arg(&*self.folder);
         }
-        command.output().expect("it is built")
+        command
+    }
+
+    /// A command that may fail.
+    pub(crate) fn try_backup(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("it is built")
     }
 
     /// A command that succeeds, and what it says.

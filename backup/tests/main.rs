@@ -5,3 +5,4 @@ mod backups;
 mod damage;
 mod lab;
 mod restores;
+mod together;
