@@ -53,7 +53,7 @@ pub(crate) fn back_up(
     }
     let indexed = store.indexed()?;
     let known = match &last {
-        Some((last, _)) => KnownFiles::of(&indexed, last).map_err(|error| error.display_log())?,
+        Some((last, _)) => KnownFiles::of(&indexed, last)?,
         None => KnownFiles::default(),
     };
     let since = last.as_ref().map_or(AfsTime(0), |(_, earlier)| AfsTime(earlier.updated));

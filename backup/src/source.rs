@@ -178,7 +178,7 @@ impl Entries {
         let missing = || "its directory names it, but it is not in the volume: salvage the volume".to_owned();
         let vnode = volume.spool.vnode(named).ok_or_else(missing)?;
         let Some(body) = vnode.body.as_deref() else {
-            let node = volume.known.node(name, fid_of(named));
+            let node = volume.known.node(name, volume.id, fid_of(named));
             let mut node = node.ok_or("it is neither in the dump nor in the last backup: run with --full")?;
             let content = node.content.take();
             let open = node.is_file().then(|| Open {
