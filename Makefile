@@ -6,7 +6,7 @@
 #   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB, the README in a fresh Debian: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, and fewer, ARGS="..." is passed on (names of experiments, --only, --repeats)
-#   make backup     the program that backs up volumes, backup/target/release/afar-backup (docs/backup.md)
+#   make backup     the program that backs up volumes, backup/target/release/afar-backup, and its Debian package (docs/backup.md)
 #   make deb        Debian packages of tools, servers and client, into target/debian
 #   make up         a whole cell on this machine, mounted; ARGS="--mount DIR ..." is passed on (docs/client.md)
 #   make clean      removes what was built
@@ -22,6 +22,8 @@ build:
 
 backup:
 	$(RUST) cargo build --release --locked --manifest-path backup/Cargo.toml --features remote
+	@scripts/cargo-tool.sh cargo-deb@3.8.0 --no-default-features --features gzip
+	PATH=$$PWD/target/tools/bin:$$PATH $(RUST) cargo deb --no-build --manifest-path backup/Cargo.toml --output target/debian/
 	@echo "built: backup/target/release/afar-backup"
 
 # The program itself, so that Ctrl-C reaches it once and its exit status is make's.

@@ -201,15 +201,16 @@ pub(crate) fn contents(folder: &Path) -> BTreeMap<PathBuf, String> {
     all
 }
 
-/// Puts afar's program, which the main workspace has built, where `afs_lab` looks for it.
-fn link_afar() {
+/// Puts afar's program, which the main workspace has built, where `afs_lab` looks for it, and says where that is.
+pub(crate) fn link_afar() -> PathBuf {
     let place = Path::new(env!("CARGO_BIN_EXE_afar-backup")).with_file_name("afar");
     if place.exists() {
-        return;
+        return place;
     }
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/debug/afar");
     assert!(built.exists(), "{} is not built: cargo build in the main workspace", built.display());
     // Another test may have been faster.
     let linked = symlink(&built, &place);
     assert!(linked.is_ok() || place.exists(), "{}: {linked:?}", place.display());
+    place
 }

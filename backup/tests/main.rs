@@ -4,5 +4,6 @@
 mod backups;
 mod damage;
 mod lab;
+mod openafs;
 mod restores;
 mod together;
