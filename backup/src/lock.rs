@@ -60,3 +60,42 @@ fn open(
     }
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repository::tests::place;
+    use afs_lab::real::folder::Folder;
+
+    #[test]
+    fn nothing_is_pruned_while_a_restic_works() {
+        let folder = Folder::new("backup-locked");
+        let place = place(&folder);
+        place.init().expect("there is room");
+        let store = place.open().expect("it was made");
+        drop(exclusive(&place, &store).expect("nobody works"));
+        let lock = folder.write("repository/locks/of-restic", "");
+        let refused = exclusive(&place, &store).err().expect("restic works");
+        assert!(refused.starts_with("a restic uses "), "{refused}");
+        drop(shared(&place, &store).expect("backups may run beside"));
+        fs::remove_file(lock).expect("it is ours");
+        drop(exclusive(&place, &store).expect("nobody works"));
+    }
+
+    #[test]
+    fn backups_share_a_repository_and_a_prune_waits_for_them() {
+        let folder = Folder::new("backup-shared");
+        let place = place(&folder);
+        place.init().expect("there is room");
+        let store = place.open().expect("it was made");
+        let backups = [shared(&place, &store), shared(&place, &store)].map(|lock| lock.expect("they share"));
+        std::thread::scope(|scope| {
+            let prune = scope.spawn(|| exclusive(&place, &place.open().expect("it was made")).map(drop));
+            let [first, second] = backups;
+            drop(first);
+            assert!(!prune.is_finished());
+            drop(second);
+            assert_eq!(prune.join().expect("it does not panic"), Ok(()));
+        });
+    }
+}

@@ -261,13 +261,14 @@ fn write_lock(folder: &Path, id: &Id, content: BytesList) -> RusticResult<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use afs_lab::real::folder::Folder;
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
-    fn place(folder: &Folder) -> Place {
+    /// A place for a repository in a folder, with a password.
+    pub(crate) fn place(folder: &Folder) -> Place {
         let password_file = folder.write("password", "secret\n");
         fs::set_permissions(&password_file, fs::Permissions::from_mode(0o600)).expect("it is ours");
         let repository = folder.join("repository").to_str().expect("it is text").to_owned();

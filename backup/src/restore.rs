@@ -18,6 +18,7 @@ pub(crate) fn to_folder(store: &Store, snapshot: &SnapshotFile, folder: &Path) -
         let target = LocalDestination::new(text, true, false)?;
         let mut options = RestoreOptions::default();
         options.numeric_id = true;
+        options.no_ownership = !rustix::process::geteuid().is_root();
         options.verify_existing = true;
         let plan = indexed.prepare_restore(&options, nodes.clone(), &target, false)?;
         indexed.restore(plan, &options, nodes, &target)

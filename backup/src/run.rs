@@ -162,15 +162,13 @@ pub(crate) fn write_metrics(store: &Store, file: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repository::Place;
+    use crate::repository::tests::place;
     use crate::state::is_good;
     use afs_dump::{VnodeAttributes, VnodeKind, VnodeRecord};
     use afs_lab::real::folder::Folder;
     use afs_wire::acl::Acl;
     use afs_wire::directory::Directory;
     use afs_wire::ids::{DataVersion, LocalFid, Uniquifier, ViceId, VnodeNumber, VolumeId};
-    use std::collections::BTreeMap;
-    use std::os::unix::fs::PermissionsExt;
 
     /// A repository, and backups of a volume "data" of a cell "cell".
     struct Lab {
@@ -185,11 +183,7 @@ mod tests {
     impl Lab {
         fn new(name: &str) -> Self {
             let folder = Folder::new(name);
-            let password_file = folder.write("password", "secret");
-            std::fs::set_permissions(&password_file, std::fs::Permissions::from_mode(0o600))
-                .expect("it is ours");
-            let repository = folder.join("repository").to_str().expect("it is text").to_owned();
-            let place = Place { repository, password_file, options: BTreeMap::new(), cache: None };
+            let place = place(&folder);
             place.init().expect("there is room");
             let store = place.open().expect("it was made");
             Self { folder, store }
