@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use afs_admin::entry::Kind;
 use afs_admin::restore::{self, DateOf, Dump, Order};
-use afs_admin::vldb::LocationDb;
+use afs_admin::vldb::{self, LocationDb};
 use afs_admin::volumes::{NewClone, Transaction, VolumeServers, Wanted};
 use afs_admin::{Cancel, Login, Offers};
 use afs_config::{CellServDb, ThisCell};
@@ -101,6 +101,24 @@ impl Cell {
         };
         let (server, partition) = (site.server, site.partition);
         Ok(Located { id: entry.id(Kind::ReadWrite), name: entry.name, server, partition })
+    }
+
+    /// The names of the read-write volumes that a pattern means, sorted: in it, `*` stands for any text. A name without one means itself.
+    pub(crate) fn matching(&self, pattern: &str) -> Result<Vec<String>, String> {
+        if !pattern.contains('*') {
+            return Ok(vec![pattern.to_owned()]);
+        }
+        let entries = self.runtime.block_on(self.locations.all_entries(vldb::Wanted::default()));
+        let entries = entries.map_err(|error| error.to_string())?.into_iter();
+        let mut names: Vec<String> = entries
+            .filter(|entry| entry.read_write_site().is_some() && matches(pattern, &entry.name))
+            .map(|entry| entry.name)
+            .collect();
+        names.sort();
+        match names.is_empty() {
+            true => Err(format!("no volume of the cell {} has such a name", self.name)),
+            false => Ok(names),
+        }
     }
 
     /// Asks for a volume's dates and counts.
@@ -195,4 +213,37 @@ impl Drop for Cell {
 
 fn doing(what: &str, error: &impl fmt::Display) -> String {
     format!("{what}: {error}")
+}
+
+/// Tells whether a name is one that a pattern means.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((begin, rest)) => name.strip_prefix(begin).is_some_and(|left| {
+            left.char_indices().map(|(at, _)| at).chain([left.len()]).any(|at| matches(rest, &left[at..]))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name, is_meant) in [
+            ("user.*", "user.alice", true),
+            ("user.*", "user.", true),
+            ("user.*", "users", false),
+            ("*", "root.cell", true),
+            ("*.cell", "root.cell", true),
+            ("*.cell", "root.cells", false),
+            ("a*b*c", "a.b.b.c", true),
+            ("a*b*c", "acb", false),
+            ("root.cell", "root.cell", true),
+            ("root.cell", "root.cell2", false),
+        ] {
+            assert_eq!(matches(pattern, name), is_meant, "{pattern} {name}");
+        }
+    }
 }

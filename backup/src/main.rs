@@ -79,7 +79,7 @@ enum Work {
     Run {
         #[command(flatten)]
         cell: CellOptions,
-        /// The volumes, by name or number
+        /// The volumes, by name or number; '*' in a name stands for any text
         #[arg(required = true)]
         volumes: Vec<String>,
         /// Reads all of the volumes, and takes nothing from the last backup
@@ -163,9 +163,18 @@ fn work(Arguments { repository, work }: Arguments) -> Result<bool, String> {
             let store = place.open()?;
             let _lock = lock::shared(&place, &store)?;
             let mut all_good = true;
-            for volume in &volumes {
-                let saved = run::back_up(&cell, &store, volume, (&spool, full), now());
-                all_good &= tell(volume, saved);
+            for pattern in &volumes {
+                let names = match cell.matching(pattern) {
+                    Ok(names) => names,
+                    Err(why) => {
+                        all_good = tell(pattern, Err(why));
+                        continue;
+                    }
+                };
+                for volume in &names {
+                    let saved = run::back_up(&cell, &store, volume, (&spool, full), now());
+                    all_good &= tell(volume, saved);
+                }
             }
             if let Some(file) = metrics {
                 run::write_metrics(&store, &file)?;

@@ -129,20 +129,29 @@ fn an_unchanged_volume_is_saved_again_without_a_dump() {
 }
 
 #[test]
-fn a_volume_that_is_not_there_fails_the_run_and_the_others_are_backed_up() {
+fn a_volume_that_is_not_there_fails_the_run_and_those_that_are_meant_are_backed_up() {
     let lab = Lab::new("backup-missing");
-    lab.volume("data");
+    for name in ["data", "data.more", "other"] {
+        lab.volume(name);
+    }
     let metrics = lab.folder.join("metrics.prom");
-    let output =
-        lab.try_backup(&["run", "nobody", "data", "--metrics", metrics.to_str().expect("it is text")]);
+    let output = lab.try_backup(&[
+        "run",
+        "nobody",
+        "no*",
+        "data*",
+        "--metrics",
+        metrics.to_str().expect("it is text"),
+    ]);
     assert!(!output.status.success());
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("nobody: not backed up: the cell afar.local has no such volume"), "{told}");
-    assert_eq!(lab.backups().len(), 1);
+    assert!(told.contains("no*: not backed up: no volume of the cell afar.local has such a name"), "{told}");
+    assert_eq!(lab.backups().len(), 2);
     let metrics = fs::read_to_string(metrics).expect("it was written");
     assert!(
         metrics.contains("afar_backup_last_good_seconds{cell=\"afar.local\",volume=\"data\"} "),
         "{metrics}"
     );
-    assert!(!metrics.contains("nobody"), "{metrics}");
+    assert!(metrics.contains("data.more") && !metrics.contains("other"), "{metrics}");
 }
