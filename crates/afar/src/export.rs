@@ -1,8 +1,9 @@
 //! `afar export`: the cell's databases as files from which OpenAFS's vlserver and ptserver start, `vldb.DB0` and `prdb.DB0`. How the
-//! files are written is `afs_celldb::files`.
+//! files are written is `afs_celldb::files`. They come from the store of servers that are stopped, or by calls from servers that run.
 
 use crate::database_files::{EMPTY_LOG_BYTES, configuration, log_path, place_of, store_of, wait};
 use crate::dates::now;
+use crate::import::servers;
 use crate::{arguments, output};
 use afs_celldb::Database;
 use afs_celldb::database::Image;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,7 +25,7 @@ use std::sync::Arc;
 #[derive(Parser)]
 #[command(
     name = "afar export",
-    about = "Writes the cell's databases as files for OpenAFS's vlserver and ptserver. Stop 'afar server' first"
+    about = "Writes the cell's databases as files for OpenAFS's vlserver and ptserver. Stop 'afar server' first, or read from it with --from"
 )]
 struct Cli {
     /// File to write the volume location database to, such as /var/lib/openafs/db/vldb.DB0
@@ -32,6 +34,12 @@ struct Cli {
     /// File to write the protection database to, such as /var/lib/openafs/db/prdb.DB0
     #[arg(long, value_name = "FILE")]
     prdb: Option<PathBuf>,
+    /// Reads both databases from running database servers, several with commas between. Nobody should change the databases meanwhile
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["config", "state"])]
+    from: Vec<Ipv4Addr>,
+    /// The folder with the cell's key, for --from
+    #[arg(long, value_name = "DIR", default_value = crate::cell::SERVER_FOLDER)]
+    keys: PathBuf,
     /// The server's configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -58,28 +66,13 @@ fn export(cli: &Cli) -> Result<(), String> {
         return Err("give --vldb FILE, --prdb FILE, or both".to_owned());
     }
     files.iter().try_for_each(|path| may_write(path, cli.force))?;
-    let config = configuration(cli.config.as_deref(), cli.state.as_deref())?;
-    let state = &config.server.state;
-    if !state.is_dir() {
-        return Err(format!("{}: there is no such state folder; name it with --state", state.display()));
-    }
-    let store = store_of(&config)?;
-    // Both are read before one is written, and by one runtime: what asks etcd belongs to it.
-    let (vldb, users) = wait(async {
-        let vldb = match &cli.vldb {
-            Some(path) => Some((path, contents::<Vldb, _>(&store, VldbContents::of).await?)),
-            None => None,
-        };
-        let users = contents::<Ptdb, _>(&store, PrdbContents::of).await?;
-        Ok((vldb, users))
-    })?;
-    // Also where the VLDB alone is wanted, which may be empty: an empty one of no cell is not to replace a file.
-    if users.counts()[0] == 0 {
-        return Err(format!(
-            "there is no PTDB in {}: nothing was written; start the server once",
-            place_of(&config)
-        ));
-    }
+    let (volumes, users) = if cli.from.is_empty() {
+        of_store(cli)?
+    } else {
+        let ((volumes, _), (users, _)) = servers::ask(&cli.from, &cli.keys)?;
+        (Some(volumes), users)
+    };
+    let vldb = cli.vldb.as_ref().zip(volumes);
     let mut told = Vec::new();
     if let Some((path, contents)) = vldb {
         write(path, write_vldb(&contents, now()))?;
@@ -103,6 +96,32 @@ fn export(cli: &Cli) -> Result<(), String> {
         )
     };
     written.map_err(|error| error.to_string())
+}
+
+/// Reads the databases from their store: the VLDB only if it is wanted.
+fn of_store(cli: &Cli) -> Result<(Option<VldbContents>, PrdbContents), String> {
+    let config = configuration(cli.config.as_deref(), cli.state.as_deref())?;
+    let state = &config.server.state;
+    if !state.is_dir() {
+        return Err(format!("{}: there is no such state folder; name it with --state", state.display()));
+    }
+    let store = store_of(&config)?;
+    // Both are read before one is written, and by one runtime: what asks etcd belongs to it.
+    let (volumes, users) = wait(async {
+        let volumes = match &cli.vldb {
+            Some(_) => Some(contents::<Vldb, _>(&store, VldbContents::of).await?),
+            None => None,
+        };
+        Ok((volumes, contents::<Ptdb, _>(&store, PrdbContents::of).await?))
+    })?;
+    // Also where the VLDB alone is wanted, which may be empty: an empty one of no cell is not to replace a file.
+    if users.counts()[0] == 0 {
+        return Err(format!(
+            "there is no PTDB in {}: nothing was written; start the server once",
+            place_of(&config)
+        ));
+    }
+    Ok((volumes, users))
 }
 
 async fn contents<I: Image, T>(store: &Arc<dyn CellStore>, look: fn(&I) -> T) -> Result<T, String> {

@@ -1,7 +1,7 @@
 //! `afar import`: a cell's databases from the files of OpenAFS's servers, `vldb.DB0` and `prdb.DB0`, or from servers that run
 //! (`import/servers.rs`). What is odd in them is told, with `--dry-run` that alone. How the files are read is `afs_celldb::files`.
 
-mod servers;
+pub(crate) mod servers;
 
 use crate::database_files::{
     configuration, fill, json_of, log_path, place_of, read, store_of, text_of, wait,

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use afs_lab::real::cell::Cell;
 use afs_lab::real::folder::Folder;
 use serde_json::Value;
 
@@ -69,6 +70,29 @@ fn what_was_imported_is_exported_as_the_same() {
     // The first volume's ids and flags are where they were, behind headers and servers.
     let first = 64 + 132_120 + 8192;
     assert_eq!(fs::read(folder.0.join("vldb.new.DB0")).unwrap()[first..][..16], VLDB[first..][..16]);
+}
+
+/// A backup asks servers, and cannot stop them.
+#[test]
+fn servers_that_run_export_what_their_store_has() {
+    let mut cell = Cell::new("export-from");
+    let folder = Files::new("export-from");
+    let state = cell.folder.join("state");
+    let (state, address) = (state.display(), cell.address);
+    folder.good(&format!(
+        "export --vldb asked.DB0 --prdb users-asked.DB0 --from {address} --keys {state}/etc/server"
+    ));
+    let error = folder.bad(&format!("export --prdb none.DB0 --from {address} --keys {state}"));
+    assert!(error.contains("has no key of the cell"), "{error}");
+    cell.servers.kill();
+    folder.good(&format!("export --vldb stored.DB0 --prdb users-stored.DB0 --state {state}"));
+    let told = |name: &str| {
+        let line = format!("import --vldb {name}.DB0 --prdb users-{name}.DB0 --dry-run");
+        folder.good(&line).replace(name, "")
+    };
+    let asked = told("asked");
+    assert_eq!(asked, told("stored"));
+    assert!(asked.starts_with(".DB0: 4 volumes on 1 servers\nusers-.DB0: 2 users"), "{asked}");
 }
 
 #[test]

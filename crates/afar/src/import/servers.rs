@@ -39,7 +39,7 @@ pub(super) fn list(servers: &[Ipv4Addr]) -> String {
 }
 
 /// Asks for both databases, as the superuser of the cell whose key is in this folder.
-pub(super) fn ask(servers: &[Ipv4Addr], keys: &Path) -> Result<Both, String> {
+pub(crate) fn ask(servers: &[Ipv4Addr], keys: &Path) -> Result<Both, String> {
     let no_socket = |error: std::io::Error| format!("cannot open a socket: {error}");
     let caller = Caller::new().map_err(no_socket)?;
     let login = login::superuser(keys, Level::Crypt, caller.seed().map_err(no_socket)?).map_err(|_| {
