@@ -29,6 +29,8 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) struct Cell {
     /// Its name.
     pub(crate) name: String,
+    /// Its database servers.
+    pub(crate) machines: Vec<Ipv4Addr>,
     runtime: Runtime,
     endpoint: Endpoint,
     locations: LocationDb,
@@ -77,7 +79,7 @@ impl Cell {
         drop(entered);
         let locations = LocationDb::new(&endpoint, &machines, &login);
         let servers = VolumeServers::new(&endpoint, Offers::new(&endpoint, &machines, &login));
-        Ok(Self { name: name.to_string(), runtime, endpoint, locations, servers })
+        Ok(Self { name: name.to_string(), machines, runtime, endpoint, locations, servers })
     }
 
     /// Finds the read-write volume of this name or number.

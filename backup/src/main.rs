@@ -10,12 +10,13 @@
 //! - What rustic is given to read, and how failures are found that it passes over: `src/source.rs`, with `src/spool.rs` for what comes in a
 //!   dump and `src/known.rs` for what the last backup has.
 //! - The repository and its password: `src/repository.rs`.
-//! - The cell and its servers: `src/cell.rs`.
+//! - The cell and its servers: `src/cell.rs`; its databases: `src/databases.rs`.
 //! - Restores: `src/restore.rs` into a folder, `src/to_volume.rs` into a volume.
 //! - Lists, differences, checks, and what is forgotten: `src/list.rs`, `src/upkeep.rs`, `src/lock.rs`.
 
 mod acl;
 mod cell;
+mod databases;
 mod known;
 mod list;
 mod lock;
@@ -80,8 +81,14 @@ enum Work {
         #[command(flatten)]
         cell: CellOptions,
         /// The volumes, by name or number; '*' in a name stands for any text
-        #[arg(required = true)]
+        #[arg(required_unless_present = "databases")]
         volumes: Vec<String>,
+        /// Backs up the cell's databases too, before the volumes
+        #[arg(long)]
+        databases: bool,
+        /// The program afar, for --databases
+        #[arg(long, value_name = "FILE", default_value = "afar")]
+        afar: PathBuf,
         /// Reads all of the volumes, and takes nothing from the last backup
         #[arg(long)]
         full: bool,
@@ -108,7 +115,8 @@ enum Work {
     Restore {
         #[command(flatten)]
         cell: CellOptions,
-        /// The beginning of the backup's id, or VOLUME for its latest one, or VOLUME@TIME for the latest one up to a time
+        /// The beginning of the backup's id, or VOLUME for its latest one, or VOLUME@TIME for the latest one up to a time; :databases in
+        /// place of VOLUME for the cell's databases
         backup: String,
         /// A folder, in which a folder of the volume's name is made
         #[arg(long, value_name = "DIR", required_unless_present = "volume", conflicts_with_all = ["volume", "server", "partition", "overwrite"])]
@@ -158,26 +166,32 @@ fn work(Arguments { repository, work }: Arguments) -> Result<bool, String> {
             place.init()?;
             println!("made the repository {}: without its password, nobody can read it", place.repository);
         }
-        Work::Run { cell, volumes, full, spool, metrics } => {
-            let cell = Cell::open(&cell.config)?;
+        Work::Run { cell: CellOptions { config }, volumes, databases, afar, full, spool, metrics } => {
+            let cell = Cell::open(&config)?;
             let store = place.open()?;
             let _lock = lock::shared(&place, &store)?;
-            let mut all_good = true;
+            let (mut all_good, mut asked) = (true, Vec::new());
             for pattern in &volumes {
-                let names = match cell.matching(pattern) {
-                    Ok(names) => names,
-                    Err(why) => {
-                        all_good = tell(pattern, Err(why));
-                        continue;
-                    }
-                };
-                for volume in &names {
-                    let saved = run::back_up(&cell, &store, volume, (&spool, full), now());
-                    all_good &= tell(volume, saved);
+                match cell.matching(pattern) {
+                    Ok(names) => asked.extend(names),
+                    Err(why) => all_good &= tell(pattern, Err(why)),
                 }
             }
+            if databases {
+                let saved = databases::back_up(&cell, &store, (&afar, &config, &spool), now());
+                all_good &= tell(databases::LABEL, saved);
+            }
+            for volume in &mut asked {
+                let saved = run::back_up(&cell, &store, volume, (&spool, full), now());
+                if let Ok(saved) = &saved {
+                    // It may have been asked for by its number.
+                    volume.clone_from(&saved.snapshot.label);
+                }
+                all_good &= tell(volume, saved);
+            }
             if let Some(file) = metrics {
-                run::write_metrics(&store, &file)?;
+                asked.extend(databases.then(|| databases::LABEL.to_owned()));
+                run::write_metrics(&store, &cell.name, &asked, &file)?;
             }
             return Ok(all_good);
         }

@@ -12,6 +12,7 @@ use afs_wire::ids::AfsTime;
 use rustic_core::jiff::{Timestamp, tz::TimeZone};
 use rustic_core::repofile::SnapshotFile;
 use rustic_core::{BackupOptions, SnapshotOptions};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -41,7 +42,7 @@ pub(crate) fn back_up(
     let last = latest_good(&snapshots, &cell.name, &at.name).filter(|_| !is_full);
     let last = last.and_then(|last| Some((last, State::of_snapshot(last)?)));
     let last = last.filter(|(_, earlier)| state.continues(earlier));
-    let mut snapshot = new_snapshot(cell, &at, &state, now)?;
+    let mut snapshot = new_snapshot(&cell.name, &at.name, Some(state.to_text()), now)?;
     if let Some((last, earlier)) = &last
         && state.is_unchanged(earlier)
     {
@@ -103,12 +104,18 @@ fn save(
     Ok(Saved { snapshot, dumped_bytes: Some(contents.spool.bytes), failures })
 }
 
-fn new_snapshot(cell: &Cell, at: &Located, state: &State, now: Duration) -> Result<SnapshotFile, String> {
+/// A snapshot of nothing yet.
+pub(crate) fn new_snapshot(
+    cell: &str,
+    label: &str,
+    description: Option<String>,
+    now: Duration,
+) -> Result<SnapshotFile, String> {
     let time = Timestamp::from_nanosecond(now.as_nanos().cast_signed()).map_err(|error| error.to_string())?;
     let mut options = SnapshotOptions::default();
-    options.host = Some(cell.name.clone());
-    options.label = Some(at.name.clone());
-    options.description = Some(state.to_text());
+    options.host = Some(cell.to_owned());
+    options.label = Some(label.to_owned());
+    options.description = description;
     options.time = Some(time.to_zoned(TimeZone::UTC));
     options.command = Some("afar-backup run".to_owned());
     options.to_snapshot().map_err(|error| error.display_log())
@@ -136,17 +143,21 @@ fn header_alone(header: &VolumeHeader) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Writes when each volume of a repository had its last whole backup, as node_exporter's textfile collector reads it.
-pub(crate) fn write_metrics(store: &Store, file: &Path) -> Result<(), String> {
-    let mut latest = std::collections::BTreeMap::new();
-    for snapshot in store.snapshots()?.into_iter().filter(crate::state::is_good) {
-        latest.insert((snapshot.hostname, snapshot.label), snapshot.time.timestamp().as_second());
-    }
+/// Writes when each of these volumes had its last whole backup, as node_exporter's textfile collector reads it; 0 for one that never had any.
+pub(crate) fn write_metrics(
+    store: &Store,
+    cell: &str,
+    volumes: &[String],
+    file: &Path,
+) -> Result<(), String> {
+    let snapshots = store.snapshots()?;
     let mut text = String::from(
         "# HELP afar_backup_last_good_seconds The time of a volume's last whole backup, in seconds since 1970.\n\
          # TYPE afar_backup_last_good_seconds gauge\n",
     );
-    for ((cell, volume), seconds) in latest {
+    for volume in BTreeSet::from_iter(volumes) {
+        let last = latest_good(&snapshots, cell, volume);
+        let seconds = last.map_or(0, |snapshot| snapshot.time.timestamp().as_second());
         writeln!(text, "afar_backup_last_good_seconds{{cell={cell:?},volume={volume:?}}} {seconds}")
             .expect("a string takes all");
     }
@@ -234,14 +245,8 @@ mod tests {
 
         fn save(&self, spool: Spool, time: u64) -> Saved {
             let state = r#"{"volume":7,"server":"127.0.0.1","partition":0,"created":1,"copied":1,"updated":1,"updates":1,"taken":9}"#;
-            let time =
-                Timestamp::from_second(time.cast_signed()).expect("it is a date").to_zoned(TimeZone::UTC);
-            let mut options = SnapshotOptions::default();
-            options.host = Some("cell".to_owned());
-            options.label = Some("data".to_owned());
-            options.description = Some(state.to_owned());
-            options.time = Some(time);
-            let snapshot = options.to_snapshot().expect("it is one");
+            let now = Duration::from_secs(time);
+            let snapshot = new_snapshot("cell", "data", Some(state.to_owned()), now).expect("it is one");
             let snapshots = self.store.snapshots().expect("they can be read");
             let contents = Volume {
                 name: "data".to_owned(),

@@ -2,6 +2,7 @@
 //! need to be dumped.
 
 use crate::cell::Located;
+use crate::databases;
 use crate::repository::PARTIAL;
 use afs_wire::afsvol::VolintInfo;
 use rustic_core::repofile::SnapshotFile;
@@ -84,7 +85,12 @@ pub(crate) fn is_of(snapshot: &SnapshotFile, cell: &str, volume: &str) -> bool {
 
 /// True if a snapshot lacks nothing.
 pub(crate) fn is_good(snapshot: &SnapshotFile) -> bool {
-    !snapshot.tags.contains(PARTIAL) && State::of_snapshot(snapshot).is_some()
+    !snapshot.tags.contains(PARTIAL) && is_ours(snapshot)
+}
+
+/// True if a snapshot is one of ours: others may use the repository too.
+pub(crate) fn is_ours(snapshot: &SnapshotFile) -> bool {
+    snapshot.label == databases::LABEL || State::of_snapshot(snapshot).is_some()
 }
 
 #[cfg(test)]

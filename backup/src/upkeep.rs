@@ -78,7 +78,7 @@ fn forgotten(snapshots: Vec<SnapshotFile>, keep: &Keep, now: &Zoned) -> Result<V
     rules.keep_monthly = keep.keep_monthly;
     rules.keep_yearly = keep.keep_yearly;
     let mut volumes: BTreeMap<(String, String), (Vec<SnapshotFile>, Vec<SnapshotFile>)> = BTreeMap::new();
-    for snapshot in snapshots.into_iter().filter(|snapshot| state::State::of_snapshot(snapshot).is_some()) {
+    for snapshot in snapshots.into_iter().filter(state::is_ours) {
         let (good, partial) = volumes.entry((snapshot.hostname.clone(), snapshot.label.clone())).or_default();
         if snapshot.tags.contains(PARTIAL) { partial.push(snapshot) } else { good.push(snapshot) }
     }

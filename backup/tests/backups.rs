@@ -154,4 +154,8 @@ fn a_volume_that_is_not_there_fails_the_run_and_those_that_are_meant_are_backed_
         "{metrics}"
     );
     assert!(metrics.contains("data.more") && !metrics.contains("other"), "{metrics}");
+    assert!(
+        metrics.contains("afar_backup_last_good_seconds{cell=\"afar.local\",volume=\"nobody\"} 0\n"),
+        "{metrics}"
+    );
 }

@@ -33,7 +33,11 @@ pub(crate) struct Lab {
 impl Lab {
     pub(crate) fn new(name: &str) -> Self {
         link_afar();
-        let cell = Cell::new(name);
+        Self::of(Cell::new(name), name)
+    }
+
+    /// One of a cell that is there.
+    pub(crate) fn of(cell: Cell, name: &str) -> Self {
         let keys = KeySet::load(&cell.folder.join("state/etc/server")).expect("it has keys");
         let runtime = Runtime::new().expect("there are threads");
         let entered = runtime.enter();
@@ -67,6 +71,7 @@ impl Lab {
         VolumeId(id.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("no id: {told}")))
     }
 
+    /// A command of afar's suites, as the cell's superuser.
     pub(crate) fn vos(&self, line: &str) -> String {
         let state = self.cell.folder.join("state");
         let output = afar::suite(&state, line, &[("ONE", self.cell.address)], "-localauth").output();

@@ -1,7 +1,9 @@
-//! Restores into volumes.
+//! Restores into volumes, and of a whole cell.
 
-use crate::lab::{Lab, contents};
+use crate::lab::{Lab, contents, link_afar};
 use afs_lab::caller::AccessList;
+use afs_lab::real::afar;
+use afs_lab::real::cell::Cell;
 use afs_wire::ids::AfsFid;
 
 #[test]
@@ -52,4 +54,62 @@ fn a_restored_volume_has_files_links_and_access_lists_of_then() {
     over.push("--overwrite");
     lab.backup(&over);
     assert_eq!(lab.run(lab.files.fetch(file, 0, 100)), b"then");
+}
+
+/// docs/backup.md, "When everything is lost".
+#[test]
+fn a_new_cell_is_made_of_the_repository_alone() {
+    let lost = Lab::new("backup-lost");
+    let root = lost.volume("data");
+    let inner = lost.run(lost.files.make_dir(root, "inner")).fid;
+    lost.file(inner, "file", b"of the old cell");
+    for n in 0..3 {
+        lost.vos(&format!("pts createuser other{n}"));
+    }
+    lost.vos("pts createuser alice");
+    lost.vos("pts creategroup friends system:administrators");
+    lost.vos("pts adduser alice friends");
+    let list = AccessList::granting([
+        ("system:administrators", AccessList::ALL),
+        ("alice", AccessList::WRITE),
+        ("friends", AccessList::READ),
+    ]);
+    lost.run(lost.files.set_access_list(inner, &list));
+    let program = link_afar();
+    let program = program.to_str().expect("it is text");
+    let told = lost.backup(&["run", "--databases", "--afar", program, "*"]);
+    assert!(told.starts_with(":databases: backed up: 2 files new"), "{told}");
+    lost.restored(":databases", "databases");
+
+    let mut cell = Cell::new("backup-rebuilt");
+    let prdb = lost.folder.join("databases/:databases/prdb.DB0");
+    let state = cell.folder.join("state");
+    cell.restart_after(|| {
+        let mut import = afar::command(["import", "--replace", "--prdb"]);
+        let imported = import.arg(prdb).arg("--state").arg(state).output().expect("it is built");
+        assert!(imported.status.success(), "{}", afar::words(&imported));
+    });
+    let rebuilt = Lab::of(cell, "backup-rebuilt");
+    let server = rebuilt.cell.address.to_string();
+    let config = rebuilt.cell.folder.join("state/etc/server");
+    // The repository of the old cell, with the new cell's key.
+    let mut restore = std::process::Command::new(env!("CARGO_BIN_EXE_afar-backup"));
+    restore.arg("--repo").arg(lost.repository()).arg("--password-file").arg(lost.folder.join("password"));
+    restore.args([
+        "restore",
+        "data",
+        "--volume",
+        "data",
+        "--partition",
+        "a",
+        "--server",
+        &server,
+        "--config",
+    ]);
+    let restored = restore.arg(config).output().expect("it is built");
+    assert!(restored.status.success(), "{}", afar::words(&restored));
+    let there = |fid: AfsFid| AfsFid { volume: rebuilt.volume_id("data"), ..fid };
+    assert_eq!(rebuilt.run(rebuilt.files.access_list(there(inner))), list);
+    assert_eq!(rebuilt.vos("pts examine alice"), lost.vos("pts examine alice"));
+    assert_eq!(rebuilt.vos("pts membership friends"), lost.vos("pts membership friends"));
 }

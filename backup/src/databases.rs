@@ -1,0 +1,94 @@
+//! A backup of the cell's databases, as files from which `afar import` and OpenAFS's servers read them. `afar export` writes these; access
+//! lists have numbers, and only the protection database tells whose they are.
+
+use crate::cell::Cell;
+use crate::repository::Store;
+use crate::run::{Saved, new_snapshot};
+use rustic_core::repofile::{Metadata, Node, NodeType};
+use rustic_core::{BackupOptions, ReadSource, ReadSourceEntry, RusticResult};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Cursor;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::vec::IntoIter;
+
+/// The name that such backups have in place of a volume's. No volume can have it.
+pub(crate) const LABEL: &str = ":databases";
+
+/// The files.
+const FILES: [&str; 2] = ["prdb.DB0", "vldb.DB0"];
+
+/// Backs the databases up. `afar` is the program, `config` the folder with the cell's key, `spool` one for the files.
+pub(crate) fn back_up(
+    cell: &Cell,
+    store: &Store,
+    (afar, config, spool): (&Path, &Path, &Path),
+    now: Duration,
+) -> Result<Saved, String> {
+    let files = export(cell, (afar, config, spool))?;
+    let dumped_bytes = Some(files.iter().map(|(_, bytes)| bytes.len() as u64).sum());
+    let new = new_snapshot(&cell.name, LABEL, None, now)?;
+    let indexed = store.indexed()?;
+    let mut options = BackupOptions::default();
+    options.no_scan = true;
+    options.parent_opts.force = true;
+    let backup = || indexed.archive(&options, &Files(files), new, &[Path::new("/").join(LABEL)]);
+    let snapshot = store.holding_back(backup)?;
+    let saved = snapshot.summary.as_ref().map_or(0, |summary| summary.total_files_processed);
+    if saved != FILES.len() as u64 {
+        return Err(format!("{saved} of {} files could be saved", FILES.len()));
+    }
+    store.save(snapshot.clone())?;
+    Ok(Saved { snapshot, dumped_bytes, failures: Vec::new() })
+}
+
+/// Has `afar export` write the files, and reads them.
+fn export(
+    cell: &Cell,
+    (afar, config, spool): (&Path, &Path, &Path),
+) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
+    let folder = spool.join(format!("afar-backup.databases.{}", std::process::id()));
+    let named = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::DirBuilder::new().mode(0o700).create(&folder).map_err(named)?;
+    let exported = || {
+        let servers: Vec<String> = cell.machines.iter().map(ToString::to_string).collect();
+        let mut command = Command::new(afar);
+        command.args(["export", "--from", &servers.join(","), "--keys"]).arg(config);
+        for file in FILES {
+            command.arg(format!("--{}", file.trim_end_matches(".DB0"))).arg(folder.join(file));
+        }
+        let output = command.output().map_err(|error| format!("{}: {error}", afar.display()))?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).trim_end().to_owned());
+        }
+        FILES.into_iter().map(|file| Ok((file, fs::read(folder.join(file)).map_err(named)?))).collect()
+    };
+    let files = exported();
+    fs::remove_dir_all(&folder).map_err(named).and(files)
+}
+
+/// The files, as rustic reads them.
+struct Files(Vec<(&'static str, Vec<u8>)>);
+
+impl ReadSource for Files {
+    type Open = Cursor<Vec<u8>>;
+    type Iter = IntoIter<RusticResult<ReadSourceEntry<Self::Open>>>;
+
+    fn size(&self) -> RusticResult<Option<u64>> {
+        Ok(None)
+    }
+
+    fn entries(&self) -> Self::Iter {
+        let entry = |(name, bytes): &(&str, Vec<u8>)| {
+            let size = bytes.len() as u64;
+            let meta = Metadata { mode: Some(0o600), size, links: 1, ..Metadata::default() };
+            let path = PathBuf::from("/").join(LABEL).join(name);
+            let node = Node::new_node(OsStr::new(name), NodeType::File, meta);
+            Ok(ReadSourceEntry { path, node, open: Some(Cursor::new(bytes.clone())) })
+        };
+        self.0.iter().map(entry).collect::<Vec<_>>().into_iter()
+    }
+}
