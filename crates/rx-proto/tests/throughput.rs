@@ -148,7 +148,7 @@ fn calls_beside_each_other_share_the_memory_for_windows() {
     }
 }
 
-/// Who has a stream of a long path alone on the socket need not be woken for each of its packets. A call of anybody else is answered at once,
+/// A thread need not be woken for each packet of a stream of a long path that is alone on the socket. A call of anybody else is answered at once,
 /// and so are those that follow it.
 #[test]
 fn a_stream_is_alone_until_somebody_else_calls() {
