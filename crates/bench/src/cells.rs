@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::folder::folder;
 use crate::lab::Lab;
-use crate::process::{Process, cpu_seconds_of};
+use crate::process::{Process, cpu_seconds_of, memory_bytes_of};
 use crate::record::Run;
 use crate::tools::{Invocation, Place, Stack};
 use crate::workers::files;
@@ -53,8 +53,8 @@ pub(crate) struct Served {
     cell: Cell,
     place: Namespace,
     program: &'static str,
-    /// Its partition is in it. Dropped after the cell.
-    _folder: Folder,
+    /// Its partition. Dropped after the cell.
+    folder: Folder,
 }
 
 /// The work of a client between its "begin" and "end".
@@ -109,7 +109,7 @@ impl Served {
         cell.expect("pts createuser admin -id 1 -localauth")?;
         cell.expect("pts adduser admin system:administrators -localauth")?;
         let place = cell.servers()?;
-        Ok(Served { cell, place, program, _folder: folder })
+        Ok(Served { cell, place, program, folder })
     }
 
     /// The cell itself.
@@ -161,6 +161,18 @@ impl Served {
             return Err(Error::run(format!("there is no process {} in the cell", self.program)));
         }
         Ok(pids.into_iter().filter_map(cpu_seconds_of).sum())
+    }
+
+    /// The folder of its partition.
+    pub(crate) fn partition(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Bytes of memory that are the file server's own now.
+    pub(crate) fn memory_bytes(&self) -> Result<f64, Error> {
+        let pids = self.cell.processes("srv", self.program);
+        let bytes: u64 = pids.into_iter().filter_map(memory_bytes_of).sum();
+        if bytes == 0 { Err(Error::run("the file server has no memory")) } else { Ok(bytes as f64) }
     }
 
     /// Runs a client that says "begin" and "end".

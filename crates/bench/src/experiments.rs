@@ -23,6 +23,7 @@ mod share;
 mod site;
 mod sizes;
 mod smallcalls;
+mod snapshots;
 mod startup;
 mod stock;
 mod stockcold;
@@ -139,6 +140,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         title: "Volumes dumped, restored, moved and released over a long link",
         is_main: false,
         run: motion::run,
+    },
+    Experiment {
+        name: "snapshots",
+        title: "Snapshots of a volume, one a second, and their removal",
+        is_main: false,
+        run: snapshots::run,
     },
     Experiment {
         name: "startup",

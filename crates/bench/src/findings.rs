@@ -324,6 +324,22 @@ const SENTENCES: &[Sentence] = &[
         ],
     ),
     (
+        "snapshots",
+        "A snapshot takes at most {} ms of a volume of 100 files, {} of one of 100,000, and {} as one of hundreds; beside 64 writers at most {}, and their \
+         stores take {} ms (99th percentile; {} without). Hundreds hold {} MB, {} MB of memory among them, and {} s after they are removed their space is back.",
+        &[
+            Median("most of a snapshot, ms", &["100", "0", "one a second"]),
+            Median("most of a snapshot, ms", &["100,000", "0", "one a second"]),
+            Median("most of a snapshot, ms", &["hundreds"]),
+            Median("most of a snapshot, ms", &["100,000", "64", "one a second"]),
+            Median("store, p99, ms", &["100,000", "64", "one a second"]),
+            Median("store, p99, ms", &["100,000", "64", "none"]),
+            Median("snapshots hold, MB", &["hundreds"]),
+            Median("server, more memory, MB", &["hundreds"]),
+            Median("space is back, s", &["hundreds"]),
+        ],
+    ),
+    (
         "startup",
         "The first answer comes {} s after the start and that of the last volume after {}, from OpenAFS's file server after {} and {}.",
         &[

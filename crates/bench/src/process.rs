@@ -154,10 +154,7 @@ impl Process {
 
     /// Bytes of memory that are its own now (resident, anonymous). None if it has ended.
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-        let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-        Some(kib << 10)
+        memory_bytes_of(self.child.id())
     }
 
     /// The status with which it has ended, if it has.
@@ -171,6 +168,14 @@ impl Process {
         let said = stderr.trim();
         Error::run(format!("{} {}{}{said}", self.name, what.trim(), if said.is_empty() { "" } else { ": " }))
     }
+}
+
+/// Bytes of memory that are a process's own now (resident, anonymous). None if there is none of this number.
+pub(crate) fn memory_bytes_of(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib << 10)
 }
 
 /// CPU seconds so far of any process, all its threads; 10 ms exact. None if there is none of this number.

@@ -11,6 +11,7 @@ pub(crate) mod mirror;
 pub(crate) mod named_server;
 pub(crate) mod paths;
 pub(crate) mod probe;
+pub(crate) mod snapshots;
 pub(crate) mod stream;
 pub(crate) mod vldb;
 
@@ -25,7 +26,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Run = fn(&[String]) -> Result<(), Failure>;
 
 /// The first argument, and what it makes of this program.
-const WORKERS: [(&str, Run); 9] = [
+const WORKERS: [(&str, Run); 10] = [
     (files::NAME, files::run),
     (idle::NAME, idle::run),
     (load::NAME, load::run),
@@ -33,6 +34,7 @@ const WORKERS: [(&str, Run); 9] = [
     (paths::NAME, paths::run),
     (probe::NAME, probe::run),
     (named_server::NAME, named_server::run),
+    (snapshots::NAME, snapshots::run),
     (stream::NAME, stream::run),
     (vldb::NAME, vldb::run),
 ];
