@@ -60,7 +60,7 @@ async fn old_files_are_read_from_a_snapshot_by_its_id_until_it_is_removed() {
         cell.does("snapshot list v -noresolve"),
         format!(
             "Snapshots of volume {volume}: 2\n{time} {first:>10} {:>10} K {place}{later} {second:>10} {:>10} K {place}\
-             They hold {held} K of at most 5000 K (the quota)\n",
+             They hold {held} K, without a limit (the quota)\n",
             size(0),
             size(1)
         )
@@ -71,7 +71,7 @@ async fn old_files_are_read_from_a_snapshot_by_its_id_until_it_is_removed() {
     cell.agree("no list of volumes has them");
     let said = cell.does("examine v -noresolve");
     let told = format!("    number of snapshots -> 2 on server {} partition /vicepa\n", cell.address(0));
-    let told = format!("{told}    snapshots hold {held} K of at most 5000 K (the quota)\n");
+    let told = format!("{told}    snapshots hold {held} K, without a limit (the quota)\n");
     assert!(said.ends_with(&told), "{said}");
     assert!(
         cell.fails("snapshot remove v 2001-01-01T000000Z").contains("has no snapshot 2001-01-01T000000Z")
@@ -139,7 +139,8 @@ async fn a_server_makes_snapshots_by_a_schedule_that_moves_along_with_the_volume
         "it moved along"
     );
     assert!(cell.does("snapshot schedule w -limit 0").contains(", without a limit (its own limit)\n"));
-    assert!(cell.does("snapshot schedule w -limit quota").contains(" of at most 5000 K (the quota)\n"));
+    // A quota of 0 is no limit either.
+    assert!(cell.does("snapshot schedule w -limit quota").contains(", without a limit (the quota)\n"));
     assert!(cell.fails("snapshot schedule w -limit much").contains("-limit much is no size"));
     cell.check("at the end");
 }
