@@ -15,6 +15,7 @@ use rustic_core::{
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
+use std::mem;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -138,14 +139,14 @@ impl Store {
         options.time = Some(now);
         let lock = options.to_snapshot().map_err(|error| error.display_log())?;
         let folder = folder.join(LOCKS);
-        let before = names(&folder);
         self.held.set(Mode::Locks(folder.clone()));
         let made = self.save(lock);
-        self.held.set(Mode::Passes);
+        let mode = self.held.set(Mode::Passes);
         made?;
-        let new = names(&folder).into_iter().find(|name| !before.contains(name));
-        let path = new.ok_or_else(|| format!("{}: the lock was not made", folder.display()))?;
-        Ok(ResticLock { path })
+        match mode {
+            Mode::Locked(path) => Ok(ResticLock { path }),
+            _ => Err(format!("{}: the lock was not made", folder.display())),
+        }
     }
 
     /// Saves a snapshot.
@@ -166,11 +167,6 @@ impl Drop for ResticLock {
     }
 }
 
-/// The files of a folder.
-fn names(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
-}
-
 /// The storage, and what becomes of a snapshot that is saved.
 #[derive(Debug)]
 struct Held {
@@ -186,11 +182,13 @@ enum Mode {
     HoldsBack,
     /// It is a lock in this folder.
     Locks(PathBuf),
+    /// It was one, and is this file.
+    Locked(PathBuf),
 }
 
 impl Held {
-    fn set(&self, mode: Mode) {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    fn set(&self, mode: Mode) -> Mode {
+        mem::replace(&mut self.mode.lock().unwrap_or_else(PoisonError::into_inner), mode)
     }
 }
 
@@ -230,10 +228,14 @@ impl WriteBackend for Held {
 
     fn write_bytes(&self, kind: FileType, id: &Id, cacheable: bool, content: BytesList) -> RusticResult<()> {
         if kind == FileType::Snapshot {
-            match &*self.mode.lock().unwrap_or_else(PoisonError::into_inner) {
-                Mode::Passes => {}
+            let mode = &mut *self.mode.lock().unwrap_or_else(PoisonError::into_inner);
+            match mode {
+                Mode::Passes | Mode::Locked(_) => {}
                 Mode::HoldsBack => return Ok(()),
-                Mode::Locks(folder) => return write_lock(folder, id, content),
+                Mode::Locks(folder) => {
+                    *mode = Mode::Locked(write_lock(folder, id, content)?);
+                    return Ok(());
+                }
             }
         }
         self.storage.write_bytes(kind, id, cacheable, content)
@@ -244,15 +246,17 @@ impl WriteBackend for Held {
     }
 }
 
-/// Writes a lock, as restic names it. It appears as a whole.
-fn write_lock(folder: &Path, id: &Id, content: BytesList) -> RusticResult<()> {
+/// Writes a lock, as restic names it. It appears as a whole, and others may write theirs at the same time.
+fn write_lock(folder: &Path, id: &Id, content: BytesList) -> RusticResult<PathBuf> {
     let write = || {
-        let part = folder.with_extension("part");
+        let name = id.to_hex();
+        let part = folder.with_extension(name.as_str());
         let mut bytes = Vec::new();
         content.reader().read_to_end(&mut bytes)?;
         fs::create_dir_all(folder)?;
         fs::write(&part, bytes)?;
-        fs::rename(&part, folder.join(id.to_hex().as_str()))
+        let path = folder.join(name.as_str());
+        fs::rename(&part, &path).map(|()| path)
     };
     write().map_err(|error| {
         let text = format!("{}: {error}", folder.display());
@@ -297,6 +301,25 @@ pub(crate) mod tests {
         let last = prune().expect("as above");
         assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
         assert!(store.snapshots().expect("it can be read").is_empty());
+    }
+
+    /// A lock was found by what was new in the folder, and all were written under one name: one run failed, or took away the other's.
+    #[test]
+    fn runs_that_begin_at_once_have_a_lock_each() {
+        let folder = Folder::new("backup-locks");
+        let place = place(&folder);
+        place.init().expect("there is room");
+        let stores = [(); 2].map(|()| place.open().expect("it was made"));
+        let lock = |store: &Store| store.show_restic(place.folder().expect("it is one"), Zoned::now());
+        for _ in 0..100 {
+            let [first, second] = std::thread::scope(|scope| {
+                let running = stores.each_ref().map(|store| scope.spawn(|| lock(store)));
+                running.map(|run| run.join().expect("it does not panic").expect("there is room"))
+            });
+            assert_ne!(first.path, second.path);
+            drop(first);
+            assert!(second.path.is_file(), "it is not the other's");
+        }
     }
 
     #[test]

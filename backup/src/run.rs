@@ -161,9 +161,9 @@ pub(crate) fn write_metrics(
         writeln!(text, "afar_backup_last_good_seconds{{cell={cell:?},volume={volume:?}}} {seconds}")
             .expect("a string takes all");
     }
-    // Readers see the old file or the new one.
+    // Readers see the old file or the new one, and another run may write its own.
     let mut part = file.as_os_str().to_owned();
-    part.push(".part");
+    part.push(format!(".{}", std::process::id()));
     let part = PathBuf::from(part);
     std::fs::write(&part, text)
         .and_then(|()| std::fs::rename(&part, file))
