@@ -1,6 +1,6 @@
 //! Limits on what a server keeps for callers without a name: those are anybody who can reach the port, behind an address
 //! that has answered a ping at most. Counted are data that wait for a challenge's response, data that the service has not
-//! read, and connections. Those of authenticated users are not counted here, and do not go for a stranger's sake. Callers
+//! read, room for what is missing before them, and connections. Those of authenticated users are not counted here, and do not go for a stranger's sake. Callers
 //! whose address has shown nothing are in `reach`.
 //!
 //! A host may hold as many bytes as it leaves free, so one alone has half of [`Config::strangers_memory`], and whoever
