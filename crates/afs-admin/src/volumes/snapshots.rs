@@ -154,10 +154,7 @@ impl VolumeServers {
         let (partition, volid, name) = (snapshot.partition, snapshot.volid, name_on_wire(name)?);
         let order = afsvol::SnapshotPublish { partition, volid, is_published: i32::from(is_published), name };
         match self.call_patiently(server, order).await {
-            Err(error) if error.code() == Abort::OPCODE => Err(Error::Local {
-                what: format!("the volume server on {server} is too old to publish snapshots"),
-                code: Abort::OPCODE,
-            }),
+            Err(error) if error.code() == Abort::OPCODE => Err(too_old(server, "publish snapshots")),
             published => published.map(drop),
         }
     }
@@ -211,10 +208,7 @@ impl VolumeServers {
         let Transaction { server, id: trans } = transaction;
         let (is_own, limit_kib) = (i32::from(limit_kib.is_some()), limit_kib.unwrap_or(0));
         match self.call(server, afsvol::SnapshotSetLimit { trans, is_own, limit_kib }).await {
-            Err(error) if error.code() == Abort::OPCODE => Err(Error::Local {
-                what: format!("the volume server on {server} is too old to limit what snapshots hold"),
-                code: Abort::OPCODE,
-            }),
+            Err(error) if error.code() == Abort::OPCODE => Err(too_old(server, "limit what snapshots hold")),
             set => set.map(drop),
         }
     }
@@ -264,6 +258,11 @@ impl VolumeServers {
         let found: Vec<Vec<(Ipv4Addr, SnapshotInfo)>> = join_all(asked).await;
         Ok(found.concat())
     }
+}
+
+fn too_old(server: Ipv4Addr, to_do: &str) -> Error {
+    let what = format!("the volume server on {server} is too old to {to_do}");
+    Error::Local { what, code: Abort::OPCODE }
 }
 
 fn knows_none(server: Ipv4Addr) -> Error {
