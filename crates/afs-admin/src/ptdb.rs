@@ -314,6 +314,16 @@ impl ProtectionDb {
         Ok(Ids { ids: reply.ids.into_vec(), is_cut: reply.over != 0 })
     }
 
+    /// All ids with which a user is on access lists: their own, and those of groups, also of the groups of all users.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn access_ids(&self, id: ViceId) -> Result<Ids, Error> {
+        let reply = self.call(pt::GetCPS { id }).await?;
+        Ok(Ids { ids: reply.ids.into_vec(), is_cut: reply.over != 0 })
+    }
+
     /// The groups that a group is in.
     ///
     /// # Errors
