@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use afs_admin::entry::Kind;
+use afs_admin::remove::remove;
 use afs_admin::restore::{self, DateOf, Dump, Order};
 use afs_admin::vldb::{self, LocationDb};
 use afs_admin::volumes::{NewClone, Transaction, VolumeServers, Wanted};
@@ -138,19 +139,45 @@ impl Cell {
         sink: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), String> {
         self.runtime.block_on(async {
-            let clone = self.make_clone(at).await.map_err(|error| doing("cloning it", &error))?;
-            let dumped = self.servers.dump(clone, Wanted { since, omits_directories: false }, sink).await;
-            let removed = self.servers.delete(clone).await;
-            let ended = self.servers.end(clone).await;
-            dumped.map_err(|error| doing("dumping it", &error))?;
-            removed.and(ended.map(drop)).map_err(|error| doing("removing the clone that was dumped", &error))
+            let cloning = |error: afs_admin::Error| doing("cloning it", &error);
+            let id = self.locations.new_volume_ids(1).await.map_err(cloning)?;
+            let volume = self.servers.begin(at.server, at.partition, at.id, AttachFlags::BUSY).await;
+            let done = match self.make_clone(at, id, volume.map_err(cloning)?).await {
+                Err(error) => Err(cloning(error)),
+                Ok(clone) => {
+                    let wanted = Wanted { since, omits_directories: false };
+                    let dumped = self.servers.dump(clone, wanted, sink).await;
+                    let removed = self.servers.delete(clone).await;
+                    let ended = self.servers.end(clone).await;
+                    let dumped = dumped.map(drop).map_err(|error| doing("dumping it", &error));
+                    if removed.and(ended).is_ok() {
+                        return dumped;
+                    }
+                    dumped
+                }
+            };
+            // It may be there, whatever has failed, and takes room on the server.
+            match remove(&self.servers, at.server, at.partition, id).await {
+                Err(error) if !error.is_missing() => {
+                    let left = format!(
+                        "its clone {id} may be left on {} until that starts again: {error}",
+                        at.server
+                    );
+                    Err(done.map_or_else(|why| format!("{why}; {left}"), |()| left.clone()))
+                }
+                _ => done,
+            }
         })
     }
 
-    /// Makes a clone that nobody sees, and that goes with the server's next start if this program does not come to remove it.
-    async fn make_clone(&self, at: &Located) -> Result<Transaction, afs_admin::Error> {
-        let id = self.locations.new_volume_ids(1).await?;
-        let volume = self.servers.begin(at.server, at.partition, at.id, AttachFlags::BUSY).await?;
+    /// Makes a clone that nobody sees in a transaction on its volume, and begins one on the clone. The clone goes with the server's next start
+    /// if this program does not come to remove it.
+    async fn make_clone(
+        &self,
+        at: &Located,
+        id: VolumeId,
+        volume: Transaction,
+    ) -> Result<Transaction, afs_admin::Error> {
         let name = format!("{}.clone", at.name);
         let new = NewClone { id, kind: Kind::ReadOnly, name: &name };
         let cloned = self.servers.clone_volume(volume, new).await;
@@ -160,11 +187,8 @@ impl Cell {
         let flags = VolumeFlags::DELETE_ON_SALVAGE | VolumeFlags::OUT_OF_SERVICE;
         match self.servers.set_flags(clone, flags).await {
             Ok(()) => Ok(clone),
-            Err(error) => {
-                self.servers.delete(clone).await?;
-                self.servers.end(clone).await?;
-                Err(error)
-            }
+            // Nobody can begin another one while this lasts.
+            Err(error) => self.servers.end(clone).await.and(Err(error)),
         }
     }
 
