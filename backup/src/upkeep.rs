@@ -6,12 +6,16 @@ use crate::state;
 use clap::Args;
 use rustic_core::jiff::{Span, Zoned};
 use rustic_core::repofile::{SnapshotFile, SnapshotId};
-use rustic_core::{CheckOptions, KeepOptions, PruneOptions, PrunePlan};
+use rustic_core::{CheckOptions, CheckResults, KeepOptions, PruneOptions, PrunePlan};
 use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
 
 /// Data that no backup needs are marked, and removed by a later run after so many days: a backup that runs beside, and began before, may
 /// still count on them.
 const KEPT_DAYS: i64 = 7;
+
+/// Checks that are begun before one counts as failed.
+const CHECKS_MAX: u32 = 5;
 
 /// The whole backups of each volume that stay.
 #[derive(Args)]
@@ -39,9 +43,7 @@ pub(crate) struct Keep {
 
 /// Reads everything and checks it. Says whether all is well; rustic tells of what is not.
 pub(crate) fn verify(store: &Store) -> Result<bool, String> {
-    let mut options = CheckOptions::default();
-    options.read_data = true;
-    let results = store.opened.check(options).map_err(|error| error.display_log())?;
+    let results = check(store)?;
     let is_well = results.is_ok().is_ok();
     let snapshots = store.snapshots()?.len();
     match is_well {
@@ -49,6 +51,29 @@ pub(crate) fn verify(store: &Store) -> Result<bool, String> {
         false => println!("the repository is damaged: back up again with --full, and see docs/backup.md"),
     }
     Ok(is_well)
+}
+
+/// Has rustic check everything. It gives threads 100 ms to end and panics if they have not, as on a busy machine: then it is asked again.
+fn check(store: &Store) -> Result<CheckResults, String> {
+    let mut options = CheckOptions::default();
+    options.read_data = true;
+    let attempt = || panic::catch_unwind(AssertUnwindSafe(|| store.opened.check(options)));
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| ()));
+    let mut checked = attempt();
+    for _ in 1..CHECKS_MAX {
+        if checked.is_err() {
+            checked = attempt();
+        }
+    }
+    panic::set_hook(hook);
+    match checked {
+        Ok(checked) => checked.map_err(|error| error.display_log()),
+        Err(why) => {
+            let why = why.downcast_ref::<String>().map_or("", |why| why.split(':').next().unwrap_or(""));
+            Err(format!("the check did not come to its end: {why}: try again when the machine is less busy"))
+        }
+    }
 }
 
 /// Forgets backups, and removes data that none needs.
