@@ -65,6 +65,12 @@ impl KnownFiles {
         self.find(fid).is_some()
     }
 
+    /// The bytes of a file; 0 for what is none.
+    pub(crate) fn size(&self, fid: LocalFid) -> u64 {
+        let file = self.find(fid).filter(|known| !matches!(known.data, Data::Target(_)));
+        file.map_or(0, |known| known.length)
+    }
+
     fn find(&self, fid: LocalFid) -> Option<&Known> {
         let at = self.0.binary_search_by_key(&fid.vnode, |known| known.fid.vnode).ok()?;
         Some(&self.0[at]).filter(|known| known.fid == fid)

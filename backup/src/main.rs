@@ -5,7 +5,7 @@
 //!
 //! # What to open for a change
 //!
-//! - How a volume is backed up, and when only its changes are: `src/run.rs`, `src/state.rs`.
+//! - How a volume is backed up, and when only its changes are: `src/run.rs`, `src/state.rs`; several at once: `src/jobs.rs`.
 //! - What of a vnode a repository has: `src/node.rs`, `src/acl.rs`.
 //! - What rustic is given to read, and how failures are found that it passes over: `src/source.rs`, with `src/spool.rs` for what comes in a
 //!   dump and `src/known.rs` for what the last backup has.
@@ -13,14 +13,17 @@
 //! - The cell and its servers: `src/cell.rs`; its databases: `src/databases.rs`.
 //! - Restores: `src/restore.rs` into a folder, `src/to_volume.rs` into a volume.
 //! - Lists, differences, checks, and what is forgotten: `src/list.rs`, `src/upkeep.rs`, `src/lock.rs`.
+//! - Progress bars, and what rustic warns of: `src/progress.rs`, `src/warnings.rs`.
 
 mod acl;
 mod cell;
 mod databases;
+mod jobs;
 mod known;
 mod list;
 mod lock;
 mod node;
+mod progress;
 mod repository;
 mod restore;
 mod run;
@@ -33,8 +36,9 @@ mod warnings;
 
 use cell::Cell;
 use clap::{Args, Parser, Subcommand};
+use progress::Bars;
 use repository::Place;
-use rustic_core::repofile::SnapshotFile;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -92,9 +96,12 @@ enum Work {
         /// Reads all of the volumes, and takes nothing from the last backup
         #[arg(long)]
         full: bool,
-        /// A folder with room for the changed files of a volume
+        /// A folder with room for the changed files of the volumes that are backed up at once
         #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
         spool: PathBuf,
+        /// The volumes that are backed up at once
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+        jobs: u32,
         /// A file for node_exporter's textfile collector, with the time of each volume's last whole backup
         #[arg(long, value_name = "FILE")]
         metrics: Option<PathBuf>,
@@ -146,8 +153,9 @@ fn setting(text: &str) -> Result<(String, String), String> {
 }
 
 fn main() -> ExitCode {
-    warnings::show();
-    match work(Arguments::parse()) {
+    let (arguments, bars) = (Arguments::parse(), Bars::default());
+    warnings::show(&bars);
+    match work(arguments, bars) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
@@ -158,15 +166,16 @@ fn main() -> ExitCode {
 }
 
 /// Does what was asked for. Says whether all of it succeeded; what did not is told.
-fn work(Arguments { repository, work }: Arguments) -> Result<bool, String> {
+fn work(Arguments { repository, work }: Arguments, bars: Bars) -> Result<bool, String> {
     let RepositoryOptions { repo, password_file, options, cache } = repository;
-    let place = Place { repository: repo, password_file, options: options.into_iter().collect(), cache };
+    let place =
+        Place { repository: repo, password_file, options: options.into_iter().collect(), cache, bars };
     match work {
         Work::Init => {
             place.init()?;
             println!("made the repository {}: without its password, nobody can read it", place.repository);
         }
-        Work::Run { cell: CellOptions { config }, volumes, databases, afar, full, spool, metrics } => {
+        Work::Run { cell: CellOptions { config }, volumes, databases, afar, full, spool, jobs, metrics } => {
             let cell = Cell::open(&config)?;
             let store = place.open()?;
             let _lock = lock::shared(&place, &store)?;
@@ -174,26 +183,24 @@ fn work(Arguments { repository, work }: Arguments) -> Result<bool, String> {
             for pattern in &volumes {
                 match cell.matching(pattern) {
                     Ok(names) => asked.extend(names),
-                    Err(why) => all_good &= tell(pattern, Err(why)),
+                    Err(why) => all_good &= jobs::tell(pattern, &Err(why)),
                 }
             }
             if databases {
                 let saved = databases::back_up(&cell, &store, (&afar, &config, &spool), now());
-                all_good &= tell(databases::LABEL, saved);
+                all_good &= jobs::tell(databases::LABEL, &saved);
             }
-            for volume in &mut asked {
-                let saved = run::back_up(&cell, &store, volume, (&spool, full), now());
-                if let Ok(saved) = &saved {
-                    // It may have been asked for by its number.
-                    volume.clone_from(&saved.snapshot.label);
-                }
-                all_good &= tell(volume, saved);
-            }
+            let mut seen = HashSet::new();
+            asked.retain(|volume| seen.insert(volume.clone()));
+            let snapshots = store.snapshots()?;
+            let (cell, place, store) = (&cell, &place, &store);
+            let run = run::Run { cell, place, store, snapshots, spool: &spool, is_full: full };
+            let (mut told, are_good) = jobs::back_up(&run, &asked, jobs as usize, now);
             if let Some(file) = metrics {
-                asked.extend(databases.then(|| databases::LABEL.to_owned()));
-                run::write_metrics(&store, &cell.name, &asked, &file)?;
+                told.extend(databases.then(|| databases::LABEL.to_owned()));
+                run::write_metrics(store, &cell.name, &told, &file)?;
             }
-            return Ok(all_good);
+            return Ok(all_good && are_good);
         }
         Work::List { volume } => list::list(&place.open()?, volume.as_deref())?,
         Work::Diff { earlier, later } => list::diff(&place.open()?, &earlier, &later)?,
@@ -216,35 +223,6 @@ fn work(Arguments { repository, work }: Arguments) -> Result<bool, String> {
         Work::Prune(keep) => upkeep::prune(&place, &place.open()?, &keep)?,
     }
     Ok(true)
-}
-
-/// Tells what became of a volume's backup, and whether it is good.
-fn tell(volume: &str, saved: Result<run::Saved, String>) -> bool {
-    match saved {
-        Err(why) => {
-            eprintln!("afar-backup: {volume}: not backed up: {why}");
-            false
-        }
-        Ok(run::Saved { snapshot, dumped_bytes, failures }) => {
-            for failure in &failures {
-                eprintln!("afar-backup: {volume}: {failure}");
-            }
-            let whole = if failures.is_empty() { "backed up" } else { "backed up in part" };
-            match dumped_bytes {
-                None => println!("{volume}: unchanged"),
-                Some(dumped) => println!("{volume}: {whole}: {}", counts(&snapshot, dumped)),
-            }
-            failures.is_empty()
-        }
-    }
-}
-
-fn counts(snapshot: &SnapshotFile, dumped_bytes: u64) -> String {
-    let summary = snapshot.summary.clone().unwrap_or_default();
-    format!(
-        "{} files new, {} changed, {} unchanged; {dumped_bytes} bytes dumped, {} added",
-        summary.files_new, summary.files_changed, summary.files_unmodified, summary.data_added_packed
-    )
 }
 
 /// The time since 1970.

@@ -3,6 +3,7 @@
 //! The same place makes a lock of restic's of a snapshot: both have a time, a machine and a user by the same names, and rustic encrypts
 //! nothing else for us.
 
+use crate::progress::Bars;
 use bytes::Bytes;
 use rustic_backend::BackendOptions;
 use rustic_core::jiff::Zoned;
@@ -41,6 +42,8 @@ pub(crate) struct Place {
     pub(crate) options: BTreeMap<String, String>,
     /// A folder that keeps what is read often of a repository far away.
     pub(crate) cache: Option<PathBuf>,
+    /// The progress of what is done there.
+    pub(crate) bars: Bars,
 }
 
 /// A repository that is open.
@@ -54,15 +57,25 @@ pub(crate) struct Store {
 impl Place {
     /// Makes a new repository.
     pub(crate) fn init(&self) -> Result<(), String> {
-        let (repository, _, credentials) = self.reach()?;
+        let credentials = Credentials::password(self.password()?);
+        let (repository, _) = self.reach(&self.bars)?;
         let made = repository.init(&credentials, &KeyOptions::default(), &ConfigOptions::default());
         made.map(drop).map_err(|error| error.display_log())
     }
 
     /// Opens it.
     pub(crate) fn open(&self) -> Result<Store, String> {
-        let (repository, held, credentials) = self.reach()?;
-        let opened = repository.clone().open(&credentials).map_err(|error| {
+        self.open_by(&Credentials::password(self.password()?), &self.bars)
+    }
+
+    /// Opens it once more, so that two can be used at once: each holds back its own snapshots.
+    pub(crate) fn open_again(&self, store: &Store, bars: &Bars) -> Result<Store, String> {
+        self.open_by(&Credentials::Masterkey(store.opened.key()), bars)
+    }
+
+    fn open_by(&self, credentials: &Credentials, bars: &Bars) -> Result<Store, String> {
+        let (repository, held) = self.reach(bars)?;
+        let opened = repository.clone().open(credentials).map_err(|error| {
             format!("cannot open the repository {}: {}", self.repository, error.display_log())
         })?;
         Ok(Store { opened, unopened: repository, held })
@@ -74,8 +87,7 @@ impl Place {
         (!path.contains(':')).then(|| Path::new(path))
     }
 
-    fn reach(&self) -> Result<(Repository<()>, Arc<Held>, Credentials), String> {
-        let credentials = Credentials::password(self.password()?);
+    fn reach(&self, bars: &Bars) -> Result<(Repository<()>, Arc<Held>), String> {
         let mut backend = BackendOptions::default();
         backend.repository = Some(self.repository.clone());
         backend.options.clone_from(&self.options);
@@ -85,8 +97,8 @@ impl Place {
         options.no_cache = self.cache.is_none();
         options.cache_dir.clone_from(&self.cache);
         let backends = RepositoryBackends::new(Arc::clone(&held) as Arc<dyn WriteBackend>, None);
-        let repository = Repository::new(&options, &backends).map_err(|error| error.display_log())?;
-        Ok((repository, held, credentials))
+        let repository = Repository::new_with_progress(&options, &backends, bars.clone());
+        Ok((repository.map_err(|error| error.display_log())?, held))
     }
 
     /// The first line of the password's file, which nobody else may read.
@@ -276,7 +288,7 @@ pub(crate) mod tests {
         let password_file = folder.write("password", "secret\n");
         fs::set_permissions(&password_file, fs::Permissions::from_mode(0o600)).expect("it is ours");
         let repository = folder.join("repository").to_str().expect("it is text").to_owned();
-        Place { repository, password_file, options: BTreeMap::new(), cache: None }
+        Place { repository, password_file, options: BTreeMap::new(), cache: None, bars: Bars::hidden() }
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! `afar-backup run`: backs up volumes, one after the other. A volume that has not changed costs one question and a snapshot of the same tree;
+//! `afar-backup run`: backs up a volume; `src/jobs.rs` has many at once. A volume that has not changed costs one question and a snapshot of the same tree;
 //! of one that was changed since the last backup, changes are dumped; all else is dumped in full.
 
 use crate::cell::{Cell, Located};
 use crate::known::KnownFiles;
-use crate::repository::{PARTIAL, Store};
+use crate::progress::Bars;
+use crate::repository::{PARTIAL, Place, Store};
 use crate::source::{Source, Volume};
 use crate::spool::{Spool, Spooling};
 use crate::state::{State, latest_good};
@@ -28,18 +29,31 @@ pub(crate) struct Saved {
     pub(crate) failures: Vec<String>,
 }
 
-/// Backs up a volume. `spool` is the folder for what is dumped; with `is_full`, nothing is taken from the last backup.
+/// What the backups of a run have in common.
+pub(crate) struct Run<'a> {
+    pub(crate) cell: &'a Cell,
+    pub(crate) place: &'a Place,
+    pub(crate) store: &'a Store,
+    /// The snapshots that there were before.
+    pub(crate) snapshots: Vec<SnapshotFile>,
+    /// The folder for what is dumped.
+    pub(crate) spool: &'a Path,
+    /// True if nothing is taken from the last backup.
+    pub(crate) is_full: bool,
+}
+
+/// Backs up a volume. The repository is opened for this alone, so that others can be backed up meanwhile.
 pub(crate) fn back_up(
-    cell: &Cell,
-    store: &Store,
+    run: &Run<'_>,
     volume: &str,
-    (spool, is_full): (&Path, bool),
+    (store, bars): (&Store, &Bars),
     now: Duration,
 ) -> Result<Saved, String> {
+    let cell = run.cell;
     let at = cell.locate(volume)?;
-    let state = State::of(&at, &cell.info(&at)?, now);
-    let snapshots = store.snapshots()?;
-    let last = latest_good(&snapshots, &cell.name, &at.name).filter(|_| !is_full);
+    let info = cell.info(&at)?;
+    let state = State::of(&at, &info, now);
+    let last = latest_good(&run.snapshots, &cell.name, &at.name).filter(|_| !run.is_full);
     let last = last.and_then(|last| Some((last, State::of_snapshot(last)?)));
     let last = last.filter(|(_, earlier)| state.continues(earlier));
     let mut snapshot = new_snapshot(&cell.name, &at.name, Some(state.to_text()), now)?;
@@ -58,9 +72,13 @@ pub(crate) fn back_up(
         None => KnownFiles::default(),
     };
     let since = last.as_ref().map_or(AfsTime(0), |(_, earlier)| AfsTime(earlier.updated));
+    let receive = |since| {
+        let size = (since == AfsTime(0)).then(|| u64::try_from(info.size).unwrap_or(0) << 10);
+        receive(cell, &at, since, (run.spool, bars, size))
+    };
     let mut contents = Volume {
         header: Vec::new(),
-        spool: receive(cell, &at, since, spool)?,
+        spool: receive(since)?,
         known,
         repository: indexed,
         counts: Mutex::default(),
@@ -69,10 +87,12 @@ pub(crate) fn back_up(
     };
     // A server whose clock was set back may leave out what it should not.
     if since != AfsTime(0) && !contents.is_whole() {
-        contents.spool = receive(cell, &at, AfsTime(0), spool)?;
+        contents.spool = receive(AfsTime(0))?;
     }
     contents.header = header_alone(&contents.spool.header)?;
-    save(store, contents, last.map(|(last, _)| last), snapshot)
+    let saved = save(store, contents, last.map(|(last, _)| last), snapshot);
+    // There is another disk that may be full: the spool's.
+    saved.map_err(|why| format!("the repository {}: {why}", run.place.repository))
 }
 
 /// Saves the contents of a volume. What they share with the last backup is not stored again.
@@ -84,7 +104,6 @@ fn save(
 ) -> Result<Saved, String> {
     let contents = Arc::new(contents);
     let mut options = BackupOptions::default();
-    options.no_scan = true;
     match last {
         Some(last) => options.parent_opts.parents = vec![last.id.to_string()],
         None => options.parent_opts.force = true,
@@ -121,12 +140,22 @@ pub(crate) fn new_snapshot(
     options.to_snapshot().map_err(|error| error.display_log())
 }
 
-/// Receives a dump into a spool.
-fn receive(cell: &Cell, at: &Located, since: AfsTime, folder: &Path) -> Result<Spool, String> {
-    let failed = |error: std::io::Error| format!("the spool: {error}");
-    let mut spooling = Spooling::new(folder).map_err(failed)?;
-    cell.dump(at, since, |bytes| spooling.take(bytes))?;
-    spooling.end().map_err(failed)
+/// Receives a dump into a spool. A full one has about `size` bytes.
+fn receive(
+    cell: &Cell,
+    at: &Located,
+    since: AfsTime,
+    (folder, bars, size): (&Path, &Bars, Option<u64>),
+) -> Result<Spool, String> {
+    let mut spooling = Spooling::new(folder).map_err(|error| error.to_string())?;
+    let bar = bars.bytes("dumping");
+    size.into_iter().for_each(|size| bar.set_length(size));
+    cell.dump(at, since, |bytes| {
+        bar.inc(bytes.len() as u64);
+        spooling.take(bytes)
+    })?;
+    bar.finish();
+    spooling.end().map_err(|error| error.to_string())
 }
 
 /// A volume's header as a dump without vnodes.

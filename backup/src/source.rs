@@ -64,6 +64,19 @@ impl Volume {
             .all(|number| self.spool.directory(*number).is_some_and(|body| body.entries.iter().all(is_there)))
     }
 
+    /// The bytes of all files, as far as they are known.
+    fn size(&self) -> u64 {
+        let size_of = |named: &Named| match self.spool.vnode(named).map(|vnode| vnode.body.as_deref()) {
+            Some(Some(body)) if body.attributes.kind == VnodeKind::File => {
+                body.attributes.length.unwrap_or(0)
+            }
+            Some(None) => self.known.size(fid_of(named)),
+            _ => 0,
+        };
+        let directories = self.spool.vnodes.keys().filter_map(|number| self.spool.directory(*number));
+        self.header.len() as u64 + directories.flat_map(|body| &body.entries).map(size_of).sum::<u64>()
+    }
+
     /// The failures, when all has been saved: those of entries, and those that rustic has passed over, as far as they are not the same.
     pub(crate) fn failures(&self, saved: &SnapshotSummary) -> Vec<String> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +115,7 @@ impl ReadSource for Source {
     type Iter = Entries;
 
     fn size(&self) -> RusticResult<Option<u64>> {
-        Ok(None)
+        Ok(Some(self.0.size()))
     }
 
     fn entries(&self) -> Entries {

@@ -1,18 +1,19 @@
-//! The warnings of rustic, which it has for much that is an error here: they are shown, and counted, so that a command ends with an
-//! error after one.
+//! The warnings of rustic, which it has for much that is an error here: they are shown, and counted, so that a restore ends with an
+//! error after one. They do not say which volume they are about; what a backup lacks, its source knows (`src/source.rs`).
 
+use crate::progress::Bars;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Warnings so far, of the whole process: the crate `log` has one receiver.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-struct Shown;
+struct Shown(Bars);
 
-/// Shows warnings from now on.
-pub(crate) fn show() {
+/// Shows warnings from now on, between the bars.
+pub(crate) fn show(bars: &Bars) {
     // There is no other receiver.
-    if log::set_logger(&Shown).is_ok() {
+    if log::set_boxed_logger(Box::new(Shown(bars.clone()))).is_ok() {
         log::set_max_level(LevelFilter::Warn);
     }
 }
@@ -28,9 +29,10 @@ impl Log for Shown {
     }
 
     fn log(&self, record: &Record<'_>) {
+        let text = record.args().to_string();
         if self.enabled(record.metadata()) {
             COUNT.fetch_add(1, Ordering::SeqCst);
-            eprintln!("afar-backup: {}", record.args());
+            self.0.print(|| eprintln!("afar-backup: {text}"));
         }
     }
 

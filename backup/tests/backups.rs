@@ -2,7 +2,9 @@
 
 use crate::lab::{Lab, contents, next_second};
 use afs_lab::caller::AccessList;
+use afs_lab::real::afar::words;
 use std::fs;
+use std::process::Command;
 
 /// A tree with everything that a volume can have.
 fn fill(lab: &Lab, name: &str) {
@@ -126,6 +128,28 @@ fn an_unchanged_volume_is_saved_again_without_a_dump() {
     assert_eq!(all[0], all[1]);
     assert_eq!(all[2].len(), all[1].len() + 1);
     lab.restic(&["check", "--read-data"]);
+}
+
+#[test]
+fn a_run_shows_how_far_it_is_on_a_terminal_and_nowhere_else() {
+    let lab = Lab::new("backup-progress");
+    fill(&lab, "data");
+    let shown = |arguments: &[&str]| {
+        let command = lab.command(arguments);
+        let all: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).collect();
+        let line = all.iter().map(|word| format!("'{}'", word.display())).collect::<Vec<_>>().join(" ");
+        let mut script = Command::new("script");
+        script.args(["-qec", &format!("stty cols 120 && exec {line}"), "/dev/null"]).env("TERM", "xterm");
+        let output = script.output().expect("bsdutils is there");
+        assert!(output.status.success(), "{}", words(&output));
+        words(&output)
+    };
+    let told = shown(&["run", "data"]);
+    assert!(told.contains("data dumping") && told.contains("data: backed up"), "{told:?}");
+    let told = shown(&["verify"]);
+    assert!(told.contains("reading pack data"), "{told:?}");
+    let output = lab.try_backup(&["run", "--full", "data"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", words(&output));
 }
 
 #[test]

@@ -64,6 +64,41 @@ fn two_backups_and_a_prune_at_once_lose_nothing() {
 }
 
 #[test]
+fn each_of_several_volumes_at_once_is_told_of_and_backed_up() {
+    let lab = Lab::new("backup-jobs");
+    let volumes = ["a", "b", "c", "d", "e"];
+    for volume in volumes {
+        fill(&lab, volume)(9);
+    }
+    let metrics = lab.folder.join("metrics.prom");
+    let metrics = metrics.to_str().expect("it is text");
+    let run = ["run", "--jobs", "3", "a", "b", "nobody", "c", "d", "e", "a", "--metrics", metrics];
+    let output = lab.try_backup(&run);
+    assert!(!output.status.success());
+    let mut told: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    told.sort();
+    assert_eq!(told.len(), 5, "{told:?}");
+    for (line, volume) in told.iter().zip(volumes) {
+        assert!(line.starts_with(&format!("{volume}: backed up: 12 files new")), "{line}");
+    }
+    let failed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(failed, "afar-backup: nobody: not backed up: the cell afar.local has no such volume\n");
+    let metrics = fs::read_to_string(metrics).expect("it was written");
+    let never: Vec<&str> = metrics.lines().filter(|line| line.ends_with(" 0")).collect();
+    assert_eq!(never, ["afar_backup_last_good_seconds{cell=\"afar.local\",volume=\"nobody\"} 0"]);
+    assert_eq!(metrics.lines().count(), 2 + 6, "{metrics}");
+    lab.backup(&["verify"]);
+    lab.restic(&["check", "--read-data"]);
+    for volume in volumes {
+        let restored = lab.restored(volume, &format!("{volume}-restored")).join(volume);
+        for (name, change) in [("file", 9), ("file 0", 0), ("file 7", 7)] {
+            let text = fs::read_to_string(restored.join(name)).expect("it was restored");
+            assert_eq!(text, text_of(volume, change), "{volume}/{name}");
+        }
+    }
+}
+
+#[test]
 fn a_backup_that_is_killed_leaves_a_repository_that_is_whole() {
     let lab = Lab::new("backup-killed");
     let change = fill(&lab, "data");
