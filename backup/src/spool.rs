@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use afs_dump::{Event, Reader, VnodeAttributes, VnodeKind, VolumeHeader};
 use afs_wire::directory::Directory;
@@ -58,6 +58,7 @@ pub(crate) struct Spooling {
     vnodes: HashMap<u32, Vnode>,
     data: BufWriter<File>,
     written: u64,
+    folder: PathBuf,
     /// The vnode whose data are coming.
     current: u32,
     /// The pages of the directory that is coming.
@@ -73,6 +74,7 @@ impl Spooling {
             vnodes: HashMap::new(),
             data: BufWriter::with_capacity(1 << 20, nameless(folder)?),
             written: 0,
+            folder: folder.to_owned(),
             current: 0,
             pages: Vec::new(),
         })
@@ -96,7 +98,7 @@ impl Spooling {
                     self.current = vnode.0;
                 }
                 Some(Event::Data(data)) if !VnodeNumber(self.current).is_directory() => {
-                    self.data.write_all(data)?;
+                    self.data.write_all(data).map_err(|error| of_spool(&self.folder, &error))?;
                     self.written += data.len() as u64;
                 }
                 Some(Event::Data(page)) => {
@@ -115,7 +117,8 @@ impl Spooling {
     /// Ends, when all has come.
     pub(crate) fn end(self) -> io::Result<Spool> {
         self.reader.finish().map_err(io::Error::other)?;
-        let data = self.data.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let data = self.data.into_inner();
+        let data = data.map_err(|error| of_spool(&self.folder, error.error()))?;
         Ok(Spool { header: self.header, vnodes: self.vnodes, bytes: self.reader.offset(), data })
     }
 }
@@ -147,9 +150,15 @@ fn nameless(folder: &Path) -> io::Result<File> {
         match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
             Ok(file) => return std::fs::remove_file(&path).map(|()| file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !tries.is_empty() => {}
-            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+            Err(error) => return Err(of_spool(folder, &error)),
         }
     }
+}
+
+/// An error that names the spool's folder: there is another disk that may be full.
+fn of_spool(folder: &Path, error: &io::Error) -> io::Error {
+    let what = format!("the spool in {}, which --spool names: {error}", folder.display());
+    io::Error::new(error.kind(), what)
 }
 
 /// The entries of a directory, sorted by name, without those for itself and its parent.

@@ -25,7 +25,7 @@ pub(crate) struct Lab {
     pub(crate) cell: Cell,
     pub(crate) folder: Folder,
     runtime: Runtime,
-    _client: Client,
+    client: Client,
     /// The file server, called as an administrator.
     pub(crate) files: FileServer,
 }
@@ -38,7 +38,7 @@ impl Lab {
 
     /// One of a cell that is there.
     pub(crate) fn of(cell: Cell, name: &str) -> Self {
-        let keys = KeySet::load(&cell.folder.join("state/etc/server")).expect("it has keys");
+        let keys = keys(&cell);
         let runtime = Runtime::new().expect("there are threads");
         let entered = runtime.enter();
         let client = Client::bind(SocketAddr::from((cell.address, 0))).expect("there is a port");
@@ -50,9 +50,20 @@ impl Lab {
         let folder = Folder::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name);
         fs::write(folder.join("password"), "secret\n").expect("there is room");
         fs::set_permissions(folder.join("password"), fs::Permissions::from_mode(0o600)).expect("it is ours");
-        let lab = Self { cell, folder, runtime, _client: client, files };
+        let lab = Self { cell, folder, runtime, client, files };
         lab.backup(&["init"]);
         lab
+    }
+
+    /// The file server, called as another user.
+    pub(crate) fn as_user(&self, name: &str) -> FileServer {
+        let _entered = self.runtime.enter();
+        let user = Credentials::user(name, CELL, &keys(&self.cell)).expect("there is a key");
+        self.client.file_server(self.cell.address, &user)
+    }
+
+    pub(crate) fn try_run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.runtime.block_on(work)
     }
 
     pub(crate) fn run<T>(&self, work: impl Future<Output = Result<T, afs_lab::caller::Error>>) -> T {
@@ -69,6 +80,12 @@ impl Lab {
         let told = self.vos(&format!("vos examine {name} -format"));
         let id = told.lines().find_map(|line| line.strip_prefix("id")).map(str::trim);
         VolumeId(id.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("no id: {told}")))
+    }
+
+    /// The number of volumes on the server, with clones.
+    pub(crate) fn volumes(&self) -> usize {
+        let told = self.vos("vos listvol ONE -format");
+        told.lines().filter(|line| line.starts_with("BEGIN_OF_ENTRY")).count()
     }
 
     /// A command of afar's suites, as the cell's superuser.
@@ -99,7 +116,7 @@ impl Lab {
         if matches!(arguments[0], "run" | "restore") {
             command.arg("--config").arg(self.cell.folder.join("state/etc/server"));
         }
-        if arguments[0] == "run" {
+        if arguments[0] == "run" && !arguments.contains(&"--spool") {
             command.arg("--spool").arg(&*self.folder);
         }
         command
@@ -164,6 +181,10 @@ impl Lab {
             AfsStoreStatus { mask: StoreMask::MOD_TIME, client_mod_time: time, ..AfsStoreStatus::default() };
         self.run(self.files.rpc(&StoreStatus { fid, status }));
     }
+}
+
+fn keys(cell: &Cell) -> KeySet {
+    KeySet::load(&cell.folder.join("state/etc/server")).expect("it has keys")
 }
 
 /// The time of a server's clock.

@@ -4,6 +4,7 @@
 mod backups;
 mod damage;
 mod lab;
+mod no_room;
 mod openafs;
 mod restores;
 mod together;
