@@ -110,6 +110,9 @@ enum Work {
     List {
         /// Only those of this volume
         volume: Option<String>,
+        /// Only those that have this file or folder, with its size and date
+        #[arg(long, value_parser = list::path)]
+        path: Option<PathBuf>,
     },
     /// Shows what differs between two backups
     Diff {
@@ -117,6 +120,9 @@ enum Work {
         earlier: String,
         /// The later one
         later: String,
+        /// Only what is at this path within the volume, and below
+        #[arg(long, value_parser = list::path)]
+        path: Option<PathBuf>,
     },
     /// Restores a backup into a folder, or into a volume
     Restore {
@@ -128,6 +134,9 @@ enum Work {
         /// A folder, in which a folder of the volume's name is made
         #[arg(long, value_name = "DIR", required_unless_present = "volume", conflicts_with_all = ["volume", "server", "partition", "overwrite"])]
         to: Option<PathBuf>,
+        /// Only what is at this path within the volume, and below
+        #[arg(long, requires = "to", value_parser = list::path)]
+        path: Option<PathBuf>,
         /// A volume of this name
         #[arg(long, requires = "server", requires = "partition")]
         volume: Option<String>,
@@ -202,13 +211,18 @@ fn work(Arguments { repository, work }: Arguments, bars: Bars) -> Result<bool, S
             }
             return Ok(all_good && are_good);
         }
-        Work::List { volume } => list::list(&place.open()?, volume.as_deref())?,
-        Work::Diff { earlier, later } => list::diff(&place.open()?, &earlier, &later)?,
-        Work::Restore { cell, backup, to, volume, server, partition, overwrite } => {
+        Work::List { volume, path } => {
+            list::list(&place.open()?, volume.as_deref(), &path.unwrap_or_default())?;
+        }
+        Work::Diff { earlier, later, path } => {
+            list::diff(&place.open()?, &earlier, &later, &path.unwrap_or_default())?;
+        }
+        Work::Restore { cell, backup, to, path, volume, server, partition, overwrite } => {
+            let path = path.unwrap_or_default();
             let store = place.open()?;
             let snapshot = list::find(&store, &backup)?;
             match (to, volume, server, partition) {
-                (Some(folder), ..) => restore::to_folder(&store, &snapshot, &folder)?,
+                (Some(folder), ..) => restore::to_folder(&store, &snapshot, &path, &folder)?,
                 (None, Some(name), Some(server), Some(partition)) => {
                     let cell = Cell::open(&cell.config)?;
                     let partition = afs_wire::ids::PartitionId::parse(&partition)

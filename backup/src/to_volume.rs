@@ -4,6 +4,7 @@
 use crate::cell::{Cell, Target};
 use crate::node;
 use crate::repository::{Indexed, Store};
+use crate::restore;
 use crate::source::Volume;
 use afs_dump::{
     DumpHeader, DumpRange, Event, Reader, VnodeAttributes, VnodeKind, VnodeRecord, VolumeHeader, Writer,
@@ -194,19 +195,11 @@ fn write(
         writer.vnode(&record, &mut out).map_err(io::Error::other)?;
         writer.data(target, &mut out);
         if node.is_file() {
-            let bad = |why: String| io::Error::other(format!("vnode {fid}: {why}"));
-            let file = indexed.open_file(node).map_err(|error| bad(error.display_log()))?;
-            let mut at = 0;
-            while at < length {
-                let data = indexed.read_file_at(&file, at as usize, PIECE_BYTES.min((length - at) as usize));
-                let data = data.map_err(|error| bad(error.display_log()))?;
-                if data.is_empty() {
-                    return Err(bad(format!("the backup has {at} of its {length} bytes")));
-                }
-                at += data.len() as u64;
+            let written = restore::read(indexed, node, |data| {
                 writer.data(&data, &mut out);
-                give_full(&mut out, PIECE_BYTES)?;
-            }
+                give_full(&mut out, PIECE_BYTES)
+            });
+            written.map_err(|error| io::Error::new(error.kind(), format!("vnode {fid}: {error}")))?;
         }
         give_full(&mut out, PIECE_BYTES)?;
     }

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Warnings so far, of the whole process: the crate `log` has one receiver.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
+/// What rustic says of a restore into a folder that has something else in it. We say what stays, and mean it.
+const NO_WARNING: &str = "Note: additional entries exist in destination";
+
 struct Shown(Bars);
 
 /// Shows warnings from now on, between the bars.
@@ -30,7 +33,7 @@ impl Log for Shown {
 
     fn log(&self, record: &Record<'_>) {
         let text = record.args().to_string();
-        if self.enabled(record.metadata()) {
+        if self.enabled(record.metadata()) && text != NO_WARNING {
             COUNT.fetch_add(1, Ordering::SeqCst);
             self.0.print(|| eprintln!("afar-backup: {text}"));
         }

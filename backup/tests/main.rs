@@ -6,5 +6,6 @@ mod damage;
 mod lab;
 mod no_room;
 mod openafs;
+mod paths;
 mod restores;
 mod together;
