@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::rights::User;
 use afs_admin::entry::Kind;
+use afs_admin::ptdb::ProtectionDb;
 use afs_admin::remove::remove;
 use afs_admin::restore::{self, DateOf, Dump, Order};
 use afs_admin::vldb::{self, LocationDb};
@@ -35,6 +37,7 @@ pub(crate) struct Cell {
     runtime: Runtime,
     endpoint: Endpoint,
     locations: LocationDb,
+    protection: ProtectionDb,
     servers: VolumeServers,
 }
 
@@ -79,8 +82,9 @@ impl Cell {
         let login = login.map_err(|error| format!("{}: {error}", folder.display()))?;
         drop(entered);
         let locations = LocationDb::new(&endpoint, &machines, &login);
+        let protection = ProtectionDb::new(&endpoint, &machines, &login);
         let servers = VolumeServers::new(&endpoint, Offers::new(&endpoint, &machines, &login));
-        Ok(Self { name: name.to_string(), machines, runtime, endpoint, locations, servers })
+        Ok(Self { name: name.to_string(), machines, runtime, endpoint, locations, protection, servers })
     }
 
     /// Finds the read-write volume of this name or number.
@@ -190,6 +194,20 @@ impl Cell {
             // Nobody can begin another one while this lasts.
             Err(error) => self.servers.end(clone).await.and(Err(error)),
         }
+    }
+
+    /// A user, with the groups that the protection database has them in now.
+    pub(crate) fn user(&self, name: &str) -> Result<User, String> {
+        let id = self.runtime.block_on(self.protection.id_of(name)).map_err(|error| error.to_string())?;
+        if id.0 <= 0 {
+            return Err(format!("{name} is a group: name a user"));
+        }
+        let ids = self.runtime.block_on(self.protection.access_ids(id)).map_err(|error| error.to_string())?;
+        // Of a group that is not known, nobody knows what it is denied.
+        if ids.is_cut {
+            return Err(format!("{name} is in more groups than the protection database tells of"));
+        }
+        Ok(User::new(name, id, ids.ids))
     }
 
     /// Tells whether the cell has a volume of this name.

@@ -11,13 +11,14 @@
 //!   dump and `src/known.rs` for what the last backup has.
 //! - The repository and its password: `src/repository.rs`.
 //! - The cell and its servers: `src/cell.rs`; its databases: `src/databases.rs`.
-//! - Restores: `src/restore.rs` into a folder, `src/to_volume.rs` into a volume.
+//! - Restores: `src/restore.rs` into a folder, `src/for_user.rs` what a user may read, by `src/rights.rs`; `src/to_volume.rs` into a volume.
 //! - Lists, differences, checks, and what is forgotten: `src/list.rs`, `src/upkeep.rs`, `src/lock.rs`.
 //! - Progress bars, and what rustic warns of: `src/progress.rs`, `src/warnings.rs`.
 
 mod acl;
 mod cell;
 mod databases;
+mod for_user;
 mod jobs;
 mod known;
 mod list;
@@ -26,6 +27,7 @@ mod node;
 mod progress;
 mod repository;
 mod restore;
+mod rights;
 mod run;
 mod source;
 mod spool;
@@ -137,6 +139,9 @@ enum Work {
         /// Only what is at this path within the volume, and below
         #[arg(long, requires = "to", value_parser = list::path)]
         path: Option<PathBuf>,
+        /// Only what this user may read, by the backup's access lists and the groups of now; without owners, set-uid bits and access lists
+        #[arg(long = "for", value_name = "USER", requires = "to")]
+        user: Option<String>,
         /// A volume of this name
         #[arg(long, requires = "server", requires = "partition")]
         volume: Option<String>,
@@ -217,12 +222,19 @@ fn work(Arguments { repository, work }: Arguments, bars: Bars) -> Result<bool, S
         Work::Diff { earlier, later, path } => {
             list::diff(&place.open()?, &earlier, &later, &path.unwrap_or_default())?;
         }
-        Work::Restore { cell, backup, to, path, volume, server, partition, overwrite } => {
+        Work::Restore { cell, backup, to, path, user, volume, server, partition, overwrite } => {
             let path = path.unwrap_or_default();
             let store = place.open()?;
             let snapshot = list::find(&store, &backup)?;
             match (to, volume, server, partition) {
-                (Some(folder), ..) => restore::to_folder(&store, &snapshot, &path, &folder)?,
+                (Some(folder), ..) => match user {
+                    None => restore::to_folder(&store, &snapshot, &path, &folder)?,
+                    Some(user) => {
+                        let cell = Cell::open(&cell.config)?;
+                        let user = for_user::of_backup(&cell, &snapshot, &user)?;
+                        for_user::to_folder(&store, &snapshot, &path, (&user, &folder, &place.bars))?;
+                    }
+                },
                 (None, Some(name), Some(server), Some(partition)) => {
                     let cell = Cell::open(&cell.config)?;
                     let partition = afs_wire::ids::PartitionId::parse(&partition)

@@ -1,5 +1,5 @@
 //! A backup restored into a folder by rustic. Owners and set-uid bits are restored only by root, and access lists as the extended attribute
-//! `user.afs.acl`.
+//! `user.afs.acl`. `src/for_user.rs` restores what one user may read.
 
 use crate::list::nodes_to;
 use crate::repository::{Indexed, Store};

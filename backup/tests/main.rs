@@ -3,6 +3,7 @@
 
 mod backups;
 mod damage;
+mod for_user;
 mod lab;
 mod no_room;
 mod openafs;
