@@ -1,5 +1,5 @@
 //! A backup of the cell's databases, as files from which `afar import` and OpenAFS's servers read them. `afar export` writes these; access
-//! lists have numbers, and only the protection database tells whose they are.
+//! lists have numbers, and only the protection database tells whose they are. The cell's keys are saved with them if that is asked for.
 
 use crate::cell::Cell;
 use crate::repository::Store;
@@ -8,7 +8,7 @@ use rustic_core::repofile::{Metadata, Node, NodeType};
 use rustic_core::{BackupOptions, ReadSource, ReadSourceEntry, RusticResult};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Cursor;
+use std::io::{Cursor, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,14 +21,30 @@ pub(crate) const LABEL: &str = ":databases";
 /// The files.
 const FILES: [&str; 2] = ["prdb.DB0", "vldb.DB0"];
 
-/// Backs the databases up. `afar` is the program, `config` the folder with the cell's key, `spool` one for the files.
+/// Files of the folder with the cell's key, as far as they are there: the keys, the superusers, and the realms whose users are the cell's.
+const KEYS: [&str; 6] = ["KeyFile", "KeyFileExt", "UserList", "krb.conf", "krb.excl", "rxkad.keytab"];
+
+/// The folder that they are in.
+const KEYS_FOLDER: &str = "server";
+
+/// What is saved, by its name.
+type Contents = Vec<(String, Vec<u8>)>;
+
+/// Backs the databases up, and the keys if they are wanted. `afar` is the program, `config` the folder with the cell's key, `spool` one for
+/// the files.
 pub(crate) fn back_up(
     cell: &Cell,
     store: &Store,
     (afar, config, spool): (&Path, &Path, &Path),
-    now: Duration,
+    (has_keys, now): (bool, Duration),
 ) -> Result<Saved, String> {
-    let files = export(cell, (afar, config, spool))?;
+    let mut files = export(cell, (afar, config, spool))?;
+    if has_keys {
+        files.extend(keys(config)?);
+    }
+    // As restic has them.
+    files.sort();
+    let count = files.len() as u64;
     let dumped_bytes = Some(files.iter().map(|(_, bytes)| bytes.len() as u64).sum());
     let new = new_snapshot(&cell.name, LABEL, None, now)?;
     let indexed = store.indexed()?;
@@ -38,18 +54,15 @@ pub(crate) fn back_up(
     let backup = || indexed.archive(&options, &Files(files), new, &[Path::new("/").join(LABEL)]);
     let snapshot = store.holding_back(backup)?;
     let saved = snapshot.summary.as_ref().map_or(0, |summary| summary.total_files_processed);
-    if saved != FILES.len() as u64 {
-        return Err(format!("{saved} of {} files could be saved", FILES.len()));
+    if saved != count {
+        return Err(format!("{saved} of {count} files could be saved"));
     }
     store.save(snapshot.clone())?;
     Ok(Saved { snapshot, dumped_bytes, failures: Vec::new() })
 }
 
 /// Has `afar export` write the files, and reads them.
-fn export(
-    cell: &Cell,
-    (afar, config, spool): (&Path, &Path, &Path),
-) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
+fn export(cell: &Cell, (afar, config, spool): (&Path, &Path, &Path)) -> Result<Contents, String> {
     let folder = spool.join(format!("afar-backup.databases.{}", std::process::id()));
     let named = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::DirBuilder::new().mode(0o700).create(&folder).map_err(named)?;
@@ -64,14 +77,28 @@ fn export(
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).trim_end().to_owned());
         }
-        FILES.into_iter().map(|file| Ok((file, fs::read(folder.join(file)).map_err(named)?))).collect()
+        let read = |file: &str| Ok((file.to_owned(), fs::read(folder.join(file)).map_err(named)?));
+        FILES.into_iter().map(read).collect()
     };
     let files = exported();
     fs::remove_dir_all(&folder).map_err(named).and(files)
 }
 
+/// Reads the keys, and what belongs to them.
+fn keys(config: &Path) -> Result<Contents, String> {
+    let read = |name| {
+        let path = config.join(name);
+        match fs::read(&path) {
+            Ok(bytes) => Some(Ok((format!("{KEYS_FOLDER}/{name}"), bytes))),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => Some(Err(format!("{}: {error}", path.display()))),
+        }
+    };
+    KEYS.into_iter().filter_map(read).collect()
+}
+
 /// The files, as rustic reads them.
-struct Files(Vec<(&'static str, Vec<u8>)>);
+struct Files(Contents);
 
 impl ReadSource for Files {
     type Open = Cursor<Vec<u8>>;
@@ -82,11 +109,12 @@ impl ReadSource for Files {
     }
 
     fn entries(&self) -> Self::Iter {
-        let entry = |(name, bytes): &(&str, Vec<u8>)| {
+        let entry = |(name, bytes): &(String, Vec<u8>)| {
             let size = bytes.len() as u64;
             let meta = Metadata { mode: Some(0o600), size, links: 1, ..Metadata::default() };
             let path = PathBuf::from("/").join(LABEL).join(name);
-            let node = Node::new_node(OsStr::new(name), NodeType::File, meta);
+            let name = path.file_name().unwrap_or(OsStr::new(name));
+            let node = Node::new_node(name, NodeType::File, meta);
             Ok(ReadSourceEntry { path, node, open: Some(Cursor::new(bytes.clone())) })
         };
         self.0.iter().map(entry).collect::<Vec<_>>().into_iter()

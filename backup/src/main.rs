@@ -92,6 +92,9 @@ enum Work {
         /// Backs up the cell's databases too, before the volumes
         #[arg(long)]
         databases: bool,
+        /// With --databases, saves the cell's keys too: whoever can read the repository then has the cell
+        #[arg(long, requires = "databases")]
+        keys: bool,
         /// The program afar, for --databases
         #[arg(long, value_name = "FILE", default_value = "afar")]
         afar: PathBuf,
@@ -189,7 +192,17 @@ fn work(Arguments { repository, work }: Arguments, bars: Bars) -> Result<bool, S
             place.init()?;
             println!("made the repository {}: without its password, nobody can read it", place.repository);
         }
-        Work::Run { cell: CellOptions { config }, volumes, databases, afar, full, spool, jobs, metrics } => {
+        Work::Run {
+            cell: CellOptions { config },
+            volumes,
+            databases,
+            keys,
+            afar,
+            full,
+            spool,
+            jobs,
+            metrics,
+        } => {
             let cell = Cell::open(&config)?;
             let store = place.open()?;
             let _lock = lock::shared(&place, &store)?;
@@ -201,7 +214,7 @@ fn work(Arguments { repository, work }: Arguments, bars: Bars) -> Result<bool, S
                 }
             }
             if databases {
-                let saved = databases::back_up(&cell, &store, (&afar, &config, &spool), now());
+                let saved = databases::back_up(&cell, &store, (&afar, &config, &spool), (keys, now()));
                 all_good &= jobs::tell(databases::LABEL, &saved);
             }
             let mut seen = HashSet::new();

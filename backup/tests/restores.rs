@@ -5,6 +5,8 @@ use afs_lab::caller::AccessList;
 use afs_lab::real::afar;
 use afs_lab::real::cell::Cell;
 use afs_wire::ids::AfsFid;
+use std::fs;
+use std::path::Path;
 
 #[test]
 fn a_restored_volume_has_files_links_and_access_lists_of_then() {
@@ -77,19 +79,29 @@ fn a_new_cell_is_made_of_the_repository_alone() {
     lost.run(lost.files.set_access_list(inner, &list));
     let program = link_afar();
     let program = program.to_str().expect("it is text");
-    let told = lost.backup(&["run", "--databases", "--afar", program, "*"]);
-    assert!(told.starts_with(":databases: backed up: 2 files new"), "{told}");
+    let told = lost.backup(&["run", "--databases", "--afar", program]);
+    assert!(told.starts_with(":databases: backed up: 2 files new"), "no keys: {told}");
+    lost.backup(&["run", "--databases", "--keys", "--afar", program, "*"]);
     lost.restored(":databases", "databases");
 
     let mut cell = Cell::new("backup-rebuilt");
     let prdb = lost.folder.join("databases/:databases/prdb.DB0");
     let state = cell.folder.join("state");
+    let saved = lost.folder.join("databases/:databases/server");
+    let key = |folder: &Path| fs::read(folder.join("KeyFileExt")).expect("it is there");
+    assert_eq!(key(&saved), key(&lost.cell.folder.join("state/etc/server")));
     cell.restart_after(|| {
+        for file in fs::read_dir(&saved).expect("it was restored") {
+            let file = file.expect("it can be read");
+            fs::copy(file.path(), state.join("etc/server").join(file.file_name())).expect("there is room");
+        }
         let mut import = afar::command(["import", "--replace", "--prdb"]);
-        let imported = import.arg(prdb).arg("--state").arg(state).output().expect("it is built");
+        let imported = import.arg(prdb).arg("--state").arg(&state).output().expect("it is built");
         assert!(imported.status.success(), "{}", afar::words(&imported));
     });
+    // It calls the servers by the old cell's key, which they take.
     let rebuilt = Lab::of(cell, "backup-rebuilt");
+    assert_eq!(key(&rebuilt.cell.folder.join("state/etc/server")), key(&saved));
     let server = rebuilt.cell.address.to_string();
     let config = rebuilt.cell.folder.join("state/etc/server");
     // The repository of the old cell, with the new cell's key.
