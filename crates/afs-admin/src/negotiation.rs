@@ -47,10 +47,8 @@ pub async fn negotiate(
     let Ticket { bytes, session, principal, realm } = ticket;
     let mut nonce = vec![0; 20];
     random.fill_bytes(&mut nonce);
-    // AES-256 with SHA-1 first: processors have instructions for it.
-    let kinds = [EncType::AES256, EncType::AES256_SHA384, EncType::AES128, EncType::AES128_SHA256];
     let start = RxgkStartParams {
-        enctypes: RxgkEnctypes::new(kinds.map(|kind| kind.0).to_vec()).expect("four"),
+        enctypes: RxgkEnctypes::new(ENCTYPES.map(|kind| kind.0).to_vec()).expect("four"),
         levels: RxgkLevels::new(vec![RxgkLevel(Level::Crypt.number())]).expect("one"),
         lifetime: LIFETIME,
         bytelife: BYTELIFE,

@@ -234,7 +234,7 @@ mod tests {
             keys.insert(Key::rxgk(1, kind, &vec![6; kind.key_len().unwrap()])).unwrap();
         }
         keys.insert(Key::rxgk(2, EncType::RC4, &[7; 16])).unwrap();
-        assert_eq!(keys.newest(KeyType::RXGK).unwrap().subtype, EncType::AES256_SHA384.0);
+        assert_eq!(keys.newest(KeyType::RXGK).unwrap().subtype, EncType::AES256.0);
     }
 
     #[test]

@@ -77,10 +77,10 @@ impl Dialect {
     }
 }
 
-/// The enctypes of tokens and transport keys, the strongest first (rxgk notes 2.1). The first is some four times slower than the
-/// others, as processors have instructions for SHA-1 and SHA-256, and few for SHA-384.
+/// The enctypes of tokens and transport keys, as clients wish for them (rxgk notes 2.1). All are strong. The last is some three times slower
+/// than the others, as processors have instructions for SHA-1 and SHA-256, and few for SHA-384.
 pub const ENCTYPES: [EncType; 4] =
-    [EncType::AES256_SHA384, EncType::AES256, EncType::AES128_SHA256, EncType::AES128];
+    [EncType::AES256, EncType::AES128_SHA256, EncType::AES128, EncType::AES256_SHA384];
 
 /// Key usages (rxgk notes 2.2).
 mod usage {
