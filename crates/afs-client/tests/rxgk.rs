@@ -419,3 +419,32 @@ fn two_clients_behind_a_nat_router_see_a_change_within_two_seconds_after_ten_idl
         }
     });
 }
+
+/// A router starts anew while a file is on its way. A server learns of the new port from a request alone, and who only takes data sends none.
+#[test]
+fn a_file_that_is_being_read_comes_within_six_seconds_when_a_router_gives_its_reader_another_port() {
+    let cell = with_volumes(Cell::with_rxgk(1, true));
+    let sim = cell.sim.clone();
+    sim.set_nat(Nat::new(IpAddr::from([192, 0, 2, 1]), &[cell.config(1).bind.ip()], Duration::from_secs(30)));
+    let (one, other) = (cell.client(1), cell.client(2));
+    let fid = promised(&cell, &other);
+    cell.run(async move {
+        let long: &'static [u8] = vec![7; 64 << 20].leak();
+        put(&other, ALICE, fid, long).await;
+        let began = one.now();
+        let (mut length, mut has_restarted) = (0, false);
+        while length < long.len() {
+            // One call, as that of a file that is not long.
+            let mut fetch = one.fetch(ALICE, fid, length as u64, 1 << 30).await.unwrap();
+            while let Ok(Some(piece)) = fetch.next().await {
+                length += piece.len();
+                if length > long.len() / 4 && !std::mem::replace(&mut has_restarted, true) {
+                    sim.restart_nat();
+                }
+            }
+        }
+        let took = one.now().since(began);
+        assert!(took > Duration::from_secs(1), "nothing was lost: {took:?}");
+        assert!(took < Duration::from_secs(6), "{took:?}");
+    });
+}

@@ -83,13 +83,13 @@ impl Liveness {
         }
     }
 
-    /// A server was silent for so long that another one is asked. Whether it is there is found out now, with all the time that a call
-    /// has.
+    /// A server was silent for so long that another one is asked, or the same one anew. Whether it is there is found out now, with all the
+    /// time that a call has.
     pub fn note_suspicion(self: &Arc<Self>, server: &Arc<Server>, address: &Arc<Address>) {
         if !address.note_suspicion() {
             return;
         }
-        tracing::info!(server = %address.socket.ip(), "the server is silent; another one is asked");
+        tracing::info!(server = %address.socket.ip(), "the server is silent");
         let (this, server, address) = (Arc::clone(self), Arc::clone(server), Arc::clone(address));
         self.runtime.spawn(Box::pin(async move {
             this.ask_address(&server, &address).await;

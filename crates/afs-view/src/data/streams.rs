@@ -15,6 +15,7 @@ use afs_wire::rxafs::{FetchData64, StoreData64};
 use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
 use bytes::Bytes;
 use rx::{CallError, ClientCall, Peer, RpcError};
+use rx_proto::config::CallLimits;
 use rx_proto::time::Instant;
 use rxgen::Rpc;
 
@@ -26,6 +27,10 @@ use afs_reach::releases::ReleaseSeen;
 use afs_reach::remote::{ANSWER_TIMEOUT, Asked, Breaks, is_silence};
 use afs_reach::table::Responder;
 use afs_reach::users::{IdentityIndex, Purpose, Shown};
+
+/// The time without a packet after which data on their way are asked for anew. A router may have given this client another port, and a server
+/// follows a client by the requests that it sends.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// Bytes given to the transport at once in a store, as it asks for.
 pub const STORE_PIECE_BYTES: usize = 128 << 10;
@@ -42,8 +47,6 @@ pub struct Fetch {
     before: Snapshot,
     responder: Responder,
     call: ClientCall,
-    /// The call ends soon when the server is silent, as another one can be asked.
-    is_hasty: bool,
     length: u64,
     missing: u64,
     began: Instant,
@@ -141,7 +144,6 @@ impl Fetch {
             statuses: Arc::clone(&self.statuses),
             responder: self.responder.clone(),
             socket: self.call.peer(),
-            is_hasty: self.is_hasty,
             began: self.began,
             who: self.who,
             shown: self.shown.clone(),
@@ -155,7 +157,6 @@ struct Broken {
     statuses: Arc<Statuses>,
     responder: Responder,
     socket: SocketAddr,
-    is_hasty: bool,
     began: Instant,
     who: IdentityIndex,
     shown: Option<Shown>,
@@ -170,7 +171,7 @@ impl Broken {
         let address = server.addresses().into_iter().find(|address| address.socket == self.socket);
         let verdict = match address {
             None => verdict(&error),
-            Some(address) if self.is_hasty && is_silence(&error) => {
+            Some(address) if is_silence(&error) => {
                 calls.liveness.note_suspicion(server, &address);
                 Verdict::Wait
             }
@@ -296,10 +297,13 @@ impl Streams {
                 // Two words, the high one first, then so many bytes, then the results (XDR notes 2.1).
                 let mut words = [0; 8];
                 call.read_exact(&mut words).await.map_err(failed)?;
-                Ok((call, attempt.is_hasty(), attempt.shown, u64::from_be_bytes(words)))
+                if !attempt.is_hasty() {
+                    call.set_limits(CallLimits { silence: Some(SILENCE), ..CallLimits::default() });
+                }
+                Ok((call, attempt.shown, u64::from_be_bytes(words)))
             }
         });
-        let ((call, is_hasty, shown, coming), responder) =
+        let ((call, shown, coming), responder) =
             asking.await.map_err(|failure| failure.of(FetchData64::NAME, fid))?;
         if coming > length {
             let what = format!("fetching {length} bytes of {fid}");
@@ -314,7 +318,6 @@ impl Streams {
             before,
             responder,
             call,
-            is_hasty,
             length: coming,
             missing: coming,
             began,
