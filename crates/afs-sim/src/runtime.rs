@@ -412,6 +412,8 @@ struct PortState {
     /// The events that count; others came too late.
     tick: u64,
     runs: Vec<u64>,
+    /// What has come while the port rests.
+    resting: Option<Vec<Datagram>>,
 }
 
 impl fmt::Debug for SimPort {
@@ -429,14 +431,21 @@ impl SimPort {
         self.state.lock().unwrap().driven.clone()
     }
 
-    fn deliver(self: &Arc<Self>, sim: &Sim, datagrams: Vec<Datagram>) {
+    /// Hands on what has come, or what is due with nothing that has.
+    fn deliver(self: &Arc<Self>, sim: &Sim, mut datagrams: Vec<Datagram>) {
         let Some(driven) = self.driven() else { return };
-        let next = match driven.deliver(&mut datagrams.into_iter(), true) {
-            Next::Wait(at) => at,
-            Next::Rest => Some(sim.now() + REST),
+        match &mut self.state.lock().unwrap().resting {
+            Some(waiting) if !datagrams.is_empty() => return waiting.append(&mut datagrams),
+            resting => datagrams.extend(resting.take().unwrap_or_default()),
+        }
+        let next = driven.deliver(&mut datagrams.into_iter(), true);
+        let (at, resting) = match next {
+            Next::Wait(at) => (at, None),
+            Next::Rest => (Some(sim.now() + REST), Some(Vec::new())),
         };
-        let tick = next.map_or(0, |at| sim.at(at, What::Tick(Arc::downgrade(self))));
-        self.state.lock().unwrap().tick = tick;
+        let tick = at.map_or(0, |at| sim.at(at, What::Tick(Arc::downgrade(self))));
+        let mut state = self.state.lock().unwrap();
+        (state.tick, state.resting) = (tick, resting);
     }
 
     fn run(self: &Arc<Self>, sim: &Sim, shard: usize) {

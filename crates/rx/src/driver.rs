@@ -148,8 +148,9 @@ impl Driver {
         }
     }
 
-    /// Works through deliveries, and what is due by time.
-    fn handle(&self, shard: &Shard, deliveries: &mut dyn Iterator<Item = Queued>) {
+    /// Works through deliveries, and what is due by time. Returns true if there was a delivery, and that of a lone stream: with `may_rest`
+    /// its reader may be woken later, if the port rests now.
+    fn handle(&self, shard: &Shard, deliveries: &mut dyn Iterator<Item = Queued>, may_rest: bool) -> bool {
         let mut state = shard.lock();
         let now = self.runtime.now();
         let mut payload = 0;
@@ -171,6 +172,8 @@ impl Driver {
             state.endpoint.handle_timeout(now);
         }
         self.note_backlog(shard, &mut state, now, payload);
+        let rests = may_rest && payload > 0 && state.endpoint.is_lone_stream(now);
+        state.note_delivery(rests);
         let outcome = state.take_outcome();
         drop(state);
         let gathers = outcome.callers > 1 && self.begin_gathering(shard);
@@ -182,6 +185,7 @@ impl Driver {
             self.end_gathering_after_others(shard);
         }
         self.transmit(shard);
+        rests
     }
 
     /// Tells the protocol how much waits to be worked through, after `payload` bytes have been.
@@ -274,9 +278,7 @@ impl Driver {
 
 impl Driven for Driver {
     fn deliver(&self, datagrams: &mut dyn Iterator<Item = Datagram>, is_drained: bool) -> Next {
-        let mut bundles = 0;
         let mut datagrams = datagrams.inspect(|datagram| {
-            bundles += 1;
             add(&self.counters.bundles_received, 1);
             add(&self.counters.bytes_received, datagram.data.len() as u64);
         });
@@ -292,13 +294,12 @@ impl Driven for Driver {
         if is_drained && shard.lock_queue().is_idle {
             add(&self.counters.worked_inline, 1);
             shard.note_awake(Clock::Receiver);
-            self.handle(shard, &mut datagrams.map(|datagram| Queued { datagram, forwarded: false }));
-            let state = shard.lock();
             // It stays awake for the protocol's deadlines, which wait for less than the round trip varies.
-            if bundles > 0 && state.endpoint.is_lone_stream(self.runtime.now()) {
+            if self.handle(shard, &mut datagrams.map(|datagram| Queued { datagram, forwarded: false }), true)
+            {
                 return Next::Rest;
             }
-            return Next::Wait(shard.note_asleep(Clock::Receiver, &state));
+            return Next::Wait(shard.note_asleep(Clock::Receiver, &shard.lock()));
         }
         shard.leave_to_worker();
         let mut queue = shard.lock_queue();
@@ -342,7 +343,7 @@ impl Driven for Driver {
             shard.lock_queue().take(&mut work, &self.queued);
             let mut work = work.drain(..).peekable();
             loop {
-                self.handle(shard, &mut work.by_ref().take(DELIVERIES_PER_LOCK));
+                self.handle(shard, &mut work.by_ref().take(DELIVERIES_PER_LOCK), false);
                 if work.peek().is_none() {
                     break;
                 }

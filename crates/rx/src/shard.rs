@@ -88,7 +88,15 @@ pub(crate) struct State {
     /// The bytes that waited in the kernel, and when that was looked at.
     pub(crate) queued_in_kernel: u64,
     pub(crate) looked_at: Instant,
+    /// The call whose reader will be woken when there is more to read, and the deliveries that it has waited for.
+    held: Option<(CallHandle, u32)>,
+    /// The port rests after the last delivery.
+    rests: bool,
 }
+
+/// Further deliveries, a [`crate::REST`] apart, that the reader of a lone stream waits for: a task that is woken for each of them costs as
+/// much as the port.
+const HELD_DELIVERIES: u32 = 2;
 
 /// The task that waits for a call. One task at a time has it.
 #[derive(Debug, Default)]
@@ -138,6 +146,8 @@ impl Shard {
                 is_closed: false,
                 queued_in_kernel: 0,
                 looked_at: Instant::ORIGIN,
+                held: None,
+                rests: false,
             }),
             tx: Mutex::default(),
             tx_wanted: AtomicBool::new(false),
@@ -295,12 +305,33 @@ impl State {
         self.local_ips.as_ref()?.get(&peer).copied()
     }
 
+    /// Notes a delivery. If the port rests after it, another one follows in any case, and the reader of the only stream need not be woken yet.
+    pub(crate) fn note_delivery(&mut self, rests: bool) {
+        self.rests = rests;
+        if let Some((_, deliveries)) = &mut self.held {
+            *deliveries += 1;
+        }
+    }
+
     /// Turns the protocol's events into what is to be done.
     pub(crate) fn take_outcome(&mut self) -> Outcome {
         let mut outcome = Outcome { _spent: mem::take(&mut self.spent), ..Outcome::default() };
+        if let Some((call, deliveries)) = self.held
+            && (!self.rests || deliveries >= HELD_DELIVERIES)
+        {
+            self.held = None;
+            outcome.wakers.extend(self.waker_of(call, false));
+        }
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Incoming(call) => outcome.incoming.extend(self.accept(call)),
+                Event::Readable(call)
+                    if self.rests
+                        && self.held.is_none_or(|(held, _)| held == call)
+                        && !self.endpoint.has_come_whole(call) =>
+                {
+                    self.held.get_or_insert((call, 0));
+                }
                 Event::Readable(call) => {
                     let waker = self.waker_of(call, false);
                     let is_caller = waker.is_some()

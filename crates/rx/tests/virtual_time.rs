@@ -1,12 +1,14 @@
 //! Client and server in virtual time, through the same driver and call API as over sockets: what takes seconds or minutes
 //! takes none here, and is exact.
 
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::*;
-use afs_sim::Sim;
+use afs_sim::{Fate, Sim};
 use bytes::Bytes;
 use rx::{CallError, Endpoint, EndpointConfig, PeerLimits, Runtime, ServerCall, ServiceConfig};
 use rx_proto::abort::AbortCode;
@@ -407,4 +409,54 @@ fn a_reply_that_nobody_takes_ends_after_a_minute() {
     let (code, seconds) = ended.lock().unwrap().expect("the handler has ended");
     assert_eq!(code, AbortCode::CALL_TIMEOUT);
     assert!((60..=65).contains(&seconds), "{seconds} s");
+}
+
+/// A task that is woken for each bundle costs as much as all that is done with it.
+#[test]
+fn the_reader_of_a_fast_far_stream_is_woken_for_each_third_delivery() {
+    const LENGTH: usize = 60_000_000;
+    let sim = Sim::new(10 * MS);
+    let mut is_free_at = sim.now();
+    sim.set_network(move |now, _, _, datagram| {
+        // 1 Gbit/s.
+        is_free_at = is_free_at.max(now) + Duration::from_nanos(8 * datagram.len() as u64);
+        Fate::Arrives(is_free_at.since(now))
+    });
+    let (server, client) = pair(&sim, 1);
+    let (seen, clock) = (Arc::new(Mutex::new(Vec::new())), sim.clone());
+    let waits = Arc::clone(&seen);
+    server.add_service(ServiceConfig::new(service(ECHO), move |mut call: ServerCall| {
+        let (waits, clock) = (Arc::clone(&waits), clock.clone());
+        async move {
+            let mut length = 0;
+            loop {
+                let mut next = pin!(call.recv());
+                let bytes = poll_fn(|cx| {
+                    let polled = next.as_mut().poll(cx);
+                    if polled.is_pending() {
+                        waits.lock().unwrap().push(clock.now());
+                    }
+                    polled
+                });
+                match bytes.await.map_err(abort)? {
+                    Some(bytes) => length += bytes.len(),
+                    None => break,
+                }
+            }
+            assert_eq!(length, LENGTH);
+            call.write_all(b"done").await.map_err(abort)
+        }
+    }));
+    sim.block_on(async move {
+        let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+        for _ in 0..LENGTH / 100_000 {
+            call.write_all(&[7; 100_000]).await.unwrap();
+        }
+        call.finish().unwrap();
+        assert_eq!(call.read_to_end(4).await.unwrap(), b"done");
+    });
+    let seen = seen.lock().unwrap();
+    let (from, to) = (seen[0] + 300 * MS, seen[0] + 500 * MS);
+    let count = seen.iter().filter(|at| (from..to).contains(at)).count();
+    assert!((120..=140).contains(&count), "{count} times in 200 ms, of 400 deliveries");
 }
