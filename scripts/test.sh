@@ -99,7 +99,7 @@ read -ra features < <(scripts/features.sh)
 begin build
 # The programs from elsewhere, most of which it has to wait for, beside it.
 scripts/tools.sh ${is_all:+--all} > target/tools.log 2>&1 & tools=$!
-scripts/rust.sh cargo build --workspace --all-targets "${features[@]}" || { wait "$tools"; fail "build"; finish; }
+scripts/rust.sh cargo build --workspace --lib --bins --tests "${features[@]}" || { wait "$tools"; fail "build"; finish; }
 # The tests that run the programs need not build them again.
 export AFAR_IS_BUILT=1
 
