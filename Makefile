@@ -3,7 +3,7 @@
 #   make            the program, target/release/afar
 #   make test       what is tested before a commit, from nothing: packages, build, the tests of afar alone, short fuzzing, lint;
 #                   ALL=1 adds what CI tests: OpenAFS's programs, stock kernels, the Debian packages
-#   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB, the README in a fresh Debian: some hours, and 25 GB of disk
+#   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB, afar-backup's package and repositories elsewhere, the README in a fresh Debian: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, and fewer, ARGS="..." is passed on (names of experiments, --only, --repeats)
 #   make backup     the program that backs up volumes, backup/target/release/afar-backup, and its Debian package (docs/backup.md)
@@ -55,6 +55,11 @@ nightly:
 	AFAR_KILLS=500 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --test afar_tests -- motion_killed:: --nocapture
 	AFAR_RESUMED_FILES=176 $(RUST) cargo test --release -p afar --test afar_tests motion_resumed::
 	$(RUST) cargo clippy --locked --manifest-path backup/Cargo.toml --all-targets --features remote -- -D warnings
+	@scripts/packages.sh sshfs curl
+	@scripts/tools.sh --s3
+	$(RUST) cargo test --release --locked --manifest-path backup/Cargo.toml --features remote -- --nocapture
+	$(MAKE) deb backup
+	packaging/run target/debian
 	scripts/mutants.sh
 	scripts/kernels.sh --openafs
 	AFAR_IS_BUILT=1 AFAR_OPENAFS_MODULE=1 $(RUST) cargo test --release -p afar-interop --test cells kernels/openafs

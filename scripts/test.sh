@@ -43,7 +43,7 @@ finish() {
     begin end > /dev/null
     echo "SECONDS: $(printf '%s, ' "${times[@]}")all $SECONDS"
     [ -n "$is_all" ] || echo "LEFT to make test ALL=1, which CI runs: OpenAFS's programs, stock kernels (crates/interop), afar-backup (backup), Debian packages (packaging/run)"
-    echo "LEFT to make nightly: more seeds and longer runs of the same"
+    echo "LEFT to make nightly: more seeds and longer runs of the same, and afar-backup's package and repositories elsewhere"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]
     exit

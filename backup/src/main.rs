@@ -9,13 +9,15 @@
 //! - What of a vnode a repository has: `src/node.rs`, `src/acl.rs`.
 //! - What rustic is given to read, and how failures are found that it passes over: `src/source.rs`, with `src/spool.rs` for what comes in a
 //!   dump and `src/known.rs` for what the last backup has.
-//! - The repository and its password: `src/repository.rs`.
+//! - The repository and its password: `src/repository.rs`; one in a bucket of S3: `src/bucket.rs`.
 //! - The cell and its servers: `src/cell.rs`; its databases: `src/databases.rs`.
 //! - Restores: `src/restore.rs` into a folder, `src/for_user.rs` what a user may read, by `src/rights.rs`; `src/to_volume.rs` into a volume.
 //! - Lists, differences, checks, and what is forgotten: `src/list.rs`, `src/upkeep.rs`, `src/lock.rs`.
 //! - Progress bars, and what rustic warns of: `src/progress.rs`, `src/warnings.rs`.
 
 mod acl;
+#[cfg(feature = "remote")]
+mod bucket;
 mod cell;
 mod databases;
 mod for_user;
@@ -57,13 +59,13 @@ struct Arguments {
 
 #[derive(Args)]
 struct RepositoryOptions {
-    /// The repository: a folder
+    /// The repository: a folder, or opendal:s3 for a bucket of S3
     #[arg(long, value_name = "DIR")]
     repo: String,
     /// A file with the repository's password in its first line, which nobody else may read
     #[arg(long, value_name = "FILE")]
     password_file: PathBuf,
-    /// A setting of the repository's storage
+    /// A setting of S3: bucket=, endpoint=, region= and, for a part of the bucket, root=
     #[arg(long = "option", value_name = "NAME=VALUE", value_parser = setting)]
     options: Vec<(String, String)>,
     /// A folder that keeps what is read often of a repository far away

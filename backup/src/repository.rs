@@ -33,9 +33,12 @@ pub(crate) const PARTIAL: &str = "partial";
 /// The folder of restic's locks in a repository.
 pub(crate) const LOCKS: &str = "locks";
 
+/// The repository that is in a bucket of S3, whose name and server are among the settings.
+const BUCKET: &str = "opendal:s3";
+
 /// Where a repository is, and what opens it.
 pub(crate) struct Place {
-    /// A folder, or what rustic's backends call a place.
+    /// A folder, or [`BUCKET`].
     pub(crate) repository: String,
     pub(crate) password_file: PathBuf,
     /// Settings of the storage, such as the name of a bucket.
@@ -88,11 +91,15 @@ impl Place {
     }
 
     fn reach(&self, bars: &Bars) -> Result<(Repository<()>, Arc<Held>), String> {
-        let mut backend = BackendOptions::default();
-        backend.repository = Some(self.repository.clone());
-        backend.options.clone_from(&self.options);
-        let storage = backend.to_backends().map_err(|error| error.display_log())?.repository();
-        let held = Arc::new(Held { storage, mode: Mutex::new(Mode::Passes) });
+        let storage = if self.repository == BUCKET {
+            bucket(&self.options)?
+        } else {
+            let mut backend = BackendOptions::default();
+            backend.repository = Some(self.repository.clone());
+            backend.options.clone_from(&self.options);
+            backend.to_backends().map_err(|error| error.display_log())?.repository()
+        };
+        let held = Arc::new(Held { storage, mode: Mutex::new(Mode::Passes), failed: Mutex::default() });
         let mut options = RepositoryOptions::default();
         options.no_cache = self.cache.is_none();
         options.cache_dir.clone_from(&self.cache);
@@ -117,6 +124,17 @@ impl Place {
     }
 }
 
+#[cfg(feature = "remote")]
+fn bucket(options: &BTreeMap<String, String>) -> Result<Arc<dyn WriteBackend>, String> {
+    use crate::bucket::{Bucket, Patience};
+    Ok(Arc::new(Bucket::open(options, &Patience::default())?))
+}
+
+#[cfg(not(feature = "remote"))]
+fn bucket(_: &BTreeMap<String, String>) -> Result<Arc<dyn WriteBackend>, String> {
+    Err("this afar-backup was built without S3: make backup builds one with it".to_owned())
+}
+
 impl Store {
     /// All snapshots, the oldest first.
     pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotFile>, String> {
@@ -138,9 +156,14 @@ impl Store {
         backup: impl FnOnce() -> RusticResult<SnapshotFile>,
     ) -> Result<SnapshotFile, String> {
         self.held.set(Mode::HoldsBack);
+        self.held.take_failure();
         let made = backup();
         self.held.set(Mode::Passes);
-        made.map_err(|error| error.display_log())
+        // Of what comes after that, rustic says that a channel was closed.
+        match self.held.take_failure() {
+            Some(why) => Err(why),
+            None => made.map_err(|error| error.display_log()),
+        }
     }
 
     /// Shows restic that the repository is used, which keeps restic from pruning it until the lock is dropped.
@@ -184,6 +207,8 @@ impl Drop for ResticLock {
 struct Held {
     storage: Arc<dyn WriteBackend>,
     mode: Mutex<Mode>,
+    /// The reason why the first file could not be written of those that could not.
+    failed: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -201,6 +226,10 @@ enum Mode {
 impl Held {
     fn set(&self, mode: Mode) -> Mode {
         mem::replace(&mut self.mode.lock().unwrap_or_else(PoisonError::into_inner), mode)
+    }
+
+    fn take_failure(&self) -> Option<String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -250,7 +279,10 @@ impl WriteBackend for Held {
                 }
             }
         }
-        self.storage.write_bytes(kind, id, cacheable, content)
+        self.storage.write_bytes(kind, id, cacheable, content).inspect_err(|error| {
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.get_or_insert_with(|| error.display_log());
+        })
     }
 
     fn remove(&self, kind: FileType, id: &Id, cacheable: bool) -> RusticResult<()> {

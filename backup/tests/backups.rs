@@ -3,11 +3,12 @@
 use crate::lab::{Lab, contents, next_second};
 use afs_lab::caller::AccessList;
 use afs_lab::real::afar::words;
+use afs_wire::ids::AfsFid;
 use std::fs;
 use std::process::Command;
 
 /// A tree with everything that a volume can have.
-fn fill(lab: &Lab, name: &str) {
+pub(crate) fn fill(lab: &Lab, name: &str) -> AfsFid {
     let root = lab.volume(name);
     lab.run(lab.files.set_access_list(
         root,
@@ -35,6 +36,7 @@ fn fill(lab: &Lab, name: &str) {
     lab.run(lab.files.symlink(root, "mount point", "#root.cell."));
     let deep = (0..20).fold(inner, |folder, n| lab.run(lab.files.make_dir(folder, &format!("{n}"))).fid);
     lab.file(deep, "deep", b"below");
+    root
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Repositories that are damaged, and those that are pruned.
 
 use crate::lab::Lab;
+use afs_lab::real::afar::words;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -81,7 +82,9 @@ fn a_repository_that_cannot_be_written_fails_the_run() {
     let data = lab.repository().join("data");
     fs::rename(&data, lab.folder.join("aside")).expect("it is ours");
     fs::write(&data, "no folder").expect("there is room");
-    assert!(!lab.try_backup(&["run", "data"]).status.success());
+    let output = lab.try_backup(&["run", "data"]);
+    let told = words(&output);
+    assert!(!output.status.success() && told.contains(&data.display().to_string()), "{told}");
     fs::remove_file(&data).expect("it is ours");
     fs::rename(lab.folder.join("aside"), &data).expect("it is ours");
     lab.backup(&["run", "data"]);

@@ -9,6 +9,7 @@ use afs_wire::rxafs::StoreStatus;
 use afs_wire::status::{AfsStoreStatus, StoreMask};
 use rx_security::KeySet;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -20,10 +21,35 @@ use tokio::runtime::Runtime;
 /// The name of cells of `afar up`.
 const CELL: &str = "afar.local";
 
+/// Where a repository is.
+pub(crate) struct Place {
+    /// As afar-backup names it.
+    pub(crate) repository: OsString,
+    /// What else it needs on the command line.
+    pub(crate) arguments: Vec<String>,
+    /// As restic names it.
+    pub(crate) restic: OsString,
+    /// What the environment has for both.
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    /// A folder.
+    pub(crate) fn folder(path: PathBuf) -> Self {
+        Self {
+            repository: path.clone().into(),
+            arguments: Vec::new(),
+            restic: path.into(),
+            environment: Vec::new(),
+        }
+    }
+}
+
 /// A cell and a repository.
 pub(crate) struct Lab {
     pub(crate) cell: Cell,
     pub(crate) folder: Folder,
+    pub(crate) place: Place,
     runtime: Runtime,
     client: Client,
     /// The file server, called as an administrator.
@@ -36,8 +62,19 @@ impl Lab {
         Self::of(Cell::new(name), name)
     }
 
+    /// One with a repository that is elsewhere.
+    #[cfg(feature = "remote")]
+    pub(crate) fn at(place: Place, name: &str) -> Self {
+        link_afar();
+        Self::with(Cell::new(name), name, |_| place)
+    }
+
     /// One of a cell that is there.
     pub(crate) fn of(cell: Cell, name: &str) -> Self {
+        Self::with(cell, name, |folder| Place::folder(folder.join("repository")))
+    }
+
+    fn with(cell: Cell, name: &str, place: impl FnOnce(&Path) -> Place) -> Self {
         let keys = keys(&cell);
         let runtime = Runtime::new().expect("there are threads");
         let entered = runtime.enter();
@@ -50,7 +87,8 @@ impl Lab {
         let folder = Folder::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name);
         fs::write(folder.join("password"), "secret\n").expect("there is room");
         fs::set_permissions(folder.join("password"), fs::Permissions::from_mode(0o600)).expect("it is ours");
-        let lab = Self { cell, folder, runtime, client, files };
+        let place = place(&folder);
+        let lab = Self { cell, folder, place, runtime, client, files };
         lab.backup(&["init"]);
         lab
     }
@@ -72,7 +110,7 @@ impl Lab {
 
     /// Makes a volume, and gives its root.
     pub(crate) fn volume(&self, name: &str) -> AfsFid {
-        self.vos(&format!("vos create ONE a {name}"));
+        self.vos(&format!("vos create ONE a {name} -maxquota 0"));
         AfsFid::root_of(self.volume_id(name))
     }
 
@@ -111,7 +149,10 @@ impl Lab {
     /// A command of afar-backup.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_afar-backup"));
-        command.arg("--repo").arg(self.repository()).arg("--password-file").arg(self.folder.join("password"));
+        command.arg("--repo").arg(&self.place.repository);
+        command.arg("--password-file").arg(self.folder.join("password"));
+        command.args(&self.place.arguments);
+        command.envs(self.place.environment.iter().map(|(name, value)| (name, value)));
         command.args(arguments);
         if matches!(arguments[0], "run" | "restore") {
             command.arg("--config").arg(self.cell.folder.join("state/etc/server"));
@@ -143,8 +184,9 @@ impl Lab {
             .collect()
     }
 
+    /// The repository's folder.
     pub(crate) fn repository(&self) -> PathBuf {
-        self.folder.join("repository")
+        PathBuf::from(&self.place.repository)
     }
 
     /// Restores a backup into a new folder.
@@ -157,7 +199,8 @@ impl Lab {
     /// A command of Debian's restic on the repository, which succeeds. `None` if it is not installed.
     pub(crate) fn restic(&self, arguments: &[&str]) -> Option<String> {
         let mut command = Command::new("restic");
-        command.arg("--no-cache").arg("--repo").arg(self.repository()).arg("--password-file");
+        command.arg("--no-cache").arg("--repo").arg(&self.place.restic).arg("--password-file");
+        command.envs(self.place.environment.iter().map(|(name, value)| (name, value)));
         command.arg(self.folder.join("password")).args(arguments);
         let Ok(output) = command.output() else {
             afs_lab::skipped::skip_this::<()>("restic is not installed");
@@ -185,6 +228,19 @@ impl Lab {
 
 fn keys(cell: &Cell) -> KeySet {
     KeySet::load(&cell.folder.join("state/etc/server")).expect("it has keys")
+}
+
+/// 40 MiB that cannot be compressed: more than one file of a repository has.
+#[cfg(feature = "remote")]
+pub(crate) fn large() -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..5 << 20).flat_map(|_| next()).collect()
 }
 
 /// The time of a server's clock.
@@ -233,7 +289,9 @@ pub(crate) fn link_afar() -> PathBuf {
     if place.exists() {
         return place;
     }
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/debug/afar");
+    // Of the same profile.
+    let profile = place.parent().and_then(Path::file_name).expect("cargo has folders for profiles");
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target").join(profile).join("afar");
     assert!(built.exists(), "{} is not built: cargo build in the main workspace", built.display());
     // Another test may have been faster.
     let linked = symlink(&built, &place);
