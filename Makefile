@@ -22,6 +22,7 @@ build:
 
 backup:
 	$(RUST) cargo build --release --locked --manifest-path backup/Cargo.toml --features remote
+	@scripts/debuginfo.sh backup/target/release/afar-backup
 	@scripts/cargo-tool.sh cargo-deb@3.8.0 --no-default-features --features gzip
 	PATH=$$PWD/target/tools/bin:$$PATH $(RUST) cargo deb --no-build --manifest-path backup/Cargo.toml --output target/debian/
 	@echo "built: backup/target/release/afar-backup"
