@@ -58,7 +58,7 @@ nightly:
 	$(RUST) cargo clippy --locked --manifest-path backup/Cargo.toml --all-targets --features remote -- -D warnings
 	@scripts/packages.sh sshfs curl
 	@scripts/tools.sh --s3
-	$(RUST) cargo test --release --locked --manifest-path backup/Cargo.toml --features remote -- --nocapture
+	AFAR_KILLS=100 $(RUST) cargo test --release --locked --manifest-path backup/Cargo.toml --features remote -- --nocapture
 	$(MAKE) deb backup
 	packaging/run target/debian
 	scripts/mutants.sh
