@@ -6,6 +6,7 @@ use crate::repository::Store;
 use crate::run::{Saved, new_snapshot};
 use rustic_core::repofile::{Metadata, Node, NodeType};
 use rustic_core::{BackupOptions, ReadSource, ReadSourceEntry, RusticResult};
+use rx_security::keys::{KEY_FILE, KEY_FILE_EXT, KEYTAB, NEGOTIATION_KEYTAB};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Cursor, ErrorKind};
@@ -22,7 +23,8 @@ pub(crate) const LABEL: &str = ":databases";
 const FILES: [&str; 2] = ["prdb.DB0", "vldb.DB0"];
 
 /// Files of the folder with the cell's key, as far as they are there: the keys, the superusers, and the realms whose users are the cell's.
-const KEYS: [&str; 6] = ["KeyFile", "KeyFileExt", "UserList", "krb.conf", "krb.excl", "rxkad.keytab"];
+const KEYS: [&str; 7] =
+    [KEY_FILE_EXT, KEY_FILE, KEYTAB, NEGOTIATION_KEYTAB, "UserList", "krb.conf", "krb.excl"];
 
 /// The folder that they are in.
 const KEYS_FOLDER: &str = "server";
@@ -118,5 +120,26 @@ impl ReadSource for Files {
             Ok(ReadSourceEntry { path, node, open: Some(Cursor::new(bytes.clone())) })
         };
         self.0.iter().map(entry).collect::<Vec<_>>().into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afs_lab::real::folder::Folder;
+
+    #[test]
+    fn every_file_that_has_keys_is_saved_with_them() {
+        let folder = Folder::new("backup-keys");
+        let (keys_of, others) =
+            ([KEY_FILE_EXT, KEY_FILE, KEYTAB, NEGOTIATION_KEYTAB], ["UserList", "ThisCell"]);
+        for name in keys_of.iter().chain(&others) {
+            folder.write(name, name);
+        }
+        let saved = keys(&folder).expect("they can be read");
+        for name in keys_of.iter().chain(&others[..1]) {
+            assert!(saved.contains(&(format!("server/{name}"), name.as_bytes().to_vec())), "{name}");
+        }
+        assert_eq!(saved.len(), 5, "{saved:?}");
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Run<'a> {
     pub(crate) is_full: bool,
 }
 
-/// Backs up a volume. The repository is opened for this alone, so that others can be backed up meanwhile.
+/// Backs up a volume into `store`, which nothing else uses meanwhile.
 pub(crate) fn back_up(
     run: &Run<'_>,
     volume: &str,
